@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_json
 from automedbench.base.records import FileEntry
+from automedbench.base.workers import in_order
 
 SPLIT = "split.json"
+SourceT = TypeVar("SourceT")
 
 
 def write_split(private: Path, card: TaskCard, form: str, cases: Mapping[str, Mapping[str, Any]], **facts: Any) -> None:
@@ -22,6 +25,25 @@ def write_split(private: Path, card: TaskCard, form: str, cases: Mapping[str, Ma
     """
     chosen = card.staging.sampling.model_dump(include={"split", "seed", "rule"})
     write_json(private / SPLIT, {"schema": f"automedbench/{form}", **chosen, **facts, "cases": cases})
+
+
+def first_fit(
+    order: Sequence[SourceT], count: int | None, unfit: Callable[[SourceT], str | None]
+) -> tuple[list[SourceT], list[tuple[SourceT, str]]]:
+    """The first ``count`` that are fit (None: all), and others before them with what ``unfit`` says of them.
+
+    As many at a time are looked at as are still needed, so that no more are read than one after the other.
+    """
+    chosen: list[SourceT] = []
+    others: list[tuple[SourceT, str]] = []
+    rest = iter(order)
+    while some := list(itertools.islice(rest, (len(order) if count is None else count) - len(chosen))):
+        for source, why in zip(some, in_order(unfit, some), strict=True):
+            if why is None:
+                chosen.append(source)
+            else:
+                others.append((source, why))
+    return chosen, others
 
 
 def put(path: Path, data: bytes) -> FileEntry:

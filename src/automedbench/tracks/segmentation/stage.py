@@ -30,7 +30,7 @@ from automedbench.datasets.forms.volumes import (
     write_volume,
 )
 from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
-from automedbench.tracks.common.staging import csv_bytes, entry_of, write_split
+from automedbench.tracks.common.staging import csv_bytes, entry_of, first_fit, write_split
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -133,25 +133,13 @@ def _choose(
     sampling = card.staging.sampling
     if unknown := sorted(set(options.require) - {target.name for target in card.targets}):
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
-    chosen: list[SourceSegmentation] = []
-    passed_over: dict[str, str] = {}
     # The next ones of a list would be the same in every fresh draw.
     order = options.order if sampling.besides is None else "shuffled"
-    rest = iter(_ordered(subjects, order, sampling.seed))
-    # As many at a time as are still needed, so that no more are read than one after the other.
-    while some := list(
-        itertools.islice(rest, (len(subjects) if sampling.count is None else sampling.count) - len(chosen))
-    ):
-        for subject, (reason, fits) in zip(
-            some, in_order(lambda each: _fits(each, options.require), some), strict=True
-        ):
-            if reason:
-                passed_over[subject.id] = reason
-            elif fits:
-                chosen.append(subject)
+    ordered = _ordered(subjects, order, sampling.seed)
+    chosen, others = first_fit(ordered, sampling.count, lambda each: _unfit(each, options.require))
     if not chosen or len(chosen) < (sampling.count or 0):
         raise too_few(card, f"but {len(chosen)} of {len(subjects)} subjects fit")
-    return chosen, passed_over
+    return chosen, {subject.id: why for subject, why in others if why}
 
 
 def _ordered(subjects: list[SourceSegmentation], order: str, seed: int) -> list[SourceSegmentation]:
@@ -186,17 +174,12 @@ def _lacks_truth(subject: SourceSegmentation) -> str | None:
     return None
 
 
-def _fits(subject: SourceSegmentation, targets: list[str]) -> tuple[str | None, bool]:
-    """Why the subject is passed over for want of truth, if so, and whether it has all these targets."""
-    reason = _lacks_truth(subject)
-    return reason, reason is None and _has(subject, targets)
-
-
-def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
-    """Whether all these targets occur."""
-    return all(
-        any(part_mask.any() for part in subject.parts[target] for part_mask in _foreground(part)) for target in targets
-    )
+def _unfit(subject: SourceSegmentation, targets: list[str]) -> str | None:
+    """Why the subject lacks its truth; empty where one of the targets does not occur, None where it is fit."""
+    if reason := _lacks_truth(subject):
+        return reason
+    masks = (map(_foreground, subject.parts[target]) for target in targets)
+    return None if all(any(mask.any() for part in parts for mask in part) for parts in masks) else ""
 
 
 # --- truth ----------------------------------------------------------------------------------------------------

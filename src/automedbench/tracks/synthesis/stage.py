@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
 from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import entry_of, write_split
+from automedbench.tracks.common.staging import entry_of, first_fit, write_split
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import Settings
@@ -94,16 +93,10 @@ def _choose(
     """
     by_id = {volume.id: volume for volume in volumes}
     sampling = card.staging.sampling
-    count = len(by_id) if sampling.count is None else sampling.count
-    subjects: list[SourceVolume] = []
-    passed_over: dict[str, str] = {}
-    rest = iter(shuffled(by_id.keys(), sampling.seed))
-    # As many at a time as are still needed, so that no more are read than one after the other.
-    while some := list(itertools.islice(rest, count - len(subjects))):
-        faults = in_order(lambda name: unfit(load_volume(by_id[name].target).values, options), some)
-        subjects += [by_id[name] for name, fault in zip(some, faults, strict=True) if fault is None]
-        passed_over |= {name: fault for name, fault in zip(some, faults, strict=True) if fault is not None}
-    if not subjects or (len(subjects) < count and sampling.count is not None):
+    order = [by_id[name] for name in shuffled(by_id.keys(), sampling.seed)]
+    subjects, others = first_fit(order, sampling.count, lambda one: unfit(load_volume(one.target).values, options))
+    passed_over = {volume.id: fault for volume, fault in others}
+    if not subjects or len(subjects) < (sampling.count or 0):
         name, fault = next(iter(passed_over.items()), ("", "there is none"))
         raise too_few(card, f"but only {len(subjects)} of {len(by_id)} volumes are fit (for example {name}: {fault})")
     return subjects, passed_over
