@@ -5,28 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from automedbench.agent.command.protocols.common import (
-    Call,
-    ProgramRequest,
-    Refused,
-    answer,
-    event,
-    invalid,
-    is_data,
-    kind_of,
-    length_of,
-    list_of,
-    parse_body,
-    parts_of,
-    passed_on,
-    refuse_fields,
-    refuse_part,
-    refuse_tool,
-    role_of,
-    settings_of,
-    text_of,
-    type_of,
-)
+from automedbench.agent.command.protocols import common
+from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused
 from automedbench.agent.models.model import ChatMessage, Role
 from automedbench.agent.models.protocols.chat import native_calls
 from automedbench.campaign.agents import Agent
@@ -59,19 +39,19 @@ _LENGTHS = ("max_completion_tokens", "max_tokens")
 
 def read(call: Call, data: bytes) -> ProgramRequest:
     """Check the body of a request; raises Refused."""
-    body = parse_body(data)
-    messages = list_of(body.get("messages"), "messages")
+    body = common.parse_body(data)
+    messages = common.list_of(body.get("messages"), "messages")
     if body.get("n") not in (None, 1):
-        raise invalid("'n' must be 1")
-    refuse_fields(body, _REFUSED)
+        raise common.invalid("'n' must be 1")
+    common.refuse_fields(body, _REFUSED)
     options = body.get("stream_options")
     checked = [_checked(message) for message in messages]
     return ProgramRequest(
         protocol="chat",
-        fields=passed_on(body, _PASSED) | {"messages": checked},
+        fields=common.passed_on(body, _PASSED) | {"messages": checked},
         chat=tuple(_as_chat(message) for message in checked),
         model=str(body.get("model") or ""),
-        max_tokens=min((length for name in _LENGTHS if (length := length_of(body.get(name)))), default=None),
+        max_tokens=min((length for name in _LENGTHS if (length := common.length_of(body.get(name)))), default=None),
         stream=body.get("stream") is True,
         form="usage" if isinstance(options, dict) and options.get("include_usage") is True else "",
     )
@@ -86,18 +66,18 @@ def refuse_outside(fields: Mapping[str, Any]) -> None:
     tools, choice = fields.get("tools", []), fields.get("tool_choice", "auto")
     for tool in tools if isinstance(tools, list) else [tools]:
         if not _is_own_tool(tool):
-            refuse_tool(tool)
-    if not isinstance(choice, str) and kind_of(choice) != "allowed_tools" and not _is_own_tool(choice):
-        refuse_tool(choice)
+            common.refuse_tool(tool)
+    if not isinstance(choice, str) and common.kind_of(choice) != "allowed_tools" and not _is_own_tool(choice):
+        common.refuse_tool(choice)
     for message in fields["messages"]:
-        for part in parts_of(message.get("content")):
+        for part in common.parts_of(message.get("content")):
             if not _holds_itself(part):
-                refuse_part(part)
+                common.refuse_part(part)
 
 
 def _is_own_tool(tool: Any) -> bool:
     """A function that the program runs itself; names with a dollar sign are some providers' own."""
-    kind = type_of(tool)
+    kind = common.type_of(tool)
     function = tool.get(kind) if kind in ("function", "custom") else None
     return isinstance(function, dict) and not str(function.get("name")).startswith("$")
 
@@ -106,7 +86,7 @@ def _holds_itself(part: Any) -> bool:
     """A part that brings its content along, and nothing beside it that a provider could fetch."""
     if isinstance(part, str):
         return True
-    kind = type_of(part)
+    kind = common.type_of(part)
     if not kind or set(part) - {"type", kind, "cache_control"}:
         return False
     value = part.get(kind)
@@ -115,17 +95,17 @@ def _holds_itself(part: Any) -> bool:
     place = {"image_url": "url", "file": "file_data"}.get(kind)
     if place is None or (isinstance(value, dict) and set(value) - {place, "detail", "filename", "format"}):
         return False
-    return is_data(value.get(place) if isinstance(value, dict) else value)
+    return common.is_data(value.get(place) if isinstance(value, dict) else value)
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     """See ``Spoken.upstream``."""
-    settings = settings_of(agent, ("messages", "tools", "tool_choice"))
+    settings = common.settings_of(agent, ("messages", "tools", "tool_choice"))
     if request.max_tokens is not None and "max_tokens" in settings:
         settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
-    messages = [passed_on(message, _OF_MESSAGE, empty=True) for message in request.fields["messages"]]
+    messages = [common.passed_on(message, _OF_MESSAGE, empty=True) for message in request.fields["messages"]]
     tools = request.fields.get("tools")
-    own = {"tools": [passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
+    own = {"tools": [common.passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
     return dict(request.fields) | {"messages": messages} | own | settings
 
 
@@ -141,10 +121,10 @@ def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]
     deltas += [{"content": text}] if text else []
     deltas += [{"tool_calls": [call]} for call in calls]
     for delta in deltas:
-        yield event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]})
+        yield common.event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield common.event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}]})
     if request.form == "usage":
-        yield event(head | {"choices": [], "usage": whole.get("usage")})
+        yield common.event(head | {"choices": [], "usage": whole.get("usage")})
     yield b"data: [DONE]\n\n"
 
 
@@ -155,23 +135,23 @@ def error(refused: Refused) -> dict[str, Any]:
 
 def failed(refused: Refused) -> bytes:
     """The same in a stream that has begun."""
-    return event(error(refused))
+    return common.event(error(refused))
 
 
 def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
-    role_of(message, _ROLES)
-    parts_of(message.get("content"))
-    return passed_on(message, (*_OF_MESSAGE, *_TRANSLATED), empty=True)
+    common.role_of(message, _ROLES)
+    common.parts_of(message.get("content"))
+    return common.passed_on(message, (*_OF_MESSAGE, *_TRANSLATED), empty=True)
 
 
 def _as_chat(message: Mapping[str, Any]) -> ChatMessage:
     call_id = message.get("tool_call_id")
     return ChatMessage(
         role=_ROLES[message["role"]],
-        content=text_of(message.get("content")),
+        content=common.text_of(message.get("content")),
         calls=native_calls(message.get("tool_calls")),
         call_id=call_id if isinstance(call_id, str) else None,
     )
 
 
-__all__ = ["KEEP_ALIVE", "answer", "error", "failed", "read", "refuse_outside", "stream", "upstream"]
+answer = common.answer

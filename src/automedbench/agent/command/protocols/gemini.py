@@ -7,21 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from automedbench.agent.command.protocols.common import (
-    Call,
-    ProgramRequest,
-    Refused,
-    event,
-    invalid,
-    length_of,
-    list_of,
-    parse_body,
-    passed_on,
-    refuse_fields,
-    refuse_part,
-    refuse_tool,
-    settings_of,
-)
+from automedbench.agent.command.protocols import common
+from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.campaign.agents import Agent
 
@@ -41,15 +28,15 @@ _CAMEL = re.compile(r"_([a-z])")
 
 def read(call: Call, data: bytes) -> ProgramRequest:
     """Check the body of a request; raises Refused."""
-    body = _camel(parse_body(data))
+    body = _camel(common.parse_body(data))
     if isinstance(body.get("generateContentRequest"), dict):  # countTokens may hold a whole request
         body = _camel(body["generateContentRequest"])
-    contents = [_content(content) for content in list_of(body.get("contents"), "contents")]
-    refuse_fields(body, _REFUSED)
-    fields = passed_on(body, _PASSED) | {"contents": contents}
+    contents = [_content(content) for content in common.list_of(body.get("contents"), "contents")]
+    common.refuse_fields(body, _REFUSED)
+    fields = common.passed_on(body, _PASSED) | {"contents": contents}
     config = fields["generationConfig"] = _camel(_object(body.get("generationConfig"), "generationConfig"))
     if config.get("candidateCount") not in (None, 1):
-        raise invalid("'candidateCount' must be 1")
+        raise common.invalid("'candidateCount' must be 1")
     if "systemInstruction" in fields:
         fields["systemInstruction"] = _content(_object(fields["systemInstruction"], "systemInstruction"))
     return ProgramRequest(
@@ -57,7 +44,7 @@ def read(call: Call, data: bytes) -> ProgramRequest:
         fields=fields,
         chat=tuple(_as_chat(fields)),
         model=call.model,
-        max_tokens=length_of(config.get("maxOutputTokens")),
+        max_tokens=common.length_of(config.get("maxOutputTokens")),
         stream=bool(call.stream),
         form=call.stream,
     )
@@ -68,9 +55,9 @@ def refuse_outside(fields: Mapping[str, Any]) -> None:
     tools = fields.get("tools", [])
     for tool in tools if isinstance(tools, list) else [tools]:
         if not isinstance(tool, dict) or set(_camel(tool)) - {"functionDeclarations"}:
-            refuse_tool(tool)
+            common.refuse_tool(tool)
     if isinstance(fields.get("toolConfig"), dict) and _camel(fields["toolConfig"]).get("retrievalConfig"):
-        refuse_tool({"name": "retrievalConfig"})
+        common.refuse_tool({"name": "retrievalConfig"})
     for content in (fields.get("systemInstruction", {}), *fields["contents"]):
         _refuse_parts(content.get("parts"))
 
@@ -79,11 +66,11 @@ def _refuse_parts(parts: Any) -> None:
     for part in parts or []:
         if not isinstance(part, dict) or set(part) - _OF_PART:
             if isinstance(part, dict) and set(part) & {"executableCode", "codeExecutionResult", "toolCall"}:
-                refuse_tool({"name": "codeExecution"})
-            refuse_part(part)
+                common.refuse_tool({"name": "codeExecution"})
+            common.refuse_part(part)
         data, response = part.get("inlineData"), part.get("functionResponse")
         if data is not None and (not isinstance(data, dict) or set(_camel(data)) - {"mimeType", "data", "displayName"}):
-            refuse_part(part)
+            common.refuse_part(part)
         inner = response.get("parts") if isinstance(response, dict) else None
         # The protocol takes one object where a list belongs.
         inner = inner if isinstance(inner, list) else [inner] if inner else []
@@ -92,7 +79,7 @@ def _refuse_parts(parts: Any) -> None:
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     """See ``Spoken.upstream``."""
-    settings = settings_of(agent, ("contents",))
+    settings = common.settings_of(agent, ("contents",))
     config = request.fields["generationConfig"] | settings["generationConfig"]
     config["maxOutputTokens"] = min(request.max_tokens or agent.max_tokens, config["maxOutputTokens"])
     return dict(request.fields) | settings | {"generationConfig": config}
@@ -110,7 +97,7 @@ def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]
         yield b"[" + b",\r\n".join(json.dumps(chunk).encode() for chunk in chunks) + b"]"
         return
     for chunk in chunks:
-        yield event(chunk)
+        yield common.event(chunk)
 
 
 def _chunks(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -146,7 +133,7 @@ def error(refused: Refused) -> dict[str, Any]:
 
 def failed(refused: Refused) -> bytes:
     """The same in a stream that has begun."""
-    return event(error(refused))
+    return common.event(error(refused))
 
 
 def _camel(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +143,7 @@ def _camel(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, (dict, type(None))):
-        raise invalid(f"'{name}' must be an object")
+        raise common.invalid(f"'{name}' must be an object")
     return value or {}
 
 
@@ -166,8 +153,8 @@ def _content(content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(parts, dict):
         parts = [parts]
     if content.get("role") not in [None, "user", "model", "function", "system"]:
-        raise invalid("each content needs a 'role' out of user, model")
-    return content | {"parts": [_camel(part) for part in list_of(parts, "parts")] if parts else []}
+        raise common.invalid("each content needs a 'role' out of user, model")
+    return content | {"parts": [_camel(part) for part in common.list_of(parts, "parts")] if parts else []}
 
 
 def _as_chat(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:

@@ -6,29 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from automedbench.agent.command.protocols.common import (
-    Call,
-    ProgramRequest,
-    Refused,
-    answer,
-    event,
-    length_of,
-    list_of,
-    parse_body,
-    parts_of,
-    passed_on,
-    refuse_fields,
-    refuse_part,
-    refuse_tool,
-    role_of,
-    settings_of,
-    text_of,
-    type_of,
-)
+from automedbench.agent.command.protocols import common
+from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused
 from automedbench.agent.models.model import ChatMessage, Role, ToolCall
 from automedbench.campaign.agents import Agent
 
-KEEP_ALIVE = event({"type": "ping"}, "ping")
+KEEP_ALIVE = common.event({"type": "ping"}, "ping")
 
 _PASSED = (
     *("messages", "system", "tools", "tool_choice", "stop_sequences", "top_p", "top_k"),
@@ -44,20 +27,22 @@ LEAST_THINKING = 1024
 
 def read(call: Call, data: bytes) -> ProgramRequest:
     """Check the body of a request; raises Refused."""
-    body = parse_body(data)
-    messages = [_checked(message) for message in list_of(body.get("messages"), "messages")]
-    refuse_fields(body, _REFUSED)
-    chat = [ChatMessage("system", text_of(parts_of(body["system"], "system")))] if body.get("system") else []
+    body = common.parse_body(data)
+    messages = [_checked(message) for message in common.list_of(body.get("messages"), "messages")]
+    common.refuse_fields(body, _REFUSED)
+    chat = (
+        [ChatMessage("system", common.text_of(common.parts_of(body["system"], "system")))] if body.get("system") else []
+    )
     for message in messages:
         chat += _as_chat(message)
     # Instructions between messages are a trial of the provider's, by a header that is not passed on.
     plain = [message | {"role": "user"} if message["role"] == "system" else message for message in messages]
     return ProgramRequest(
         protocol="messages",
-        fields=passed_on(body, _PASSED) | {"messages": plain},
+        fields=common.passed_on(body, _PASSED) | {"messages": plain},
         chat=tuple(chat),
         model=str(body.get("model") or ""),
-        max_tokens=length_of(body.get("max_tokens")),
+        max_tokens=common.length_of(body.get("max_tokens")),
         stream=body.get("stream") is True,
     )
 
@@ -67,14 +52,14 @@ def refuse_outside(fields: Mapping[str, Any]) -> None:
     tools = fields.get("tools", [])
     for tool in tools if isinstance(tools, list) else [tools]:
         if not isinstance(tool, dict) or tool.get("type") not in (None, "custom") or not tool.get("name"):
-            refuse_tool(tool)
+            common.refuse_tool(tool)
     for content in (fields.get("system"), *(message.get("content") for message in fields["messages"])):
         _refuse_blocks(content)
 
 
 def _refuse_blocks(content: Any) -> None:
-    for block in parts_of(content):
-        kind = type_of(block)
+    for block in common.parts_of(content):
+        kind = common.type_of(block)
         if isinstance(block, str) or kind in _OWN_WORDS:
             continue
         if kind in ("tool_result", "search_result"):
@@ -82,23 +67,23 @@ def _refuse_blocks(content: Any) -> None:
         elif kind in ("image", "document"):
             _refuse_source(block)
         elif "tool" in kind or kind.endswith("_result"):
-            refuse_tool(block)  # what a tool of the provider's told earlier
+            common.refuse_tool(block)  # what a tool of the provider's told earlier
         else:
-            refuse_part(block)
+            common.refuse_part(block)
 
 
 def _refuse_source(block: Mapping[str, Any]) -> None:
     source = block.get("source")
-    kind = type_of(source)
+    kind = common.type_of(source)
     if not isinstance(source, dict) or kind not in ("base64", "text", "content") or {"url", "file_id"} & set(source):
-        refuse_part(block)
+        common.refuse_part(block)
     if kind == "content":
         _refuse_blocks(source.get("content"))
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     """See ``Spoken.upstream``; the protocol takes no temperature beside thinking."""
-    settings = settings_of(agent, ("messages",))
+    settings = common.settings_of(agent, ("messages",))
     settings["max_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_tokens"])
     body = dict(request.fields) | settings
     _fit_thinking(body)
@@ -116,7 +101,7 @@ def _thinks(body: Mapping[str, Any]) -> bool:
 
 def _fit_thinking(body: dict[str, Any]) -> None:
     """A budget of thinking must be smaller than the length of the reply, which the agent may have cut."""
-    budget = length_of(body["thinking"].get("budget_tokens")) if _thinks(body) else None
+    budget = common.length_of(body["thinking"].get("budget_tokens")) if _thinks(body) else None
     if budget is None or budget < body["max_tokens"]:
         return
     if body["max_tokens"] <= LEAST_THINKING:
@@ -165,7 +150,7 @@ def _in_deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str,
 
 
 def _event(name: str, **fields: Any) -> bytes:
-    return event({"type": name} | fields, name)
+    return common.event({"type": name} | fields, name)
 
 
 _KINDS = {
@@ -186,12 +171,12 @@ def error(refused: Refused) -> dict[str, Any]:
 
 def failed(refused: Refused) -> bytes:
     """The same in a stream that has begun."""
-    return event(error(refused), "error")
+    return common.event(error(refused), "error")
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:
-    role_of(message, _ROLES)
-    parts_of(message.get("content"))
+    common.role_of(message, _ROLES)
+    common.parts_of(message.get("content"))
     return message
 
 
@@ -200,11 +185,11 @@ def _as_chat(message: Mapping[str, Any]) -> list[ChatMessage]:
     chat: list[ChatMessage] = []
     texts: list[Any] = []
     calls: list[ToolCall] = []
-    for block in parts_of(message.get("content")):
-        kind = type_of(block)
+    for block in common.parts_of(message.get("content")):
+        kind = common.type_of(block)
         if kind == "tool_result":
             failed, call_id = block.get("is_error"), str(block.get("tool_use_id") or "")
-            text = text_of(parts_of(block.get("content")))
+            text = common.text_of(common.parts_of(block.get("content")))
             chat.append(ChatMessage("tool", text, call_id=call_id, failed=failed if isinstance(failed, bool) else None))
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input"), ensure_ascii=False)
@@ -213,8 +198,8 @@ def _as_chat(message: Mapping[str, Any]) -> list[ChatMessage]:
             texts.append(block)
     if texts or calls or not chat:
         role = _ROLES[message["role"]]
-        chat.append(ChatMessage(role, text_of(texts, "" if role == "assistant" else "\n"), tuple(calls)))
+        chat.append(ChatMessage(role, common.text_of(texts, "" if role == "assistant" else "\n"), tuple(calls)))
     return chat
 
 
-__all__ = ["KEEP_ALIVE", "LEAST_THINKING", "answer", "error", "failed", "read", "refuse_outside", "stream", "upstream"]
+answer = common.answer

@@ -6,29 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from automedbench.agent.command.protocols.chat import error
-from automedbench.agent.command.protocols.common import (
-    Call,
-    ProgramRequest,
-    Refused,
-    answer,
-    event,
-    invalid,
-    is_data,
-    kind_of,
-    length_of,
-    list_of,
-    parse_body,
-    parts_of,
-    passed_on,
-    refuse_fields,
-    refuse_part,
-    refuse_tool,
-    role_of,
-    settings_of,
-    text_of,
-    type_of,
-)
+from automedbench.agent.command.protocols import chat, common
+from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused
 from automedbench.agent.models.model import ChatMessage, Role, ToolCall
 from automedbench.campaign.agents import Agent
 
@@ -59,21 +38,21 @@ _ROLES: Mapping[str, Role] = {
 
 def read(call: Call, data: bytes) -> ProgramRequest:
     """Check the body of a request; raises Refused."""
-    body = parse_body(data)
+    body = common.parse_body(data)
     items = body.get("input")
     if isinstance(items, str):
         items = [{"type": "message", "role": "user", "content": items}]
-    items = [_checked(item) for item in list_of(items, "input")]
-    refuse_fields(body, _REFUSED)
+    items = [_checked(item) for item in common.list_of(items, "input")]
+    common.refuse_fields(body, _REFUSED)
     # Without its encrypted content a piece of reasoning is only a name of something that is kept at the provider.
     kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
-    fields = passed_on(body, _PASSED) | {"input": kept}
+    fields = common.passed_on(body, _PASSED) | {"input": kept}
     if "include" in fields:
-        asked = parts_of(fields["include"], "include")
+        asked = common.parts_of(fields["include"], "include")
         fields["include"] = [name for name in _INCLUDED if name in asked]
     chat = _as_chat(items)
     if not isinstance(body.get("instructions"), (str, type(None))):
-        raise invalid("'instructions' must be text")
+        raise common.invalid("'instructions' must be text")
     if body.get("instructions") is not None:
         chat.insert(0, ChatMessage("system", body["instructions"]))
     return ProgramRequest(
@@ -81,7 +60,7 @@ def read(call: Call, data: bytes) -> ProgramRequest:
         fields=fields,
         chat=tuple(chat),
         model=str(body.get("model") or ""),
-        max_tokens=length_of(body.get("max_output_tokens")),
+        max_tokens=common.length_of(body.get("max_output_tokens")),
         stream=body.get("stream") is True,
     )
 
@@ -90,8 +69,8 @@ def refuse_outside(fields: Mapping[str, Any]) -> None:
     """Raises Refused for tools that the provider runs, and content behind an address or a name."""
     tools, choice = fields.get("tools", []), fields.get("tool_choice", "auto")
     _refuse_tools(tools if isinstance(tools, list) else [tools])
-    if not isinstance(choice, str) and kind_of(choice) not in (*_OWN_TOOLS, "allowed_tools"):
-        refuse_tool(choice)
+    if not isinstance(choice, str) and common.kind_of(choice) not in (*_OWN_TOOLS, "allowed_tools"):
+        common.refuse_tool(choice)
     for item in fields["input"]:
         kind = item.get("type", "message")
         if kind == "message":
@@ -99,34 +78,34 @@ def refuse_outside(fields: Mapping[str, Any]) -> None:
         elif kind in _RESULTS:
             _refuse_parts(item.get("output"))
         elif kind == "item_reference":
-            refuse_part(item)
+            common.refuse_part(item)
         elif kind not in _CALLS and kind not in _OPAQUE:
-            refuse_tool(item)
+            common.refuse_tool(item)
 
 
 def _refuse_tools(tools: list[Any]) -> None:
     for tool in tools:
-        if type_of(tool) not in _OWN_TOOLS or not tool.get("name"):
-            refuse_tool(tool)
+        if common.type_of(tool) not in _OWN_TOOLS or not tool.get("name"):
+            common.refuse_tool(tool)
         if tool["type"] == "namespace":
-            _refuse_tools(list_of(tool.get("tools"), "tools"))
+            _refuse_tools(common.list_of(tool.get("tools"), "tools"))
 
 
 def _refuse_parts(content: Any) -> None:
-    for part in parts_of(content):
-        kind = type_of(part)
+    for part in common.parts_of(content):
+        kind = common.type_of(part)
         if isinstance(part, str) or (kind in _TEXTS and not {"image_url", "file_url", "file_id"} & set(part)):
             continue
         place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
         if place is None or part.get("file_id") or part.get("file_url"):
-            refuse_part(part)
-        if not is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
-            refuse_part(part)
+            common.refuse_part(part)
+        if not common.is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
+            common.refuse_part(part)
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     """See ``Spoken.upstream``."""
-    settings = settings_of(agent, ("input", "include", "prompt_cache_key"))
+    settings = common.settings_of(agent, ("input", "include", "prompt_cache_key"))
     settings["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_output_tokens"])
     return dict(request.fields) | settings
 
@@ -134,7 +113,7 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
 def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
     """The same reply as server-sent events, numbered from 0."""
     for number, (name, fields) in enumerate(_events(whole)):
-        yield event({"type": name, "sequence_number": number} | fields, name)
+        yield common.event({"type": name, "sequence_number": number} | fields, name)
 
 
 _Event = tuple[str, dict[str, Any]]
@@ -195,17 +174,17 @@ def failed(refused: Refused) -> bytes:
     """A refusal in a stream that has begun."""
     told = {"code": refused.code or refused.kind, "message": str(refused)}
     response = {"id": "resp_failed", "object": "response", "status": "failed", "error": told, "output": []}
-    return event({"type": "response.failed", "sequence_number": 0, "response": response}, "response.failed")
+    return common.event({"type": "response.failed", "sequence_number": 0, "response": response}, "response.failed")
 
 
 def _checked(item: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(item.get("type", ""), str):
-        raise invalid("the 'type' of an item must be text")
+        raise common.invalid("the 'type' of an item must be text")
     if item.get("type", "message") == "message":
-        role_of(item, _ROLES)
-        parts_of(item.get("content"))
+        common.role_of(item, _ROLES)
+        common.parts_of(item.get("content"))
     elif item.get("type") in _RESULTS:
-        parts_of(item.get("output"), "output")
+        common.parts_of(item.get("output"), "output")
     return item
 
 
@@ -230,7 +209,7 @@ def _as_chat(items: list[dict[str, Any]]) -> list[ChatMessage]:
         elif kind == "message" and item["role"] == "assistant":
             if calls:
                 close()
-            texts.append(text_of(item.get("content"), ""))
+            texts.append(common.text_of(item.get("content"), ""))
         elif kind == "message" or kind in _RESULTS:
             close()
             chat.append(_told(item))
@@ -241,8 +220,10 @@ def _as_chat(items: list[dict[str, Any]]) -> list[ChatMessage]:
 def _told(item: Mapping[str, Any]) -> ChatMessage:
     if item.get("type") in _RESULTS:
         failed = True if item.get("status") in ("incomplete", "failed") else None
-        return ChatMessage("tool", text_of(item.get("output")), call_id=str(item.get("call_id") or ""), failed=failed)
-    return ChatMessage(_ROLES[item["role"]], text_of(item.get("content")))
+        return ChatMessage(
+            "tool", common.text_of(item.get("output")), call_id=str(item.get("call_id") or ""), failed=failed
+        )
+    return ChatMessage(_ROLES[item["role"]], common.text_of(item.get("content")))
 
 
-__all__ = ["KEEP_ALIVE", "answer", "error", "failed", "read", "refuse_outside", "stream", "upstream"]
+answer, error = common.answer, chat.error
