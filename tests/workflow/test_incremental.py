@@ -106,7 +106,7 @@ def test_raised_track_version(finished: Project) -> None:
     target = f"results/runs/hasty/{TASK}/lite/r1/score.json"
     assert finished.snakemake(target).returncode == 0
     assert sorted(executed(finished)) == sorted(again)
-    assert '"track_version": 2' in (finished.path / target).read_text()
+    assert '"track_version": 3' in (finished.path / target).read_text()
     assert stamps(finished, *PAID) == before
 
 
