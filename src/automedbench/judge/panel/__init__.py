@@ -303,12 +303,14 @@ def _require_one(question: Question, sittings: Sequence[_Sitting], panel: Panel)
         sitting.answers[stage] = _unjudgeable(question, str(sitting.answers[stage].problem))
     if not able:
         problems = [f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings]
+        cost = total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sittings])
+        paid = "" if cost is None else f", at {cost} USD"
         raise NoValidAnswer(
-            f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
+            f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries{paid}. {problems[0]}\n"
             "No score was written, and valid answers are kept. Run the same command again, or choose another judge.",
             stage,
             sum((tokens_in(sitting.bill.spent) for sitting in sittings), Tokens()),
-            total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sittings]),
+            cost,
         )
 
 
