@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({name: [vars(check) for check in checks] for name, checks in found.items()}, indent=2))
     else:
-        _show(found)
+        show_checks(found)
     bad = {"differs", "absent"} if options.strict else {"differs"}
     if any(check.verdict in bad for checks in found.values() for check in checks):
         sys.exit(DIFFERS)
@@ -104,7 +104,8 @@ def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     return folders
 
 
-def _show(found: dict[str, list[Check]]) -> None:
+def show_checks(found: dict[str, list[Check]]) -> None:
+    """One line per run where all is the same, else a line per check."""
     for name, checks in found.items():
         counts = {verdict: sum(check.verdict == verdict for check in checks) for verdict in ("differs", "absent")}
         if len(found) > 1 and not counts["differs"]:

@@ -19,6 +19,16 @@ class PlannedAgent(Model):
 
     provider: str
     model: str
+    lab: str = Field("", description="of a board of several labs: who ran it")
+    hardware: str = ""
+    access: Literal["", "api", "local"] = ""
+    weights: Literal["", "open", "closed"] = ""
+
+    @property
+    def label(self) -> str:
+        """Its model, and what its lab says about how it was run."""
+        weights = f"{self.weights} weights" if self.weights else ""
+        return " · ".join(filter(None, (self.model, self.lab, self.access, weights, self.hardware)))
 
 
 class Plan(Model):

@@ -46,7 +46,7 @@ def page_data(board: Board) -> dict[str, Any]:
     choices = tier_choices(board.entries)
     return {
         "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
-        "models": {name: agent.model for name, agent in board.plan.agents.items()},
+        "models": {name: agent.label for name, agent in board.plan.agents.items()},
         "tiers": {name: " + ".join(definitions.TIERS[tier][0] for tier in tiers) for name, tiers in choices.items()},
         "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
         "tracks": {track: definitions.track_title(track) for track in board.tracks},

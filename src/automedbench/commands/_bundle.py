@@ -1,0 +1,368 @@
+"""One file with everything that a campaign's scores rest on, signed, and how it is opened again.
+
+A bundle is a tar archive: ``bundle.json`` (labels, agents, digest of every member), ``bundle.sig`` (an Ed25519
+signature of it), and the files of the campaign under the paths that they have below ``results``. What is written for
+the same campaign with the same key is the same, byte for byte. Whoever opens one trusts nothing in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import mmap
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import Field, ValidationError
+
+from automedbench import __version__
+from automedbench.agent.durable.attempts import list_attempts
+from automedbench.base.cards import TaskCard
+from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
+from automedbench.base.files import atomic_path, read_record, sha256_bytes, sha256_file, to_json, write_bytes
+from automedbench.base.masking import secret_forms
+from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.load import Campaign
+from automedbench.sandbox.airlock.archive import OUTPUTS
+
+RECORD, SIGNATURE = "bundle.json", "bundle.sig"
+RECORDS = (
+    *("brief.md", "conversation.json", "run.json", "submission.json", "audit.json", "decision.yaml"),
+    *("answer_judge.json", "detail_report.json", "judge.json", "score.json", "submission/plan/plan.png"),
+)
+"""What is taken of a run's folder."""
+NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
+"""Of those what holds no word of an agent and no case: all that leaves the house of credentialed data."""
+LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "exec.tar")
+MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
+LOOKS_LIKE_KEY = re.compile(
+    rb"\b(?:sk-(?!bridge-)|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+
+
+class Labels(Model):
+    """Who ran a campaign, and with what; said by the lab, not checked."""
+
+    lab: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="short name of the lab")
+    contact: str = ""
+    hardware: str = ""
+    access: dict[str, Literal["api", "local"]] = Field(default_factory=dict, description="agent → how it was reached")
+    weights: dict[str, Literal["open", "closed"]] = Field(default_factory=dict, description="agent → its weights")
+
+
+class Bundle(Model):
+    """``bundle.json``: what a bundle holds."""
+
+    schema_: Literal["automedbench/bundle/1"] = Field("automedbench/bundle/1", alias="schema")
+    labels: Labels
+    code_version: str
+    agents: dict[str, dict[str, Any]] = Field(description="settings in full; names of variables, no keys")
+    runs: list[RunId] = Field(description="planned runs")
+    files: dict[str, FileEntry] = Field(description="path below the results → content")
+    left_out: dict[str, str] = Field(default_factory=dict, description="task → why its texts and outputs are not here")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A bundle laid out in ``folder``, a results folder; ``signer`` is the public key, in hexadecimal."""
+
+    record: Bundle
+    folder: Path
+    signer: str
+    digest: Sha256
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+def make_key(path: Path) -> str:
+    """A new private key in a file that only its owner reads; returns the public key in hexadecimal."""
+    if path.exists():
+        raise ConfigError([f"--make-key: {path} exists already; a key is never written over"])
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(text)
+    return _public(key.public_key())
+
+
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """The private key in a file; raises ConfigError."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError([f"--key: {path}: {error}; make one: automedbench pack --make-key {path}"]) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError([f"--key: {path}: is no Ed25519 key; make one: automedbench pack --make-key NEW_FILE"])
+    return key
+
+
+def pack(
+    campaign: Campaign,
+    labels: Labels,
+    key: Ed25519PrivateKey,
+    out: Path,
+    *,
+    outputs: bool = True,
+    harmless: Sequence[str] = (),
+) -> Bundle:
+    """Write the bundle of a campaign.
+
+    ``outputs``: with what agents submitted, so that others can score it again; without, by digests alone.
+    ``harmless``: texts that look like keys and are none. Raises ConfigError for keys in what would be packed and for
+    labels of unknown agents, MissingDataError or InfrastructureError for records that cannot be read.
+    """
+    unknown = ({*labels.access} | {*labels.weights}) - {*campaign.takes_part}
+    if unknown:
+        raise ConfigError([f"--labels: '{name}' is no agent of this campaign" for name in sorted(unknown)])
+    results = Path(campaign.config.results)
+    chosen = dict(_of_campaign(campaign, results))
+    left_out = {}
+    for run in campaign.runs:
+        closed = campaign.cards[run.task].dataset.access == "credentialed"
+        if closed:
+            left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
+        chosen |= _of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed)
+    _refuse_keys(chosen, _known_keys(campaign), harmless)
+    record = Bundle(
+        labels=labels,
+        code_version=__version__,
+        agents={
+            name: campaign.agents[name].model_dump(mode="json", exclude={"gateway"}) for name in campaign.takes_part
+        },
+        runs=campaign.runs,
+        files={name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()},
+        left_out=left_out,
+    )
+    write_bundle(record, chosen, key, out)
+    return record
+
+
+def write_bundle(record: Bundle, files: Mapping[str, Path], key: Ed25519PrivateKey, out: Path) -> None:
+    """Sign a record and write it with its files, sorted by name, without times and owners."""
+    text = to_json(record.model_dump(mode="json", by_alias=True)).encode()
+    signed = {"key": _public(key.public_key()), "signature": base64.b64encode(key.sign(text)).decode()}
+    with atomic_path(out) as temporary, tarfile.open(temporary, "w:", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in ((RECORD, text), (SIGNATURE, to_json(signed).encode())):
+            tar.addfile(_member(name, len(data)), io.BytesIO(data))
+        for name in sorted(files):
+            with open(files[name], "rb") as stream:
+                tar.addfile(_member(name, record.files[name].bytes), stream)
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    return info
+
+
+def _public(key: Ed25519PublicKey) -> str:
+    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
+
+
+def _of_campaign(campaign: Campaign, results: Path) -> Iterator[tuple[str, Path]]:
+    """Plan, settings, ledger, manifests and records of images: path in the bundle → file."""
+    for name in ("plan.json", "campaign.json"):
+        yield name, _there(results / name)
+    for path in sorted((results / "ledger").rglob("*.json")):
+        if path.name != "lock.json":
+            yield path.relative_to(results).as_posix(), path
+    for task in campaign.tasks:
+        yield f"manifests/{task}.json", _there(Path(campaign.config.data.manifests, f"{task}.json"))
+    for image in campaign.images:
+        path = Path(campaign.config.containers.folder, f"{image}.json")
+        if path.is_file():
+            yield f"images/{image}.json", path
+
+
+def _of_run(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator[tuple[str, Path]]:
+    """Records of a run, of all its attempts, and the log and outputs of the one that counts."""
+    for each in NO_TEXT if closed else RECORDS:
+        if (folder / each).is_file():
+            yield f"{name}/{each}", folder / each
+    counts = read_record(_there(folder / "run.json"), RunRecord).attempt
+    for attempt in list_attempts(folder):
+        wanted = [*attempt.path.glob("failure-*.json"), attempt.path / "run.json", attempt.path / "published"]
+        if attempt.number == counts and not closed:
+            wanted += [attempt.log / each for each in LOGS] + ([attempt.path / OUTPUTS] if outputs else [])
+        for path in wanted:
+            if path.is_file():
+                yield f"{name}/{path.relative_to(folder).as_posix()}", path
+
+
+def _there(path: Path) -> Path:
+    if not path.is_file():
+        raise ConfigError([f"{path}: does not exist; a bundle holds a finished campaign: run `snakemake` first"])
+    return path
+
+
+def _known_keys(campaign: Campaign) -> list[str]:
+    """Keys of the campaign's agents and judges, as far as this shell knows them."""
+    found: list[str] = []
+    agents = (campaign.agents[name] for name in campaign.takes_part)
+    for source in (*(agent for agent in agents if agent.paid), *campaign.judges.values()):
+        with contextlib.suppress(AutoMedBenchError):
+            found += read_keys(source)
+    return found
+
+
+def _refuse_keys(files: Mapping[str, Path], keys: Iterable[str], harmless: Sequence[str]) -> None:
+    """Raise ConfigError that names every file with a key, or with what looks like one."""
+    forms = [form.encode() for form in secret_forms(keys)]
+    problems = []
+    for name, path in files.items():
+        if not path.stat().st_size:
+            continue
+        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if any(content.find(form) >= 0 for form in forms):
+                problems.append(f"{name}: holds a key of this campaign; nothing was packed, revoke that key")
+                continue
+            found = {match[0].decode("ascii") for match in LOOKS_LIKE_KEY.finditer(content)} - {*harmless}
+            problems += [
+                f"{name}: holds '{text[:8]}…' ({len(text)} characters), which looks like a key; if it is none: "
+                "--not-a-key with the whole text"
+                for text in sorted(found)[:3]
+            ]
+    if problems:
+        raise ConfigError(problems)
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def open_bundle(path: Path, folder: Path) -> Opened:
+    """Lay a bundle out in an empty folder, once its signature and every digest were found right.
+
+    Raises InfrastructureError with the first thing that is wrong; nothing of a wrong bundle is used.
+    """
+    with _opened(path) as tar:
+        record, signer, digest = _read_head(tar)
+        _lay_out(tar, record, folder)
+    _link(record, folder)
+    return Opened(record, folder, signer, digest)
+
+
+def read_head(path: Path) -> tuple[Bundle, str, Sha256]:
+    """The record of a bundle, the key that signed it, and its digest; raises InfrastructureError."""
+    with _opened(path) as tar:
+        return _read_head(tar)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:") as tar:
+            yield tar
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InfrastructureError(f"{path}: is no bundle: {getattr(error, 'strerror', None) or error}.") from error
+    except _Wrong as error:
+        raise InfrastructureError(f"{path}: {error}") from error
+
+
+class _Wrong(Exception):
+    """Why a bundle is not opened."""
+
+
+def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:
+    """The record, who signed it, and its digest."""
+    text, signed = _next(tar, RECORD), _next(tar, SIGNATURE)
+    try:
+        signature = Signature.model_validate_json(signed)
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
+        key.verify(base64.b64decode(signature.signature, validate=True), text)
+        return Bundle.model_validate_json(text), signature.key, sha256_bytes(text)
+    except InvalidSignature as error:
+        raise _Wrong(f"signature: {RECORD} is not what was signed by {signature.key[:16]}.") from error
+    except ValidationError as error:
+        raise _Wrong(f"{RECORD}: {error.errors()[0]['msg']} ({error.error_count()} problems).") from error
+    except ValueError as error:
+        raise _Wrong(f"{SIGNATURE}: {error}.") from error
+
+
+class Signature(Model):
+    """``bundle.sig``."""
+
+    key: str = Field(pattern=r"^[0-9a-f]{64}$", description="public key, raw")
+    signature: str = Field(description="of bundle.json, base64")
+
+
+def _next(tar: tarfile.TarFile, name: str) -> bytes:
+    member = tar.next()
+    stream = tar.extractfile(member) if member and member.name == name and member.isfile() else None
+    if member is None or stream is None or member.size > MAX_RECORD_BYTES:
+        raise _Wrong(f"{name}: is not where a bundle has it.")
+    return stream.read()
+
+
+def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
+    """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
+    if len(record.files) > MAX_MEMBERS:
+        raise _Wrong(f"{len(record.files)} files; at most {MAX_MEMBERS} are opened.")
+    missing = dict(record.files)
+    while (member := tar.next()) is not None:
+        entry = missing.pop(member.name, None)
+        stream = tar.extractfile(member) if entry and member.isfile() and _is_plain(member.name) else None
+        if entry is None or stream is None:
+            raise _Wrong(f"'{member.name[:200]}' is not one of the files that {RECORD} lists.")
+        if member.size != entry.bytes:
+            raise _Wrong(f"{member.name}: has {member.size} bytes, {RECORD} says {entry.bytes}.")
+        place = folder / member.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open(place, "wb") as target:
+            shutil.copyfileobj(stream, target)
+        if sha256_file(place) != entry.sha256:
+            raise _Wrong(f"{member.name}: was changed after it was packed: its digest is another one.")
+    if missing:
+        raise _Wrong(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
+
+
+def _is_plain(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and path.as_posix() == name and ".." not in path.parts and "\0" not in name
+
+
+def _link(record: Bundle, folder: Path) -> None:
+    """The names under which a run's folder has the log and the outputs of the attempt that counts."""
+    for run in record.runs:
+        home = folder / "runs" / run.path
+        if not (home / "run.json").is_file():
+            continue
+        with contextlib.suppress(ValidationError, OSError, ValueError):
+            number = RunRecord.model_validate_json((home / "run.json").read_bytes()).attempt
+            for name in ("log", OUTPUTS):
+                if (home / "attempts" / f"{number:04d}" / name).exists():
+                    (home / name).symlink_to(Path("attempts", f"{number:04d}", name))
+
+
+def agents_of(record: Bundle) -> dict[str, Agent]:
+    """The bundle's agents; raises InfrastructureError for settings that this version does not know."""
+    try:
+        return {name: Agent.model_validate(settings) for name, settings in record.agents.items()}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InfrastructureError(f"{RECORD}: agents: {first['loc']}: {first['msg']}.") from error
+
+
+def write_agents(record: Bundle, path: Path) -> None:
+    """An agents file of the bundle's agents."""
+    write_bytes(path, to_json({"agents": record.agents}).encode())
+
+
+def closed_tasks(record: Bundle, cards: Mapping[str, TaskCard]) -> set[str]:
+    """Tasks whose texts a bundle rightly leaves out."""
+    return {task for task in record.left_out if task in cards and cards[task].dataset.access == "credentialed"}

@@ -1,0 +1,594 @@
+"""Check a bundle of another lab: is every score what its records make of it, and does the campaign hold all its runs?
+
+Signature and digests, plan, attempts and ledger, brief, limits, sandbox, image, cases, transcript, quotes, audit and
+rules judge are checked for every run; the metrics are made again where the task's data is staged here. What cannot be
+looked at here is said. Exit code 0: admitted; 3: refused, with the reasons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from automedbench.agent.budget.ledger import Book
+from automedbench.agent.budget.used import UsedBook
+from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.plan import brief_of
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import (
+    AuditRecord,
+    CodeCall,
+    Conversation,
+    DetailReport,
+    JudgeRecord,
+    Manifest,
+    RunId,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.load import Campaign, expand_matrix, record_of
+from automedbench.campaign.record import CampaignRecord
+from automedbench.commands._bundle import LOGS, Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands.verify import (
+    DIFFERS,
+    Check,
+    check_digest,
+    check_records,
+    check_score,
+    check_submission,
+    show_checks,
+)
+from automedbench.judge.evidence import collect_evidence, quote_exists
+from automedbench.leaderboard.plan import Plan
+from automedbench.planning.asked import asked_of
+from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.versions import of_image
+from automedbench.sandbox.airlock.archive import OUTPUTS
+from automedbench.sandbox.container.image import ImageRecord
+from automedbench.scoring import CASE_METRICS
+from automedbench.steps.audit_run import audit_run
+from automedbench.steps.collect_submission import collect_submission
+from automedbench.steps.run_agent import plan_with
+from automedbench.steps.score_judge import score_judge
+from automedbench.steps.score_metrics import score_metrics
+
+AGAIN = "again/admit"
+TOLERANCE = 1e-6
+MEANS = frozenset({"ssim", "answer_score", "report_score"})
+"""Qualities that are the mean over all expected cases, in every task."""
+SUFFIX = {"python": "py", "bash": "sh"}
+CAMPAIGN = "campaign"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench admit``."""
+    parser.add_argument("bundle", type=Path, help="file that `automedbench pack` wrote")
+    parser.add_argument("--signer", metavar="KEY", help="public key that must have signed it, as `pack` printed it")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--judge", action="store_true", help="let the panel of this campaign judge again where a panel judged; paid"
+    )
+    parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print what was found; exit 0 or 3."""
+    if options.into is not None and options.into.exists():
+        raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
+    campaign = campaign_of(options)
+    with tempfile.TemporaryDirectory(prefix="automedbench-admit-") as scratch:
+        folder = options.into or Path(scratch) / "results"
+        opened = open_bundle(options.bundle, folder)
+        if options.signer not in (None, opened.signer):
+            raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
+        found = admit(opened, campaign, panel=options.judge)
+    reasons = [
+        f"{where}: {check.what}: {check.detail}"
+        for where, checks in found.items()
+        for check in checks
+        if check.verdict == "differs"
+    ]
+    if options.json:
+        said = {"bundle": opened.digest, "lab": opened.record.labels.lab, "signer": opened.signer, "reasons": reasons}
+        checks = {where: [vars(check) for check in checks] for where, checks in found.items()}
+        print(json.dumps({**said, "admitted": not reasons, "checks": checks}, indent=2))
+    else:
+        show_checks(found)
+        print(
+            f"{opened.record.labels.lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
+            f"bundle {opened.digest}, signed by {opened.signer}"
+        )
+    if reasons:
+        sys.exit(DIFFERS)
+
+
+def admit(
+    opened: Opened, ours: Campaign, *, panel: bool = False, only: Collection[str] | None = None
+) -> dict[str, list[Check]]:
+    """Every check of a bundle: ``campaign``, then the path of each run, → what was found.
+
+    ``ours`` is a campaign of this machine: its cards, data and scorer are the measure. ``panel``: its panel judges
+    runs again that a panel judged. ``only``: paths of the runs that are looked at, beside the campaign as a whole.
+    Raises InfrastructureError for a bundle whose plan or ledger cannot be read.
+    """
+    theirs = _Theirs(opened, ours, panel)
+    found = {CAMPAIGN: [*check_plan(theirs), *check_ledger(theirs)]}
+    for run in theirs.plan.runs:
+        if only is None or run.path in only:
+            found[run.path] = list(_check_run(theirs, run))
+    return found
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """A bundle as a campaign: its own settings and agents, over the cards and data of this machine."""
+
+    opened: Opened
+    ours: Campaign
+    panel: bool
+
+    @cached_property
+    def plan(self) -> Plan:
+        return read_record(self.opened.folder / "plan.json", Plan)
+
+    @cached_property
+    def record(self) -> CampaignRecord:
+        """Their settings, with what lies here: results, agents, images' records, cards, data."""
+        folder = self.opened.folder
+        write_agents(self.opened.record, folder / "agents.json")
+        settings = read_record(folder / "campaign.json", CampaignRecord).settings
+        here = {
+            "results": str(folder),
+            "agents_file": str(folder / "agents.json"),
+            "containers": settings.containers.model_copy(update={"folder": str(folder / "images")}),
+            "data": self.ours.config.data,
+            "cards": self.ours.config.cards,
+        }
+        own = record_of(self.ours)
+        return own.model_copy(update={"settings": settings.model_copy(update=here)})
+
+    @cached_property
+    def scoring(self) -> CampaignRecord:
+        """This machine's way to score, on their results."""
+        own = record_of(self.ours)
+        return own.model_copy(update={"settings": own.settings.model_copy(update={"results": str(self.opened.folder)})})
+
+    @cached_property
+    def agents(self) -> dict[str, Agent]:
+        return agents_of(self.opened.record)
+
+    @cached_property
+    def closed(self) -> set[str]:
+        return closed_tasks(self.opened.record, self.ours.cards)
+
+    def folder(self, run: RunId) -> Path:
+        return self.opened.folder / "runs" / run.path
+
+
+# --- the campaign as a whole --------------------------------------------------------------------------------
+
+
+def check_plan(theirs: _Theirs) -> Iterator[Check]:
+    """Every run that the settings ask for is planned and scored, and every cell has the same repeats."""
+    plan, record = theirs.plan, theirs.opened.record
+    settings = theirs.record.settings
+    planned = {run.path for run in plan.runs}
+    yield _equal(
+        "plan as the settings ask", planned, {run.path for run in expand_matrix(settings.matrix, settings.only)}
+    )
+    yield _equal("plan as labelled", planned, {run.path for run in record.runs})
+    cells: dict[tuple[str, str, str], set[int]] = {}
+    for run in plan.runs:
+        cells.setdefault((run.agent, run.task, run.tier), set()).add(run.repeat)
+    most = max(map(max, cells.values()))
+    gaps = ["/".join(cell) for cell, repeats in cells.items() if repeats != set(range(1, most + 1))]
+    yield _said("repeats", f"{gaps[0]}: not each of 1 … {most}; {len(gaps)} cells" if gaps else "")
+    tasks = {agent: {cell[1:] for cell in cells if cell[0] == agent} for agent in plan.agents}
+    every = set.union(*tasks.values())
+    short = [f"{agent} lacks {'/'.join(min(every - own))}" for agent, own in tasks.items() if every - own]
+    yield _said("the same tasks for all agents", short[0] if short else "")
+    scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
+    yield _equal("a score for every planned run", scored, planned)
+    held = {"/".join(name.split("/")[1:5]) for name in record.files if name.startswith("runs/")}
+    yield _equal("no runs beside the plan", held | planned, planned)
+
+
+def check_ledger(theirs: _Theirs) -> Iterator[Check]:
+    """Every attempt that money or a machine's time was booked for is here, made once."""
+    folder = theirs.opened.folder
+    runs = {run.path: run for run in theirs.plan.runs}
+    books: dict[tuple[str, str], Book] = {}
+    gone, anew = [], []
+    for path in sorted((folder / "ledger").glob("*.json")):
+        book = read_record(path, Book)
+        books[book.run, book.attempt] = book
+        if ".moved-" in path.name or not _has_attempt(theirs, runs.get(book.run), book.attempt):
+            gone.append(f"attempt {book.attempt} of {book.run} cost {book.spent} USD")
+    for path in sorted((folder / "ledger/used").glob("*.json")):
+        used, attempt = read_record(path, UsedBook), path.stem.rpartition("+")[2]
+        if not _has_attempt(theirs, runs.get(used.run), attempt):
+            gone.append(f"attempt {attempt} of {used.run} was at work")
+        if sum(shift.anew for shift in used.shifts) > 1:
+            anew.append(f"attempt {attempt} of {used.run} was made {sum(shift.anew for shift in used.shifts)} times")
+    yield _said("attempts of the ledger", f"{gone[0]}, and is not here; {len(gone)} such" if gone else "")
+    yield _said("attempts made once", f"{anew[0]}: a folder was moved away; {len(anew)} such" if anew else "")
+    unbooked = [
+        run.path
+        for run in theirs.plan.runs
+        if theirs.agents[run.agent].paid and not any(name == run.path for name, _ in books)
+    ]
+    yield _said("a book for every paid run", f"{unbooked[0]} has none; {len(unbooked)} such" if unbooked else "")
+
+
+def _has_attempt(theirs: _Theirs, run: RunId | None, attempt: str) -> bool:
+    return run is not None and (theirs.folder(run) / "attempts" / attempt).is_dir()
+
+
+# --- one run ------------------------------------------------------------------------------------------------
+
+
+def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
+    """All checks of one run; one that cannot be made for a broken record is a difference."""
+    folder = theirs.folder(run)
+    try:
+        record = read_record(folder / "run.json", RunRecord)
+        score = read_record(folder / "score.json", ScoreRecord)
+    except AutoMedBenchError as error:
+        yield Check("records", "differs", str(error).partition("\n")[0])
+        return
+    for check in (_of_records, _of_the_run, _of_cases):
+        yield from check(theirs, run, record, score)
+    if run.task in theirs.closed:
+        yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
+        return
+    tried: dict[str, Callable[[_Theirs, RunId, RunRecord, ScoreRecord], Iterator[Check]]] = {
+        "score made again": lambda theirs, _run, _record, score: iter(
+            [check_score(folder, score, theirs.ours.cards.get(run.task))]
+        ),
+        "transcript": check_transcript,
+        "quotes": check_quotes,
+        "audit made again": check_audit,
+        "judged again": check_judgement,
+        "metrics made again": check_metrics,
+    }
+    for what, look in tried.items():
+        try:
+            yield from look(theirs, run, record, score)
+        except MissingDataError as error:
+            yield Check(what, "absent", str(error).partition("\n")[0])
+        except AutoMedBenchError as error:
+            yield Check(what, "differs", str(error).partition("\n")[0])
+
+
+def _of_records(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Iterator[Check]:
+    """Names and digests of the records, and which attempt counts."""
+    folder = theirs.folder(run)
+    yield _equal("records of this run", {record.run.path, score.run.path}, {run.path})
+    if run.task not in theirs.closed:
+        yield check_records(folder, score)
+    attempts = {attempt.number: attempt for attempt in list_attempts(folder)}
+    counts = attempts.get(record.attempt)
+    wrong = ""
+    if sorted(attempts) != list(range(1, max(attempts, default=0) + 1)):
+        wrong = f"attempts {', '.join(map(str, sorted(attempts)))} are here, and none between"
+    elif counts is None or not counts.sealed or counts.record() != record:
+        wrong = f"run.json is not that of attempt {record.attempt}"
+    elif newer := [number for number in attempts if number > record.attempt and attempts[number].sealed]:
+        wrong = f"attempt {newer[0]} was finished after attempt {record.attempt}, which counts"
+    else:
+        same = [
+            number
+            for number, attempt in attempts.items()
+            if number < record.attempt and attempt.sealed and _question(attempt.record()) == _question(record)
+        ]
+        if same:
+            wrong = f"attempt {same[0]} was finished on the same question; a later one must not count instead"
+    yield _said("attempts", wrong)
+
+
+def _question(record: RunRecord) -> tuple[object, ...]:
+    """What makes another attempt another question."""
+    return (
+        *(record.agent_digest, record.task_version, record.brief_sha256, record.cases_sha256),
+        *(str(record.limits), record.image_recipe, record.enforced.isolation),
+    )
+
+
+def _of_the_run(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Iterator[Check]:
+    """Agent, brief, limits, sandbox and image against the settings that the bundle names, and this version's."""
+    settings, card, agent = theirs.record.settings, theirs.ours.cards.get(run.task), theirs.agents.get(run.agent)
+    if card is None or agent is None:
+        yield _said("task and agent", f"no {'task' if card is None else 'agent'} of that name")
+        return
+    yield _agent(agent.for_task(card), run, record)
+    folder = theirs.folder(run)
+    yield check_digest("brief", folder / "brief.md", record.brief_sha256)
+    yield _brief(theirs, run, record)
+    limits = theirs.record.limits(card, agent).model_dump()
+    yield _equal("limits", _items(record.limits), _items(limits))
+    place = f"{settings.sandbox.backend}/{'open' if settings.sandbox.backend == 'local' else settings.sandbox.network}"
+    kept = f"{record.enforced.backend}/{record.enforced.network}"
+    yield _said("sandbox", "" if place == kept else f"the run was in {kept}, the settings say {place}")
+    yield _equal("what was enforced", _items(score.enforced), _items(record.enforced))
+    yield _image(theirs, run, record, score)
+
+
+def _agent(agent: Agent, run: RunId, record: RunRecord) -> Check:
+    what = "agent's settings"
+    files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
+    if absent := [path for path in files if not Path(path).exists()]:
+        return Check(what, "absent", f"{absent[0]} is not here")
+    if agent.digest() == record.agent_digest:
+        return Check(what, "same")
+    return Check(what, "differs", f"{run.agent} as the bundle has it is not the agent of the run")
+
+
+def _brief(theirs: _Theirs, run: RunId, record: RunRecord) -> Check:
+    """The brief written again by this version."""
+    what, task = "brief written again", theirs.ours.cards[run.task]
+    if not Path(theirs.ours.config.data.public, task.id).is_dir():
+        return Check(what, "absent", f"{task.id} is not staged here")
+    manifest = read_record(theirs.opened.folder / "manifests" / f"{task.id}.json", Manifest)
+    made = brief_of(plan_with(theirs.record, run, theirs.folder(run), manifest)).sha256
+    return _said(
+        what, "" if made == record.brief_sha256 else "the agent was told something else than this version tells"
+    )
+
+
+def _image(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Check:
+    """One image per agent, of which the bundle has the record, made from this version's definition."""
+    what, settings = "image", theirs.record.settings
+    if settings.sandbox.backend == "local":
+        return _said(what, "the sandbox 'local' has no image" if record.enforced.image_sha256 else "")
+    if score.recipe.image_sha256 != record.enforced.image_sha256:
+        return _said(what, "the score names another image than the run")
+    flavour = settings.flavour(theirs.agents[run.agent].image)
+    if record.image_recipe != of_image(theirs.ours, flavour):
+        return _said(what, f"was not made from this version's containers/{flavour}.def and its list")
+    others = {
+        read_record(theirs.folder(other) / "run.json", RunRecord).enforced.image_sha256
+        for other in theirs.plan.runs
+        if other.agent == run.agent and other.repeat == run.repeat
+    }
+    if len(others) > 1:
+        return _said(what, f"runs of {run.agent} were in {len(others)} images")
+    path = theirs.opened.folder / "images" / f"{flavour}.json"
+    if path.is_file() and read_record(path, ImageRecord).recipe != record.image_recipe:
+        return _said(what, "its record is that of another image")
+    return Check(what, "same")
+
+
+def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Iterator[Check]:
+    """The cases that were asked, collected and scored, and the versions of everything that makes the numbers."""
+    manifest = read_record(theirs.opened.folder / "manifests" / f"{run.task}.json", Manifest)
+    digests = {record.cases_sha256, score.recipe.cases_sha256, manifest.cases_sha256}
+    yield _said("staged cases", "" if len(digests) == 1 else "run, score and manifest name different cases")
+    try:
+        staged = read_record(theirs.ours.config.data.manifests / Path(f"{run.task}.json"), Manifest)
+        yield _said("cases as staged here", "" if staged.cases_sha256 in digests else "other cases are staged here")
+    except MissingDataError:
+        yield Check("cases as staged here", "absent", f"{run.task} is not staged here")
+    folder = theirs.folder(run)
+    if run.task not in theirs.closed:
+        collected = [case.case for case in read_record(folder / "submission.json", SubmissionRecord).cases]
+        detail = read_record(folder / "detail_report.json", DetailReport)
+        yield _said("collected cases", "" if collected == manifest.case_ids else "are not the staged ones, in order")
+        counted = [case.case for case in detail.cases]
+        yield _said("scored cases", "" if counted == manifest.case_ids else "are not the staged ones, in order")
+        yield _mean(detail)
+    asked = asked_of(theirs.ours, run) if run.task in theirs.ours.cards else {}
+    recipe = score.recipe
+    found = {
+        "task version": recipe.task_version,
+        "track version": recipe.track_version,
+        "metric settings": recipe.settings,
+        "rubric version": recipe.rubric_version,
+        "audit policy": recipe.policy_version,
+        "score version": recipe.score_version,
+    }
+    other = [name for name, value in found.items() if name in asked and asked[name] != value]
+    yield _said("versions", f"{', '.join(other)}: not those of this version" if other else "")
+
+
+def _mean(detail: DetailReport) -> Check:
+    """The quality against its cases, where it is their mean."""
+    name = CASE_METRICS.get(detail.quality_name, detail.quality_name)
+    if detail.quality_name not in MEANS:
+        return Check("quality of the cases", "absent", f"{detail.quality_name} is no plain mean over cases")
+    mean = fmean(case.metrics.get(name) or 0.0 for case in detail.cases)
+    same = abs(mean - detail.quality) <= TOLERANCE
+    return _said(
+        "quality of the cases", "" if same else f"their mean is {mean:.4f}, the report says {detail.quality:.4f}"
+    )
+
+
+def check_transcript(theirs: _Theirs, run: RunId, record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """Conversation, log and totals tell the same."""
+    folder, what = theirs.folder(run), "transcript"
+    if missing := [name for name in LOGS if not (folder / "log" / name).is_file()]:
+        yield _said(what, f"log/{missing[0]} is missing")
+        return
+    conversation = read_record(folder / "conversation.json", Conversation)
+    lines = _json_lines(folder / "log" / "transcript.jsonl")
+    said = [
+        (line.get("turn"), line["content"])
+        for line in lines
+        if line.get("role") == "assistant" and not line.get("aside")
+    ]
+    shown = [(message.turn, message.content) for message in conversation.messages if message.role == "assistant"]
+    wrong = ""
+    if lost := [turn for turn, content in shown if not _among(content, said, turn)]:
+        wrong = f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl"
+    elif record.origin != "command" and record.provider != "command" and len(shown) != record.totals.turns:
+        wrong = f"{record.totals.turns} turns in run.json, {len(shown)} in conversation.json"
+    elif len(conversation.calls) < record.totals.n_exec:
+        wrong = f"{record.totals.n_exec} code calls in run.json, {len(conversation.calls)} in conversation.json"
+    else:
+        wrong = _wrong_call(folder / "log", conversation.calls) or _wrong_start(folder / "log", record)
+    yield _said(what, wrong)
+
+
+def _among(content: str, said: list[tuple[Any, str]], turn: int) -> bool:
+    return any(number == turn and (text == content or content in text) for number, text in said)
+
+
+def _wrong_call(log: Path, calls: list[CodeCall]) -> str:
+    """The first call whose code or output is not what the log kept of it."""
+    with tarfile.open(log / "exec.tar", "r:") as tar:
+        kept = {member.name: member for member in tar if member.isfile()}
+        for call in calls:
+            if call.status == "refused":
+                continue
+            for name, text in (
+                (f"{call.call:04d}.{SUFFIX[call.language]}", call.code),
+                (f"{call.call:04d}.out", call.stdout),
+                (f"{call.call:04d}.err", call.stderr),
+            ):
+                stream = tar.extractfile(kept[name]) if name in kept else None
+                found = stream.read().decode("utf-8", "replace") if stream else ""
+                if found != text and not _is_cut(text, found):
+                    return f"call {call.call}: not what log/exec.tar has as {name}"
+    return ""
+
+
+def _is_cut(shown: str, whole: str) -> bool:
+    """A long text is shown by its head and its tail."""
+    return len(whole) > len(shown) and whole[:500] == shown[:500] and whole[-500:] == shown[-500:]
+
+
+def _wrong_start(log: Path, record: RunRecord) -> str:
+    """What the journal says that the attempt was begun with, against the record."""
+    start = next((line["value"] for line in _json_lines(log / "journal.jsonl") if line.get("kind") == "start"), None)
+    if start is None:
+        return "log/journal.jsonl has no start"
+    identity = start["identity"]
+    same = ("agent_digest", "task_version", "brief_sha256", "cases_sha256", "limits")
+    enforced = ("backend", "network", "image_sha256")
+    other = [name for name in same if identity.get(name) != getattr(record, name)]
+    other += [name for name in enforced if start["enforced"].get(name) != getattr(record.enforced, name)]
+    return f"log/journal.jsonl began with another {other[0].replace('_sha256', '')}" if other else ""
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    """Raises InfrastructureError for a line that is none."""
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except ValueError as error:
+        raise InfrastructureError(f"{path.name}: {error}.") from error
+
+
+def check_quotes(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """Every quote of the judge stands in the run."""
+    folder = theirs.folder(run)
+    evidence = collect_evidence(read_record(folder / "conversation.json", Conversation))
+    judge = read_record(folder / "judge.json", JudgeRecord)
+    criteria = [item for item in judge.criteria if item.valid and item.quote and not item.auto]
+    lost = [item.id for item in criteria if not quote_exists(evidence, item.quote, item.turn)]
+    yield _said("quotes", f"{', '.join(lost)}: quoted what the run does not hold" if lost else "")
+
+
+def check_audit(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """The audit of the same log."""
+    again = audit_run(theirs.record, _again(theirs, run))
+    before = read_record(theirs.folder(run) / "audit.json", AuditRecord)
+    old, new = ({finding.id for finding in audit.findings} for audit in (before, again))
+    if before.verdict != again.verdict:
+        yield _said("audit made again", f"the bundle says {before.verdict}, its log {again.verdict}")
+    else:
+        yield _said("audit made again", f"other findings: {', '.join(sorted(old ^ new)[:3])}" if old != new else "")
+
+
+def check_judgement(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """The judgement of the same transcript by the same judge, where that costs nothing or was asked for."""
+    what, before = "judged again", read_record(theirs.folder(run) / "judge.json", JudgeRecord)
+    if before.kind == "llm" and not theirs.panel:
+        yield Check(what, "absent", f"{before.judge} was not asked again; --judge asks the panel of this campaign")
+        return
+    again = score_judge(theirs.scoring, _again(theirs, run))
+    if again.judge != before.judge:
+        yield Check(what, "absent", f"{before.judge} judged, here {again.judge} would")
+        return
+    allowed = 0.0 if before.kind == "heuristic" else 0.25
+    other = [
+        f"{stage} {value:g}, again {again.stages.get(stage, 0):g}"
+        for stage, value in before.stages.items()
+        if abs(value - again.stages.get(stage, 0)) > allowed + TOLERANCE
+    ]
+    yield _said(what, "; ".join(other))
+
+
+def check_metrics(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """The collected files against their digests, and collection and metrics made again where data is at hand."""
+    what, folder = "metrics made again", theirs.folder(run)
+    if not (folder / OUTPUTS).exists():
+        yield Check(what, "absent", "the bundle has no outputs, but their digests")
+        return
+    yield from check_submission(folder)
+    if not Path(theirs.ours.config.data.private, run.task).is_dir():
+        yield Check(what, "absent", f"the answers of {run.task} are not staged here")
+        return
+    again = _again(theirs, run)
+    collected = collect_submission(theirs.scoring, again)
+    before = read_record(folder / "submission.json", SubmissionRecord)
+    yield _said("collected again", "" if collected.cases == before.cases else "other cases are valid, or other files")
+    old, new = read_record(folder / "detail_report.json", DetailReport), score_metrics(theirs.scoring, again)
+    yield _said(what, _other_metrics(old, new))
+
+
+def _other_metrics(old: DetailReport, new: DetailReport) -> str:
+    """The first number that came out differently."""
+    pairs: dict[str, tuple[float | None, float | None]] = {
+        "task score": (old.task_score, new.task_score),
+        "quality": (old.quality, new.quality),
+    }
+    pairs |= {name: (value, new.metrics.get(name)) for name, value in old.metrics.items()}
+    for one, other in zip(old.cases, new.cases, strict=True):
+        pairs |= {f"{one.case} {name}": (value, other.metrics.get(name)) for name, value in one.metrics.items()}
+    for name, (before, after) in pairs.items():
+        if (before is None) != (after is None) or abs((before or 0.0) - (after or 0.0)) > TOLERANCE:
+            return f"{name}: the bundle says {before}, the outputs give {after}"
+    return "" if old.medal == new.medal else f"medal: the bundle says {old.medal}, the outputs give {new.medal}"
+
+
+def _again(theirs: _Theirs, run: RunId) -> Path:
+    """Where a run is looked at again, beside it."""
+    folder = theirs.opened.folder / AGAIN / run.path
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# --- verdicts -----------------------------------------------------------------------------------------------
+
+
+def _said(what: str, wrong: str) -> Check:
+    return Check(what, "differs" if wrong else "same", wrong)
+
+
+def _equal(what: str, found: set[str], expected: set[str]) -> Check:
+    """Two sets of names; the first that is too many or too few is named."""
+    more, less = sorted(found - expected), sorted(expected - found)
+    return _said(
+        what, f"{less[0]} is not there ({len(less)})" if less else f"{more[0]} is not expected" if more else ""
+    )
+
+
+def _items(value: Mapping[str, Any] | Any) -> set[str]:
+    """A record's fields as text, to compare."""
+    content = value if isinstance(value, Mapping) else value.model_dump(mode="json")
+    return {
+        f"{name}: {float(item) if isinstance(item, int) and not isinstance(item, bool) else item}"
+        for name, item in content.items()
+    }

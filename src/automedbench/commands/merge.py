@@ -1,0 +1,144 @@
+"""One leaderboard over several labs: bundles, or folders of results, merged under labels of who ran what.
+
+Scores are taken as they are: `admit` bundles first. With --log only bundles that stand in it are taken. An agent that
+two sources have is told apart as <agent>@<lab>, so that no run replaces another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import RunId, ScoreRecord
+from automedbench.campaign.config import RUBRICS
+from automedbench.campaign.load import Campaign
+from automedbench.commands._bundle import Labels, Opened, open_bundle
+from automedbench.commands.log import read_lines, standing
+from automedbench.leaderboard import build
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.formats import print_ranking
+from automedbench.leaderboard.plan import Plan, PlannedAgent
+from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.statistics.samples import Method
+
+
+@dataclass(frozen=True)
+class Source:
+    """Results of one lab."""
+
+    labels: Labels
+    results: Path
+    plan: Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench merge``."""
+    parser.add_argument("sources", nargs="+", metavar="[LAB=]PATH", help="bundles, or folders of results; two at least")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the merged results")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="take bundles only that stand in this log")
+    parser.add_argument("--partial", action="store_true", help="also with planned runs that have no score")
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Merge, print the ranking and the place of the page."""
+    if options.out.exists():
+        raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
+    campaign = campaign_of(options)
+    admitted = None if options.log is None else set(standing(read_lines(options.log)))
+    sources = [_source(text, options.out, admitted) for text in options.sources]
+    board = merge(sources, options.out, campaign, partial=options.partial)
+    print_ranking(board.tables["overall"], board.method)
+    print(f"Page: {options.out / 'leaderboard' / 'index.html'}")
+
+
+def _source(text: str, out: Path, admitted: set[str] | None) -> Source:
+    """A bundle laid out below ``out``, or a folder as it is; raises ConfigError for one that is not in the log."""
+    lab, _, place = text.rpartition("=")
+    path = Path(place)
+    if path.is_dir():
+        plan = read_record(path / "plan.json", Plan)
+        return Source(Labels(lab=lab or _lab_of(path)), path, plan)
+    if not path.is_file():
+        raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
+    opened = _open(path, out, admitted)
+    labels = opened.record.labels.model_copy(update={"lab": lab} if lab else {})
+    return Source(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
+
+
+def _open(path: Path, out: Path, admitted: set[str] | None) -> Opened:
+    opened = open_bundle(path, out / "sources" / path.name.partition(".")[0])
+    if admitted is not None and opened.digest not in admitted:
+        raise ConfigError(
+            [f"{path}: bundle {opened.digest[:16]} does not stand in the log: `admit` it, then `log add`"]
+        )
+    return opened
+
+
+def _lab_of(path: Path) -> str:
+    name = path.resolve().name.lower().replace("_", "-").strip("-")
+    return name if name and name[0].isalnum() else "lab"
+
+
+def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: bool = False) -> Board:
+    """Write the merged results and their leaderboard into ``out``; method, cards and rubrics are the campaign's.
+
+    Raises ConfigError for labs or kinds of judges that cannot stand in one table, and as ``build_leaderboard`` does.
+    """
+    twice = [lab for lab, n in Counter(source.labels.lab for source in sources).items() if n > 1]
+    kinds = {source.plan.judge_kind for source in sources}
+    problems = [f"two sources are called '{lab}': name them, as in {lab}-2=PATH" for lab in twice]
+    problems += ["rules judged some sources and a panel others; the two are never mixed"] if len(kinds) > 1 else []
+    if problems:
+        raise ConfigError(problems)
+    shared = {agent for agent, n in Counter(name for each in sources for name in _pairs(each)).items() if n > 1}
+    agents: dict[str, PlannedAgent] = {}
+    runs: list[RunId] = []
+    for source in sources:
+        labels = source.labels
+        for name, planned in source.plan.agents.items():
+            said = {"access": labels.access.get(name, ""), "weights": labels.weights.get(name, "")}
+            agents[_name(name, source, shared)] = planned.model_copy(
+                update={"lab": labels.lab, "hardware": labels.hardware, **said}
+            )
+        for run in source.plan.runs:
+            merged = run.model_copy(update={"agent": _name(run.agent, source, shared)})
+            _link(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
+            runs.append(merged)
+    write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop()))
+    settings = campaign.config
+    method = Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples)
+    return build.build_leaderboard(
+        out, out / "plan.json", settings.cards, Path(RUBRICS), out / "leaderboard", method, partial=partial
+    )
+
+
+def _pairs(source: Source) -> set[str]:
+    """Runs of a source by what two of them must not share."""
+    return {run.path for run in source.plan.runs}
+
+
+def _name(agent: str, source: Source, shared: set[str]) -> str:
+    """An agent's name on the board: with its lab where another lab has a run of the same name."""
+    return f"{agent}@{source.labels.lab}" if any(path.split("/")[0] == agent for path in shared) else agent
+
+
+def _link(home: Path, place: Path, run: RunId) -> None:
+    """A run's folder under its name on the board; its score says that name too."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.relative_to(place.parents[3]).parts == home.parts[-4:]:
+        place.symlink_to(os.path.relpath(home, place.parent))
+        return
+    place.mkdir()
+    for path in home.iterdir():
+        if path.name != "score.json":
+            (place / path.name).symlink_to(os.path.relpath(path, place))
+    score = home / "score.json"
+    if score.is_file():
+        write_record(place / "score.json", read_record(score, ScoreRecord).model_copy(update={"run": run}))

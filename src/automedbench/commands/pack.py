@@ -1,0 +1,47 @@
+"""Pack a finished campaign into one signed file that others can check, score again and merge.
+
+It holds records, transcripts, logs, ledger, digests and, unless told otherwise, what agents submitted. Everything is
+searched for keys first. Of tasks on credentialed data only records without texts of agents or cases go along.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.yamlfile import load_yaml, validate
+from automedbench.commands._bundle import Labels, make_key, pack, read_key
+from automedbench.planning.load import add_campaign_options, campaign_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench pack``."""
+    parser.add_argument("--make-key", type=Path, metavar="FILE", help="write a new private key there, and end")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="private key (Ed25519, PEM) to sign with")
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="YAML: lab, contact, hardware; access and weights of each agent"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the bundle; default: <lab>.bundle.tar")
+    parser.add_argument("--hashes-only", action="store_true", help="what agents submitted by its digests alone")
+    parser.add_argument(
+        "--not-a-key", nargs="+", default=[], metavar="TEXT", help="texts that look like keys and are none"
+    )
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Write the bundle and say what it holds and who signed it."""
+    if options.make_key is not None:
+        print(f"{options.make_key}: keep it to yourself. Public key: {make_key(options.make_key)}")
+        return
+    if missing := [f"--{name}: is missing" for name in ("key", "labels") if getattr(options, name) is None]:
+        raise ConfigError([f"{name}; see docs/bundles.md" for name in missing])
+    key, labels = read_key(options.key), validate(load_yaml(options.labels), Labels, str(options.labels))
+    out = options.out or Path(f"{labels.lab}.bundle.tar")
+    record = pack(campaign_of(options), labels, key, out, outputs=not options.hashes_only, harmless=options.not_a_key)
+    size = sum(entry.bytes for entry in record.files.values())
+    print(f"{out}: {len(record.runs)} runs, {len(record.files)} files, {size / 1e6:.1f} MB, signed by")
+    print(key.public_key().public_bytes_raw().hex())
+    for task, why in sorted(record.left_out.items()):
+        print(f"{task}: {why}")
