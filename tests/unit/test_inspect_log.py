@@ -12,7 +12,8 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_json, write_record
 from automedbench.base.records import Message, Totals
 from automedbench.commands import main
-from automedbench.commands.export_inspect import LoggedRun, eval_log, log_name
+from automedbench.commands._export import LoggedRun
+from automedbench.commands.export_inspect import eval_log, log_name
 
 
 def logged(repeat: int = 1, task: float = 0.5, **changes: object) -> LoggedRun:

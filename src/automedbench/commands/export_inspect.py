@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.files import read_record, write_json
+from automedbench.base.files import write_json
 from automedbench.base.plaintable import counted
-from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord, Tokens
+from automedbench.base.records import CodeCall, Conversation, Message, ScoreRecord, Tokens
+from automedbench.commands._export import (
+    TOOL,
+    LoggedRun,
+    add_selection,
+    call_id,
+    read_logged_run,
+    said_by_turns,
+    scored_runs,
+    shown_result,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench export-inspect``."""
-    parser.add_argument("--results", type=Path, default=Path("results"), help="results of the campaign")
-    parser.add_argument("--agent", help="only this agent")
-    parser.add_argument("--task", help="only this task")
+    add_selection(parser)
     parser.add_argument("--out", type=Path, required=True, help="folder for the logs")
 
 
 def main(options: argparse.Namespace) -> None:
     """Write the logs and say how many."""
-    pattern = f"{options.agent or '*'}/{options.task or '*'}/*/r*/score.json"
-    scores = sorted((options.results / "runs").glob(pattern))
-    if not scores:
-        raise ConfigError([f"{options.results}/runs/{pattern}: no scored run; give --results, check agent and task"])
-    cells = [list(paths) for _, paths in groupby(scores, key=lambda path: path.parents[1])]
-    for paths in cells:
-        runs = [read_logged_run(path.parent) for path in paths]
+    folders = scored_runs(options)
+    cells = [list(found) for _, found in groupby(folders, key=lambda folder: folder.parent)]
+    for cell in cells:
+        runs = [read_logged_run(folder) for folder in cell]
         write_json(options.out / log_name(runs), eval_log(runs))
-    print(f"{counted(len(cells), 'log')} of {counted(len(scores), 'run')} in {options.out}")
+    print(f"{counted(len(cells), 'log')} of {counted(len(folders), 'run')} in {options.out}")
     print(f"To read them: inspect view --log-dir {options.out}")
 
 
@@ -46,26 +49,8 @@ def main(options: argparse.Namespace) -> None:
 # and what they printed become messages with tool calls. Format: inspect_ai.log, checked with release 0.3.285.
 
 
-TOOL = "execute_code"
 SCORER = "automedbench"
 SCORES = ("overall", "agentic", "task", "s1", "s2", "s3", "s4", "s5")
-
-
-class LoggedRun(NamedTuple):
-    """The records of one run that a log is made of."""
-
-    score: ScoreRecord
-    run: RunRecord
-    conversation: Conversation
-
-
-def read_logged_run(folder: Path) -> LoggedRun:
-    """Records of a scored run; raises MissingDataError or InfrastructureError when one is not there or broken."""
-    return LoggedRun(
-        read_record(folder / "score.json", ScoreRecord),
-        read_record(folder / "run.json", RunRecord),
-        read_record(folder / "conversation.json", Conversation),
-    )
 
 
 def log_name(runs: Sequence[LoggedRun]) -> str:
@@ -73,7 +58,7 @@ def log_name(runs: Sequence[LoggedRun]) -> str:
     first = runs[0]
     time = first.run.started_at.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     run = first.score.run
-    return f"{time}_{run.task}-{run.tier}-{run.agent}_{_identity(first)}.json"
+    return f"{time}_{run.task}-{run.tier}-{run.agent}_{first.identity}.json"
 
 
 def eval_log(runs: Sequence[LoggedRun]) -> dict[str, Any]:
@@ -103,8 +88,8 @@ def eval_log(runs: Sequence[LoggedRun]) -> dict[str, Any]:
 def _spec(first: LoggedRun, n_repeats: int) -> dict[str, Any]:
     run, recipe = first.score.run, first.score.recipe
     return {
-        "eval_id": _identity(first),
-        "run_id": _identity(first),
+        "eval_id": first.identity,
+        "run_id": first.identity,
         "created": first.run.started_at.isoformat(),
         "task": f"automedbench/{run.task}",
         "task_id": f"{run.task}-{run.tier}",
@@ -172,7 +157,7 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
         "completed_at": record.ended_at.isoformat(),
         "total_time": score.totals.wall_s,
         "working_time": max(0.0, score.totals.wall_s - score.totals.api_retry_s),
-        "uuid": _identity(run),
+        "uuid": run.identity,
         "turn_count": score.totals.turns,
     }
     return sample | ({"limit": {"type": limit, "limit": 0.0}} if limit else {})
@@ -191,25 +176,11 @@ def _output(run: LoggedRun, messages: Sequence[dict[str, Any]]) -> dict[str, Any
 
 def _messages(conversation: Conversation) -> Iterator[dict[str, Any]]:
     """Messages by turn; code calls hang on the turn's assistant message, what they printed answers them."""
-    calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
-    for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
-        yield from _turn(list(group), calls.pop(turn, []))
-    for rest in calls.values():
-        yield from _turn([], rest)
-
-
-def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[dict[str, Any]]:
-    said = [message for message in messages if message.role != "tool"]
-    last = next((i for i in range(len(said) - 1, -1, -1) if said[i].role == "assistant"), None)
-    for i, message in enumerate(said):
-        yield _message(message, calls if i == last else [])
-    if last is None and calls:
-        yield _message(Message(turn=calls[0].turn, role="assistant", content=""), calls)
-    yield from (_result(call) for call in calls)
-    # Answers to other tools than code, such as inspect_image and submit_results.
-    for message in messages:
-        if message.role == "tool" and not message.repeats(calls):
-            yield {"role": "user", "content": message.content}
+    for said in said_by_turns(conversation):
+        if said.message.content or said.calls or said.message.role != "system":
+            yield _message(said.message, said.calls)
+        yield from (_result(call) for call in said.calls)
+        yield from ({"role": "user", "content": message.content} for message in said.told)
 
 
 def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
@@ -217,7 +188,7 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
     if calls:
         found["tool_calls"] = [
             {
-                "id": _call_id(call),
+                "id": call_id(call),
                 "function": TOOL,
                 "arguments": {"language": call.language, "code": call.code},
                 "type": "function",
@@ -228,14 +199,7 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
 
 
 def _result(call: CodeCall) -> dict[str, Any]:
-    text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
-    code = "unknown" if call.exit_code is None else call.exit_code
-    head = f"{call.status}, exit code {code}, {call.elapsed_s:.1f} s, stage {call.stage}\n"
-    return {"role": "tool", "content": head + text, "tool_call_id": _call_id(call), "function": TOOL}
-
-
-def _call_id(call: CodeCall) -> str:
-    return f"call-{call.turn}-{call.call}"
+    return {"role": "tool", "content": shown_result(call), "tool_call_id": call_id(call), "function": TOOL}
 
 
 def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
@@ -248,8 +212,3 @@ def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
         "input_tokens_cache_write": sum(item.cache_write for item in tokens),
         "reasoning_tokens": sum(item.reasoning for item in tokens),
     }
-
-
-def _identity(run: LoggedRun) -> str:
-    """Stable id of 22 characters, as long as Inspect's own."""
-    return hashlib.sha256(f"{run.score.run.path} {run.run.started_at.isoformat()}".encode()).hexdigest()[:22]

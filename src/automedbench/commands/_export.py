@@ -1,0 +1,96 @@
+"""What all exports of scored runs share: which runs, their records, and their conversation by turns."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record
+from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
+
+TOOL = "execute_code"
+
+
+class LoggedRun(NamedTuple):
+    """The records of one run that a log is made of."""
+
+    score: ScoreRecord
+    run: RunRecord
+    conversation: Conversation
+
+    @property
+    def identity(self) -> str:
+        """Stable id of 22 characters, as long as Inspect's own."""
+        return hashlib.sha256(f"{self.score.run.path} {self.run.started_at.isoformat()}".encode()).hexdigest()[:22]
+
+
+class Said(NamedTuple):
+    """One message with the calls that hang on it; ``told``: answers to other tools, such as submit_results."""
+
+    message: Message
+    calls: list[CodeCall]
+    told: list[Message]
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Options that say which runs."""
+    parser.add_argument("--results", type=Path, default=Path("results"), help="results of the campaign")
+    parser.add_argument("--agent", help="only this agent")
+    parser.add_argument("--task", help="only this task")
+
+
+def scored_runs(options: argparse.Namespace) -> list[Path]:
+    """Folders of the scored runs; raises ConfigError without any."""
+    pattern = f"{options.agent or '*'}/{options.task or '*'}/*/r*/score.json"
+    found = sorted(path.parent for path in (options.results / "runs").glob(pattern))
+    if not found:
+        raise ConfigError([f"{options.results}/runs/{pattern}: no scored run; give --results, check agent and task"])
+    return found
+
+
+def read_logged_run(folder: Path) -> LoggedRun:
+    """Records of a scored run; raises MissingDataError or InfrastructureError when one is not there or broken."""
+    return LoggedRun(
+        read_record(folder / "score.json", ScoreRecord),
+        read_record(folder / "run.json", RunRecord),
+        read_record(folder / "conversation.json", Conversation),
+    )
+
+
+def said_by_turns(conversation: Conversation) -> Iterator[Said]:
+    """Messages in their order; code calls hang on the last one of the agent in their turn, or on an empty one."""
+    calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
+    for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
+        yield from _turn(list(group), calls.pop(turn, []))
+    for rest in calls.values():
+        yield from _turn([], rest)
+
+
+def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[Said]:
+    said = [message for message in messages if message.role != "tool"]
+    told = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
+    if calls and not any(message.role == "assistant" for message in said):
+        said.append(Message(turn=calls[0].turn, role="assistant", content=""))
+    last = next((i for i in range(len(said) - 1, -1, -1) if said[i].role == "assistant"), len(said) - 1)
+    if not said and told:
+        said.append(Message(turn=told[0].turn, role="system", content=""))
+        last = 0
+    for i, message in enumerate(said):
+        yield Said(message, calls if i == last else [], told if i == last else [])
+
+
+def call_id(call: CodeCall) -> str:
+    """Id of a call within its run."""
+    return f"call-{call.turn}-{call.call}"
+
+
+def shown_result(call: CodeCall) -> str:
+    """What a call printed, below a line with its end."""
+    text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
+    code = "unknown" if call.exit_code is None else call.exit_code
+    return f"{call.status}, exit code {code}, {call.elapsed_s:.1f} s, stage {call.stage}\n{text}"

@@ -1,0 +1,117 @@
+"""Write scored runs as trajectories in the Agent Trajectory Interchange Format (ATIF), one JSON file per run.
+
+Format: ATIF-v1.6, as Harbor and trainers of agents read it; checked with the models of Harbor 0.26.0. Code calls are
+tool calls of the step in which the agent made them, what they printed is its observation; scores stand in `extra`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from automedbench.base.files import write_json
+from automedbench.base.plaintable import counted
+from automedbench.base.records import Message
+from automedbench.commands._export import (
+    TOOL,
+    LoggedRun,
+    Said,
+    add_selection,
+    call_id,
+    read_logged_run,
+    said_by_turns,
+    scored_runs,
+    shown_result,
+)
+
+VERSION = "ATIF-v1.6"
+_SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench export-atif``."""
+    add_selection(parser)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the trajectories")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Write the trajectories and say how many."""
+    folders = scored_runs(options)
+    for folder in folders:
+        run = read_logged_run(folder)
+        write_json(options.out / f"{run.score.run.path.replace('/', '_')}.json", trajectory(run))
+    print(f"{options.out}: trajectories of {counted(len(folders), 'run')}")
+
+
+def trajectory(run: LoggedRun) -> dict[str, Any]:
+    """One run."""
+    score, record = run.score, run.run
+    steps = [step for said in said_by_turns(run.conversation) for step in _steps(said)]
+    steps = steps or [{"source": "system", "message": record.detail or record.outcome}]
+    tokens = score.totals.tokens
+    return {
+        "schema_version": VERSION,
+        "session_id": run.identity,
+        "agent": {
+            "name": score.run.agent,
+            "version": score.recipe.code_version,
+            "model_name": score.model,
+            "extra": {"provider": record.provider, "digest": record.agent_digest},
+        },
+        "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
+        "final_metrics": {
+            "total_prompt_tokens": tokens.prompt,
+            "total_completion_tokens": tokens.completion,
+            "total_cached_tokens": tokens.cached,
+            "total_cost_usd": None if score.totals.cost_usd is None else float(score.totals.cost_usd),
+            "total_steps": len(steps),
+            "extra": {"wall_s": score.totals.wall_s, "turns": score.totals.turns, "tokens_estimated": tokens.estimated},
+        },
+        "extra": {
+            "run": score.run.path,
+            "track": score.track,
+            "started_at": record.started_at.isoformat(),
+            "outcome": score.outcome,
+            "scores": score.scores.model_dump(),
+            "medal": score.medal,
+            "disqualified": score.disqualified,
+            "inference": score.inference,
+            "error_codes": [code.model_dump(mode="json") for code in score.error_codes],
+            "recipe": score.recipe.model_dump(mode="json"),
+        },
+    }
+
+
+def _steps(said: Said) -> Iterator[dict[str, Any]]:
+    """The message with its calls; answers of other tools are observations of an agent's step, else own steps."""
+    message = said.message
+    step: dict[str, Any] = {"source": _SOURCES[message.role], "message": message.content, "extra": _extra(message)}
+    if message.role != "assistant":
+        if message.content:
+            yield step
+        yield from ({"source": "system", "message": told.content, "extra": _extra(told)} for told in said.told)
+        return
+    results: list[dict[str, Any]] = [
+        {"source_call_id": call_id(call), "content": shown_result(call)} for call in said.calls
+    ]
+    results += [{"content": told.content} for told in said.told]
+    if message.reasoning:
+        step["reasoning_content"] = message.reasoning
+    if said.calls:
+        step["tool_calls"] = [
+            {
+                "tool_call_id": call_id(call),
+                "function_name": TOOL,
+                "arguments": {"language": call.language, "code": call.code},
+            }
+            for call in said.calls
+        ]
+    if results:
+        step["observation"] = {"results": results}
+    yield step
+
+
+def _extra(message: Message) -> dict[str, Any]:
+    return {"turn": message.turn} | ({"by_program": True} if message.by_program else {})
