@@ -25,6 +25,9 @@ from automedbench.base.views import CaseViews
 from automedbench.campaign.agents import AgentsFile, JudgesFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
+from automedbench.commands._bundle import Bundle
+from automedbench.commands.export_evaluator import Evaluation
+from automedbench.commands.log import LogEntry, Proof
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
@@ -54,6 +57,10 @@ MODELS: dict[str, type[Model]] = {
     "judge": JudgeRecord,
     "score": ScoreRecord,
     "leaderboard": LeaderboardFile,
+    "bundle": Bundle,
+    "log-entry": LogEntry,
+    "log-proof": Proof,
+    "evaluation": Evaluation,
 }
 
 

@@ -22,9 +22,10 @@ from typing import Any
 from automedbench.agent.budget.ledger import Book
 from automedbench.agent.budget.used import UsedBook
 from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import brief_of
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import read_record
+from automedbench.base.files import read_record, sha256_bytes
 from automedbench.base.records import (
     AuditRecord,
     CodeCall,
@@ -38,9 +39,11 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import PROMPTS
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import LOGS, Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands.replay import Surroundings, replay_run
 from automedbench.commands.verify import (
     DIFFERS,
     Check,
@@ -50,7 +53,7 @@ from automedbench.commands.verify import (
     check_submission,
     show_checks,
 )
-from automedbench.judge.evidence import collect_evidence, quote_exists
+from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
 from automedbench.leaderboard.plan import Plan
 from automedbench.planning.asked import asked_of
 from automedbench.planning.load import add_campaign_options, campaign_of
@@ -80,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--judge", action="store_true", help="let the panel of this campaign judge again where a panel judged; paid"
     )
+    parser.add_argument(
+        "--replay", type=int, default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
+    )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
     add_campaign_options(parser)
 
@@ -95,6 +101,9 @@ def main(options: argparse.Namespace) -> None:
         if options.signer not in (None, opened.signer):
             raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
         found = admit(opened, campaign, panel=options.judge)
+        replayed = {run.path: check_replay(opened, run, campaign) for run in sample_of(opened, options.replay)}
+    for name, check in replayed.items():
+        found[name].append(check)
     reasons = [
         f"{where}: {check.what}: {check.detail}"
         for where, checks in found.items()
@@ -107,6 +116,8 @@ def main(options: argparse.Namespace) -> None:
         print(json.dumps({**said, "admitted": not reasons, "checks": checks}, indent=2))
     else:
         show_checks(found)
+        for name, check in replayed.items():
+            print(f"{name}: executed again: {neutralise(check.detail) or check.verdict}")
         print(
             f"{opened.record.labels.lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
             f"bundle {opened.digest}, signed by {opened.signer}"
@@ -568,6 +579,41 @@ def _again(theirs: _Theirs, run: RunId) -> Path:
     folder = theirs.opened.folder / AGAIN / run.path
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+# --- code executed again ------------------------------------------------------------------------------------
+
+
+def sample_of(opened: Opened, count: int) -> list[RunId]:
+    """Runs whose code is executed again: the bundle's digest draws them, so that everyone looks at the same ones."""
+    closed = opened.record.left_out
+    runs = [run for run in opened.record.runs if run.task not in closed]
+    return sorted(runs, key=lambda run: sha256_bytes(f"{opened.digest} {run.path}".encode()))[:count]
+
+
+def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
+    """Whether the recorded code does again what the log says; a difference is said and does not refuse: code may be
+    random. It is another lab's code, and what is said of its origin is not proven: never executed without a container.
+    """
+    what, folder, settings = "executed again", opened.folder / "runs" / run.path, ours.config
+    image = Path(settings.containers.folder, f"{settings.flavour(agents_of(opened.record)[run.agent].image)}.sif")
+    if not image.is_file():
+        return Check(what, "absent", f"{image} is not here, and code of others is executed in a container only")
+    where = Surroundings(
+        tuple(Path(place) for place in settings.cards),
+        *(Path(settings.data.manifests), Path(settings.data.public), Path(PROMPTS)),
+        *("apptainer", image),
+    )
+    record = read_record(folder / "run.json", RunRecord)
+    try:
+        first = first_divergence(replay_run(folder, record, where, opened.folder / AGAIN / "replayed" / run.path))
+    except AutoMedBenchError as error:
+        return Check(what, "absent", str(error).partition("\n")[0])
+    return (
+        Check(what, "absent", f"turn {first.turn} came out differently: {first.reason}")
+        if first
+        else Check(what, "same")
+    )
 
 
 # --- verdicts -----------------------------------------------------------------------------------------------

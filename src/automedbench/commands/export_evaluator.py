@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> None:
     plan = read_record(options.results / "plan.json", Plan)
     if options.agent not in plan.agents:
         raise ConfigError(
-            [f"{options.agent}: is no agent of {options.results}{suggestion(options.agent, plan.agents)}"]
+            [f"{options.agent}: is no agent of {options.results}{suggestion(options.agent, list(plan.agents))}"]
         )
     runs = [run for run in plan.runs if run.agent == options.agent]
     found = evaluation(options.agent, runs, options.results).model_dump(mode="json")

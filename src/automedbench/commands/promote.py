@@ -67,7 +67,7 @@ def overall(cell: Cell) -> float | None:
     stages = [getattr(cell, name) for name in STAGES]
     if cell.task_score is None or None in stages:
         return None
-    agentic = sum(AGENTIC_WEIGHTS[name] * getattr(cell, name) for name in STAGES)
+    agentic: float = sum(AGENTIC_WEIGHTS[name] * getattr(cell, name) for name in STAGES)
     return (agentic + cell.task_score) / 2
 
 
@@ -95,7 +95,14 @@ def compare(base: Evaluation, candidate: Evaluation) -> list[Compared]:
 
 
 def _value(name: str) -> Callable[[Cell], float | None]:
-    return overall if name == "overall" else lambda cell: cell.model_dump(include={name})[name]
+    if name == "overall":
+        return overall
+
+    def value(cell: Cell) -> float | None:
+        found: float | None = getattr(cell, name)
+        return found
+
+    return value
 
 
 def _mean(

@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay, read_recording
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
@@ -51,9 +54,11 @@ def main(options: argparse.Namespace) -> None:
     record = read_record(options.recorded / "run.json", RunRecord)
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
+    where = Surroundings(
+        tuple(options.cards), options.manifests, options.public, options.prompts, options.sandbox, options.image
+    )
     with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
-        folder = options.into or Path(scratch) / "run"
-        reports = _replay(options, record, folder)
+        reports = replay_run(options.recorded, record, where, options.into or Path(scratch) / "run")
     if _is_pruned(options.recorded):
         print("The recorded workspace was pruned: what is gone of it is not compared.")
     for report in reports:
@@ -68,21 +73,37 @@ def main(options: argparse.Namespace) -> None:
     sys.exit(DIVERGED)
 
 
-def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> list[TurnReport]:
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a recorded run is replayed; ``sandbox`` None: in that of the record."""
+
+    cards: tuple[Path, ...]
+    manifests: Path
+    public: Path
+    prompts: Path
+    sandbox: Literal["apptainer", "local"] | None
+    image: Path
+
+
+def replay_run(recorded: Path, record: RunRecord, where: Surroundings, folder: Path) -> list[TurnReport]:
+    """Replay a run into a new ``folder``, one report per turn.
+
+    Raises ConfigError for what cannot be replayed, MissingDataError for data that is not staged.
+    """
     from automedbench.agent.plan import RunPlan
     from automedbench.agent.run import run_agent
     from automedbench.campaign.config import SandboxConfig
 
-    agent = Agent(provider="replay", transcript=str(options.recorded), trusted=True)
+    agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
     load_replay(agent)  # what cannot be replayed is said before anything is made
-    card = _find_card(record.run.task, options.cards)
+    card = _find_card(record.run.task, where.cards)
     enforced = record.enforced
-    backend = options.sandbox or enforced.backend
+    backend = where.sandbox or enforced.backend
     run_agent(
         RunPlan(
             run=record.run,
             card=card,
-            manifest=read_record(options.manifests / f"{card.id}.json", Manifest),
+            manifest=read_record(where.manifests / f"{card.id}.json", Manifest),
             agent=agent,
             limits=_limits(record),
             sandbox=SandboxConfig(
@@ -91,16 +112,16 @@ def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> lis
                 gpu=len(enforced.gpu_names) or enforced.gpu,
                 decoy=enforced.decoy,
             ),
-            public=options.public,
+            public=where.public,
             folder=folder,
-            prompts=options.prompts,
-            image=options.image if backend == "apptainer" else None,
+            prompts=where.prompts,
+            image=where.image if backend == "apptainer" else None,
         )
     )
-    recordings = read_recording(options.recorded / "log"), read_recording(folder / "log")
-    with opened_workspace(options.recorded) as before, opened_workspace(folder) as after:
+    recordings = read_recording(recorded / "log"), read_recording(folder / "log")
+    with opened_workspace(recorded) as before, opened_workspace(folder) as after:
         workspaces = (before, after) if before and after else None
-        return compare_runs(*recordings, workspaces, pruned=_is_pruned(options.recorded))
+        return compare_runs(*recordings, workspaces, pruned=_is_pruned(recorded))
 
 
 def _is_pruned(run: Path) -> bool:
@@ -114,7 +135,7 @@ def _limits(record: RunRecord) -> Limits:
     return Limits.model_validate(known | free)
 
 
-def _find_card(task: str, folders: list[Path]) -> TaskCard:
+def _find_card(task: str, folders: Sequence[Path]) -> TaskCard:
     for path in find_cards([str(folder) for folder in folders]):
         if path.stem == task:
             return load_card(path)

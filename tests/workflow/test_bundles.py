@@ -1,0 +1,139 @@
+"""A finished campaign as a bundle: packed, admitted, logged, merged with another's; forgeries are refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from campaigns import AGENTS, TASK, copy_of_finished
+from conftest import Project
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished campaign with a key and labels."""
+    project = copy_of_finished(tmp_path_factory, tmp_path_factory.mktemp("lab") / "automedbench")
+    labels = {"lab": "alpha", "hardware": "a laptop", "access": {"careful": "local"}, "weights": {"careful": "open"}}
+    (project.path / "labels.yaml").write_text(yaml.safe_dump(labels))
+    assert command(project, "pack", "--make-key", "alpha.pem").returncode == 0
+    done = command(project, "pack", "--key", "alpha.pem", "--labels", "labels.yaml", "--configfile", "demo/config.yaml")
+    assert done.returncode == 0, done.stdout
+    assert re.match(r"alpha\.bundle\.tar: 5 runs, \d+ files, [\d.]+ MB, signed by\n[0-9a-f]{64}\n", done.stdout)
+    return project
+
+
+def command(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+    return project.run("python", "-m", "automedbench", *words)
+
+
+def test_it_is_admitted_and_logged(lab: Project) -> None:
+    """The digest that `admit` prints stands in the log; a proof holds without the log, and not for another entry."""
+    done = command(lab, "admit", "alpha.bundle.tar", "--configfile", "demo/config.yaml", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["admitted"], found["reasons"]) == (0, True, [])
+    assert {check["verdict"] for check in found["checks"][f"careful/{TASK}/lite/r1"]} == {"same", "absent"}
+
+    assert "admitted.jsonl: 1:" in command(lab, "log", "add", "alpha.bundle.tar").stdout
+    seen = command(lab, "log", "check").stdout.split(": ")[1].strip()
+    proof = command(lab, "log", "prove", found["bundle"])
+    (lab.path / "proof.json").write_text(proof.stdout)
+    assert command(lab, "log", "verify-proof", "proof.json", "--root", seen.partition(":")[2]).returncode == 0
+    other = json.loads(proof.stdout)
+    other["entry"] = other["entry"].replace("alpha", "gamma")
+    (lab.path / "other.json").write_text(json.dumps(other))
+    assert command(lab, "log", "verify-proof", "other.json").returncode == 3
+
+    board = ["merge", "alpha.bundle.tar", "--log", "admitted.jsonl", "--configfile", "demo/config.yaml", "--out"]
+    assert command(lab, *board, "before").returncode == 0
+    command(lab, "log", "retract", found["bundle"], "--why", "run with another brief by mistake")
+    refused = command(lab, *board, "after")
+    assert refused.returncode == 1
+    assert "does not stand in the log" in refused.stdout
+    assert "1 were added since" in command(lab, "log", "check", "--since", seen).stdout
+    entries = (lab.path / "admitted.jsonl").read_text().splitlines()
+    (lab.path / "admitted.jsonl").write_text("\n".join(entries[1:]) + "\n")
+    assert command(lab, "log", "check", "--since", seen).returncode == 3
+
+
+def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
+    """Each kind once; what each changes, and which check must see it, is said in benchmarks/bench_bundles.py."""
+    script = ["benchmarks/bench_bundles.py", "--forgeries", "20", "--honest", "1", "--configfile", "demo/config.yaml"]
+    done = lab.run("python", *script)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert len(re.findall(r"^\| [a-z ]+ \| 1 \| 1 \|$", done.stdout, re.MULTILINE)) == 20
+    assert "20 forgeries, 20 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
+
+
+def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
+    """One results folder per agent, merged, has the tables of the whole campaign; two labs' agents keep their labs."""
+    parts = []
+    plan = json.loads((lab.path / "results/plan.json").read_text())
+    for agent in AGENTS:
+        part = lab.path / "parts" / agent
+        (part / "runs").mkdir(parents=True)
+        (part / "runs" / agent).symlink_to(lab.path / "results/runs" / agent)
+        runs = [run for run in plan["runs"] if run["agent"] == agent]
+        own = plan | {"agents": {agent: plan["agents"][agent]}, "runs": runs}
+        (part / "plan.json").write_text(json.dumps(own))
+        parts.append(f"parts/{agent}")
+    done = command(lab, "merge", *parts, "--configfile", "demo/config.yaml", "--out", "whole")
+    assert done.returncode == 0, done.stdout
+    for name in ("overall", "tracks", "cells", "comparisons"):
+        assert table(lab.path / "whole", name) == table(lab.path / "results", name), name
+
+    done = command(lab, "merge", "alpha.bundle.tar", "beta=results", "--configfile", "demo/config.yaml", "--out", "two")
+    assert done.returncode == 0, done.stdout
+    names = {row[0] for row in table(lab.path / "two", "overall")}
+    assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
+    assert "alpha · local · open weights · a laptop" in (lab.path / "two/leaderboard/index.html").read_text()
+
+
+def table(results: Path, name: str) -> list[list[str]]:
+    lines = (results / "leaderboard" / f"{name}.csv").read_text().splitlines()
+    return sorted([row["agent"], *row.values()] if "agent" in row else [*row.values()] for row in csv.DictReader(lines))
+
+
+def test_keys_and_strangers_are_refused(lab: Project) -> None:
+    """A text like a key ends the packing and names the file; another signer than the one asked for is none."""
+    said = lab.path / f"results/runs/careful/{TASK}/lite/r1/conversation.json"
+    whole = said.read_text()
+    said.write_text(whole.replace('"plan"', '"plan-sk-abcdefghijklmnop0123"', 1))
+    packing = ["pack", "--key", "alpha.pem", "--labels", "labels.yaml", "--configfile", "demo/config.yaml", "--out"]
+    refused = command(lab, *packing, "leaky.tar")
+    said.write_text(whole)
+    assert refused.returncode == 1
+    assert "conversation.json: holds 'sk-abcde…' (23 characters), which looks like a key" in refused.stdout
+    assert not (lab.path / "leaky.tar").exists()
+    asked = command(lab, "admit", "alpha.bundle.tar", "--configfile", "demo/config.yaml", "--signer", "0" * 64)
+    assert asked.returncode == 1
+    assert "not by 0000" in asked.stdout
+
+
+def test_texts_on_credentialed_data_stay_in_the_house(lab: Project) -> None:
+    """Of such a task only records without a word of agents and without cases go along; scores can still be read."""
+    card = next((lab.path / "config/tasks").rglob(f"{TASK}.yaml"))
+    files = {path: path.read_text() for path in (card, lab.path / "demo/agents.yaml")}
+    agents = yaml.safe_load(files[lab.path / "demo/agents.yaml"])
+    for agent in agents["agents"].values():
+        agent["approved_for"] = ["credentialed"]
+    card.write_text(re.sub(r"(?m)^(  access:) public", r"\1 credentialed", files[card]))
+    (lab.path / "demo/agents.yaml").write_text(yaml.safe_dump(agents))
+    packing = ["pack", "--key", "alpha.pem", "--labels", "labels.yaml", "--configfile", "demo/config.yaml", "--out"]
+    packed = command(lab, *packing, "closed.tar")
+    admitted = command(lab, "admit", "closed.tar", "--configfile", "demo/config.yaml", "--json")
+    for path, text in files.items():
+        path.write_text(text)
+    assert f"{TASK}: credentialed data" in packed.stdout
+    with tarfile.open(lab.path / "closed.tar") as bundle:
+        names = {Path(name).name for name in bundle.getnames() if f"/{TASK}/" in name}
+    assert names == {"run.json", "score.json", "submission.json", "brief.md", "published"}
+    found = json.loads(admitted.stdout)
+    assert found["admitted"], found["reasons"]
+    whats = {check["what"]: check["verdict"] for check in found["checks"][f"careful/{TASK}/lite/r1"]}
+    assert whats["transcript, outputs, judgement"] == "absent"
