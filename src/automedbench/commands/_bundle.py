@@ -2,7 +2,7 @@
 
 A bundle is a tar archive: ``bundle.json`` (labels, agents, digest of every member), ``bundle.sig`` (an Ed25519
 signature of it), and the files of the campaign under the paths that they have below ``results``. What is written for
-the same campaign with the same key is the same, byte for byte. Whoever opens one trusts nothing in it.
+the same campaign with the same key is the same, byte for byte. Nothing in it is trusted when it is opened.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from automedbench.campaign.agents import AgentsFile, JudgesFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Bundle
-from automedbench.commands.export_evaluator import Evaluation
 from automedbench.commands.log import LogEntry, Proof
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
@@ -60,7 +59,6 @@ MODELS: dict[str, type[Model]] = {
     "bundle": Bundle,
     "log-entry": LogEntry,
     "log-proof": Proof,
-    "evaluation": Evaluation,
 }
 
 
