@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from automedbench import __version__
 from automedbench.base.cards import Medal, TaskCard, load_card
+from automedbench.base.code import present_code
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_file, write_record
 from automedbench.base.records import (
@@ -241,8 +242,15 @@ def score_run(
 def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: AuditRecord) -> Recipe:
     """Everything the score depends on."""
     return Recipe(
+        preset=run.preset,
         agent_digest=run.agent_digest,
+        agent_settings=run.agent_settings,
+        served=run.served,
+        image_flavour=run.image_flavour,
         image_recipe=run.image_recipe,
+        brief_sha256=run.brief_sha256,
+        common_brief_sha256=run.common_brief_sha256,
+        limits=run.limits,
         task_version=detail.task_version,
         cases_sha256=run.cases_sha256,
         draw=run.draw,
@@ -252,10 +260,14 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: Audi
         rubric_version=judge.rubric_version,
         judge=judge.judge,
         judge_kind=judge.kind,
+        prompt_version=judge.prompt_version,
+        panel=judge.panel,
         policy_version=audit.policy_version,
         score_version=SCORE_VERSION,
         image_sha256=run.enforced.image_sha256,
         code_version=__version__,
+        code=present_code(),
+        run_code=run.code,
     )
 
 

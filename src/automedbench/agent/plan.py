@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class RunPlan:
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
     come in through it. ``holds`` is the record of ``image``, ``layer`` a command-line agent's program. ``scratch`` is
-    the folder of this node in which workspaces lie.
+    the folder of this node in which workspaces lie, ``preset`` the campaign's named setting.
     """
 
     run: RunId
@@ -74,6 +74,7 @@ class RunPlan:
     scratch: str | None = None
     draw: int | None = None
     wording: Wording = 1
+    preset: str = "default"
 
 
 def refuse_unsafe(plan: RunPlan) -> None:
@@ -149,6 +150,16 @@ def brief_of(plan: RunPlan) -> Brief:
         wording=plan.wording,
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
+
+
+def common_brief_of(plan: RunPlan) -> Brief:
+    """The brief as every agent of our loop would have got it, one with a model and the usual settings.
+
+    Without it briefs could not be compared between agents, whose own settings stand in theirs.
+    """
+    usual = Agent(provider="scripted", script="-")
+    limits = plan.limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
+    return brief_of(replace(plan, agent=usual, limits=limits, holds=None))
 
 
 def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:

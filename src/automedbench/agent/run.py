@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +49,7 @@ from automedbench.agent.plan import (
     Brief,
     RunPlan,
     brief_of,
+    common_brief_of,
     contract_of,
     egress_of,
     identity_of_plan,
@@ -57,11 +58,12 @@ from automedbench.agent.plan import (
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
+from automedbench.base.code import present_code
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
-from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
+from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.backends import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
@@ -83,6 +85,9 @@ from automedbench.sandbox.evidence.decoy import Decoy
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
 
+
+MAX_SERVED = 20
+"""Names of the model as served that a record keeps."""
 
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
@@ -166,6 +171,8 @@ class _Driver:
     count_invalid: Callable[[Path], int | None]
     since: Moment
     """From where on machines are held for the attempt that comes next."""
+    code: Code = field(default_factory=present_code)
+    """Looked at before the run, during which files may change that are loaded already."""
 
     def execute(self, interrupted: AttemptFolder | None) -> AttemptFolder:
         """Run the loop to its end; what breaks it is kept in the attempt before it is raised again."""
@@ -331,8 +338,13 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
+            served=mask.value(list(loop.toolbox.budget.served)[:MAX_SERVED]),
+            agent_settings=mask.value(plan.agent.settings),
             origin=plan.agent.origin,
+            preset=plan.preset,
             image_recipe=plan.holds.recipe if plan.holds else None,
+            image_flavour=plan.holds.flavour if plan.holds else None,
+            common_brief_sha256=common_brief_of(plan).sha256,
             draw=plan.draw,
             brief_wording=plan.wording,
             resumes=session.journal.resumes,
@@ -342,6 +354,7 @@ class _Driver:
             started_at=session.start.started_at,
             ended_at=now(),
             code_version=automedbench.__version__,
+            code=self.code,
         )
 
     def _conversation(self, attempt: AttemptFolder, session: _Session) -> Conversation:

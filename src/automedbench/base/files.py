@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -196,11 +195,3 @@ def sha256_file(path: Path) -> str:
 def digest_of(value: Any) -> str:
     """Short stable digest (16 hex digits) of a JSON-able value, for identities and rule parameters."""
     return sha256_bytes(to_json(value).encode())[:16]
-
-
-@functools.cache
-def code_digest(*folders: Path) -> str:
-    """Digest of every file of the package and of ``folders`` (rubrics): another one after any edit."""
-    here = Path(__file__).parents[1]
-    files = sorted(path for folder in (here, *folders) for path in folder.rglob("*") if path.suffix in (".py", ".yaml"))
-    return digest_of([sha256_file(path) for path in files])

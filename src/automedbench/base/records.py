@@ -306,6 +306,7 @@ class Used(Model):
     jobs: list[str] = Field([], description="Slurm jobs")
     gpu_models: list[str] = []
     gpu_drivers: list[str] = Field([], description="versions of the cards' driver")
+    machines: list[str] = Field([], description="processor, processors that the run could use, memory of the node")
     told_by: dict[str, str] = Field({}, description="of each number where it comes from; of a null why it is not known")
 
     def __add__(self, other: Used) -> Used:
@@ -321,6 +322,7 @@ class Used(Model):
             jobs=_either(self.jobs, other.jobs),
             gpu_models=_either(self.gpu_models, other.gpu_models),
             gpu_drivers=_either(self.gpu_drivers, other.gpu_drivers),
+            machines=_either(self.machines, other.machines),
             told_by={
                 name: "; ".join(_either(*(each.told_by.get(name, "").split("; ") for each in (self, other))))
                 for name in _either(list(self.told_by), list(other.told_by))
@@ -331,6 +333,14 @@ class Used(Model):
 def _either(one: list[str], other: list[str]) -> list[str]:
     """What is in one of them, once."""
     return list(dict.fromkeys(filter(None, [*one, *other])))
+
+
+class Code(Model):
+    """The code that made a record."""
+
+    digest: str = Field(description="of the files of package, rubrics and prompts that a run or a score passes through")
+    commit: str | None = Field(None, description="of the repository that they lie in; null: none, or no Git here")
+    dirty: bool | None = Field(None, description="whether these files differ from the commit; null: there is none")
 
 
 class RunRecord(Model):
@@ -346,10 +356,19 @@ class RunRecord(Model):
     provider: str
     origin: str | None = Field(None, description="provider that the code comes from: of a replay the recorded run's")
     model: str
+    served: list[str] | None = Field(None, description="names of the model in its replies; null: not recorded")
     agent_digest: str
+    agent_settings: dict[str, Any] | None = Field(
+        None, description="the agent's entry in full, without the way to its keys; null: not recorded"
+    )
+    preset: str | None = Field(None, description="named setting of the campaign; null: not recorded")
     image_recipe: str | None = Field(None, description="digest of what its image was made from; null: none, or unknown")
+    image_flavour: str | None = Field(None, description="name of the image; null: none, or not recorded")
     task_version: int
     brief_sha256: Sha256
+    common_brief_sha256: Sha256 | None = Field(
+        None, description="of the brief without what is the agent's own: the same for all agents; null: not recorded"
+    )
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
     draw: int | None = Field(None, description="seed of the fresh draw that they are; null: the published draw")
     brief_wording: Wording = 1
@@ -361,6 +380,7 @@ class RunRecord(Model):
     started_at: datetime
     ended_at: datetime
     code_version: str
+    code: Code | None = Field(None, description="of the process that ended the run; null: not recorded")
 
 
 class Process(Model):
@@ -692,6 +712,14 @@ class Provenance(Model):
     line: str = Field("", max_length=300, description="the line of code that decides")
 
 
+class PanelMember(Model):
+    """One judge of a panel."""
+
+    name: str = Field(description="in the judges file")
+    digest: str = Field(description="of what changes its answers")
+    settings: dict[str, Any] = Field(description="its entry in full, without the way to its keys")
+
+
 class JudgeRecord(Model):
     """``D/judge.json``: S1–S3 with evidence; kept apart from every number an agent can influence."""
 
@@ -699,6 +727,8 @@ class JudgeRecord(Model):
     run: RunId
     judge: str = Field(description="id of the judge or panel, for example heuristic-1")
     kind: JudgeKind
+    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules, or not recorded")
+    panel: list[PanelMember] = Field(default_factory=list, description="its members; empty: rules, or not recorded")
     rubric_version: int
     criteria: list[Criterion]
     stages: dict[JudgedStage, Score] = Field(description="of a panel the mean over its valid judgements")
@@ -762,10 +792,17 @@ class DetailReport(Model):
 
 
 class Recipe(Model):
-    """Everything a score depends on; what may be null is not told by records of earlier versions."""
+    """Everything a score depends on, with ``enforced`` and ``used`` beside it; null: not told by an earlier version."""
 
+    preset: str | None = Field(None, description="named setting of the campaign")
     agent_digest: str | None = None
+    agent_settings: dict[str, Any] | None = Field(None, description="the agent's entry, without the way to its keys")
+    served: list[str] | None = Field(None, description="names of the model in its replies")
+    image_flavour: str | None = Field(None, description="name of the agent's image")
     image_recipe: str | None = Field(None, description="digest of what the agent's image was made from")
+    brief_sha256: Sha256 | None = None
+    common_brief_sha256: Sha256 | None = Field(None, description="of the brief without what is the agent's own")
+    limits: dict[str, float | int | None] | None = Field(None, description="as they were kept for the run")
     task_version: int
     cases_sha256: Sha256
     draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
@@ -775,10 +812,14 @@ class Recipe(Model):
     rubric_version: int
     judge: str
     judge_kind: JudgeKind
+    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules too")
+    panel: list[PanelMember] = Field(default_factory=list, description="members of the panel")
     policy_version: int | None = Field(None, description="of the audit")
     score_version: int | None = Field(None, description="of how the run's numbers were put together")
     image_sha256: Sha256 | None
     code_version: str
+    code: Code | None = Field(None, description="that put the score together")
+    run_code: Code | None = Field(None, description="that ran the agent")
 
 
 class Scores(Model):

@@ -13,14 +13,14 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import Target
-from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.endpoint.keys import KeySource, shown_place
 from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
 from automedbench.base.records import Model, Tokens
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
+from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets, without_secrets
 
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 MILLION = Decimal(1_000_000)
@@ -30,6 +30,7 @@ _REACHED = {
     *("gateway", "gateway_url", "rate", "endpoint_file"),
 }
 """How a model is reached and what it costs; no part of its identity."""
+_OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "gateway", "gateway_url", "endpoint_file"}
 _NO_BEHAVIOUR = _REACHED | {
     *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
 }
@@ -199,6 +200,12 @@ class Asked(KeySource):
             rate=self.rate,
             protocol=protocol,
         )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The entry in full, for records that others read: without keys, the way to them, and places of this site."""
+        found: dict[str, Any] = without_secrets(self.model_dump(mode="json", exclude=_OF_THE_SITE, exclude_none=True))
+        return found | ({"base_url": shown_place(self.base_url)} if self.base_url else {})
 
 
 AskedT = TypeVar("AskedT", bound=Asked)

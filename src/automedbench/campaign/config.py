@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.cards import Limits, Name, TaskCard
+from automedbench.base.code import PROMPTS as PROMPTS
+from automedbench.base.code import RUBRICS as RUBRICS
 from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, Wording
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
-RUBRICS, PROMPTS = "config/rubrics", "config/prompts"
 CLINICAL = frozenset({"chexbert", "radgraph"})
 """Resources that only torch can read."""
 

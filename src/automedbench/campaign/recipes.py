@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.masking import MASK
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 
@@ -33,7 +34,7 @@ Variables = dict[Variable, str]
 WORDS = ("brief", "folder", "home", "layer", "model", "url", "token", "workspace", "data")
 """What stands in braces in a command, in values of variables and in settings, and is filled in when a run starts."""
 
-_SECRET = re.compile(r"(?:^|_)(?:KEYS?|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+_SECRET = re.compile(r"(?:^|[_-])(?:KEYS?|TOKEN|SECRET|PASSWORD|AUTHORIZATION)$", re.IGNORECASE)
 
 
 def refuse_secrets(variables: Mapping[str, str]) -> None:
@@ -41,6 +42,15 @@ def refuse_secrets(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if _SECRET.search(name) and value not in ("", "{token}"):
             raise ValueError(f"'env.{name}' looks like a key, and a key's value never stands in a file: use {{token}}")
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A JSON value with every text masked whose name is that of a key."""
+    if isinstance(value, dict):
+        return {key: without_secrets(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_secrets(inner, name) for inner in value]
+    return MASK if isinstance(value, str) and _SECRET.search(name) else value
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
@@ -26,6 +26,7 @@ from automedbench.base.records import (
     JudgeRecord,
     Manifest,
     Receipt,
+    Recipe,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
@@ -181,7 +182,10 @@ def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None) -> Chec
         )
     except AutoMedBenchError as error:
         return Check(what, "differs", str(error).partition("\n")[0])
-    old, new = (record.model_dump(mode="json", exclude={"sources"}) for record in (score, again))
+    # What scores it now is not what scored it then, and an earlier version told less of the recipe.
+    told = {name for name, value in score.recipe if value not in (None, []) and name not in ("code", "code_version")}
+    left_out: dict[str, Any] = {"sources": True, "recipe": set(Recipe.model_fields) - told}
+    old, new = (record.model_dump(mode="json", exclude=left_out) for record in (score, again))
     changed = [name for name in old if old[name] != new[name]]
     return Check(what, "differs" if changed else "same", f"other {', '.join(changed)}" if changed else "")
 

@@ -9,7 +9,8 @@ import functools
 from pathlib import Path
 
 from automedbench.base.checkpoints import load_checkpoints
-from automedbench.base.files import code_digest, digest_of
+from automedbench.base.code import code_digest
+from automedbench.base.files import digest_of
 from automedbench.campaign.config import RUBRICS, SandboxConfig
 from automedbench.campaign.load import Campaign
 from automedbench.error_codes import CODES_VERSION

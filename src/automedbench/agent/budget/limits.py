@@ -32,7 +32,7 @@ class Budget:
     """What a run may use and has used. The clock runs from creation; provider errors are taken off the time.
 
     ``cost`` is USD so far, of every request by its own price; None once one of them has no known price. ``must_know``:
-    the campaign's budget needs it.
+    the campaign's budget needs it. ``served``: names of the model in its replies, in their order.
     """
 
     limits: Limits
@@ -47,6 +47,7 @@ class Budget:
     last_prompt: int = 0
     last_tier: str = ""
     cost: Decimal | None = None
+    served: dict[str, None] = field(default_factory=dict)
     _noticed: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,6 +87,8 @@ class Budget:
     def book(self, reply: Reply) -> None:
         """Book a reply and the failed attempts before it; raises as ``spend`` does."""
         self.last_prompt, self.last_tier = reply.usage.prompt, reply.service_tier
+        if reply.model:
+            self.served[reply.model] = None
         self.spend(reply.spent, reply.api_s, reply.retry_s)
 
     def spend(self, spent: Sequence[Billed], api_s: float = 0.0, retry_s: float = 0.0) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import operator
 import os
+import platform
 import socket
 import threading
 import time
@@ -24,6 +25,7 @@ import pydantic
 
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
+from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, Used, now
 from automedbench.base.slurm import Job, ask_accounting
 from automedbench.sandbox.container.backends import Sandbox
@@ -129,6 +131,7 @@ class Timesheet:
             nodes=[socket.gethostname()],
             jobs=[job] if (job := os.environ.get("SLURM_JOB_ID")) else [],
             gpu_models=box.enforced.gpu_names if box else [],
+            machines=[_machine()],
             gpu_drivers=[version] if gpus and (version := driver_version()) else [],
             told_by={
                 "held_s": PROCESS,
@@ -153,6 +156,23 @@ class Timesheet:
             self.check()
             if self.path is not None:
                 write_record(self.path, UsedBook(run=self.run, shifts=list(shifts)))
+
+
+@functools.cache
+def _machine() -> str:
+    """This node: processor, how many of them this process may use, memory of all of it."""
+    texts = (_told("/proc/cpuinfo", "model name"), _told("/proc/meminfo", "MemTotal"))
+    name = " ".join((texts[0] or platform.machine()).split())
+    memory = f", {round(int(texts[1].split()[0]) / 2**20)} GiB" if texts[1] else ""
+    return f"{name}, {counted(len(os.sched_getaffinity(0)), 'processor')}{memory}"
+
+
+def _told(path: str, name: str) -> str:
+    """The first value of this name in a file of the kernel's; empty without one."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as lines:
+        found = (line.partition(":") for line in lines)
+        return next((value.strip() for key, _, value in found if key.strip() == name), "")
+    return ""
 
 
 def accounted(shift: Shift, jobs: Iterable[Job]) -> Shift:

@@ -27,6 +27,7 @@ from automedbench.base.records import (
     Judgement,
     JudgeRecord,
     Money,
+    PanelMember,
     Tier,
     Tokens,
 )
@@ -46,6 +47,7 @@ from automedbench.judge.panel.member import (
     require_outside,
 )
 from automedbench.judge.panel.structured import MAX_REASON
+from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import (
     JUDGED_STAGES,
     Rubric,
@@ -214,6 +216,11 @@ def judge_by_panel(
         run=conversation.run,
         judge=panel.id,
         kind="llm",
+        prompt_version=PROMPT_VERSION,
+        panel=[
+            PanelMember(name=member.name, digest=member.judge.digest(), settings=member.judge.settings)
+            for member in panel.members
+        ],
         rubric_version=rubric.version,
         criteria=consensus(judgements, rubric, tier),
         stages=stages,
