@@ -1,14 +1,14 @@
 """Two agents on the tasks and tiers that both have: what differs, by how much, and what can be concluded.
 
-Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. Agents that were
-judged by different kinds of judges or ran in different sandboxes are not tested, unless --anyway. What the numbers mean
-is in docs/statistics.md.
+Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. Agents whose runs
+differ in a condition that changes scores are not tested, unless --anyway. What the numbers mean is in
+docs/statistics.md.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -20,14 +20,18 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, told_by, what_differs
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
-from automedbench.leaderboard.tables.cells import cells_of, draw_name, judge_class, pooled, runs_of, what_differs
+from automedbench.leaderboard.tables.cells import cells_of, pooled, runs_of
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
 SHOWN_CELLS = 3
+SHOWN_VALUE = 60
+OF_A_DRAW = ("cases", "draw", "brief", "agent's brief", "egress lists")
+"""Conditions that other cases bring along."""
 Comparison = dict[str, Any]
 """Of ``head_to_head``."""
 
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
     )
-    parser.add_argument("--anyway", action="store_true", help="test agents whose judges or sandboxes differ in kind")
+    parser.add_argument("--anyway", action="store_true", help="test agents whose runs differ in what changes scores")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -122,8 +126,7 @@ def gap_lines(
             "Finish the same tasks in both campaigns, or choose another part."
         )
     runs = [*scored(first), *scored(second)]
-    found, other = conflicts(runs), [text for text in cautions(runs) if not text.startswith(("cases", "draw"))]
-    other += ["settings of the agent"] if len({score.recipe.agent_digest for score in runs}) > 1 else []
+    found, other = differences(runs, left_out=OF_A_DRAW)
     tasks = sorted({entry.run.task for entry in first})
     rows: list[Sequence[str]] = []
     gaps: list[PairedComparison] = []
@@ -148,7 +151,7 @@ def gap_lines(
 
 def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
     if conflicts:
-        return f"Conclusion: none. The runs were {'; '.join(conflicts)}. --anyway compares them all the same."
+        return f"Conclusion: none. The runs differ in {_names(conflicts)}. --anyway compares them all the same."
     if not gap.sufficient:
         return (
             "Conclusion: none, the gap may be chance. An interval needs 3 repeats in each cell and, below 5 tasks, "
@@ -181,9 +184,14 @@ def report_lines(found: Comparison, method: Method) -> list[str]:
 
 
 def _warnings(found: Comparison) -> list[str]:
-    loud = [f"NOT COMPARABLE: {reason}" for reason in found["conflicts"]]
-    quiet = [f"Caution, differs: {reason}" for reason in found["cautions"]]
+    loud = [f"NOT COMPARABLE, other {reason}" for reason in found["conflicts"]]
+    quiet = [f"Caution, other {reason}" for reason in found["cautions"]]
     return [*loud, *quiet, ""] if loud or quiet else []
+
+
+def _names(reasons: Sequence[str]) -> str:
+    """Conditions alone, without why they matter."""
+    return ", ".join(reason.partition(":")[0].partition(" (")[0] for reason in reasons)
 
 
 def _place_table(found: Comparison, method: Method) -> list[str]:
@@ -239,7 +247,9 @@ def conclusion(found: Comparison, method: Method) -> str:
     """One sentence: what can be concluded, and what cannot."""
     pair, a, b = found["places"][0]["compared"], found["a"], found["b"]
     if pair is None:
-        return f"Conclusion: none. {a} and {b} were {'; '.join(found['conflicts'])}. --anyway tests them all the same."
+        return (
+            f"Conclusion: none. {a} and {b} differ in {_names(found['conflicts'])}. --anyway tests them all the same."
+        )
     if not pair.sufficient or pair.p_holm is None:
         fewest = min(min(cell["n_a"], cell["n_b"]) for cell in found["cells"])
         return (
@@ -247,7 +257,7 @@ def conclusion(found: Comparison, method: Method) -> str:
             "are needed; the difference may be chance."
         )
     scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"
-    although = f", although they were {'; '.join(found['conflicts'])}" if found["conflicts"] else ""
+    although = f", although they differ in {_names(found['conflicts'])}" if found["conflicts"] else ""
     if pair.different:
         better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
         return (
@@ -286,14 +296,14 @@ def head_to_head(
 ) -> Comparison | None:
     """Everything about two agents on their common cells, scores in [0, 1]; None where there is no such cell.
 
-    Agents that were judged by different kinds of judges or ran in different sandboxes are not tested, unless
-    ``anyway``. P values of tracks are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
+    Agents whose runs differ in a condition that changes scores are not tested, unless ``anyway``. P values of tracks
+    are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
     """
     first, second = _common(a, b), _common(b, a)
     if not first:
         return None
     scores = scored([*first, *second])
-    found = conflicts(scores)
+    found, other = differences(scores)
     refused = bool(found) and not anyway
     tracks = sorted({entry.track for entry in first})
     places = [_place(None, first, second, measure, method, refused)]
@@ -313,28 +323,22 @@ def head_to_head(
         "losses": sum(cell["difference"] <= -EQUAL for cell in cells),
         "stages": {stage.upper(): (_mean(first, stage, method), _mean(second, stage, method)) for stage in STAGES},
         "conflicts": found,
-        "cautions": cautions(scores),
+        "cautions": other,
     }
 
 
-def conflicts(scores: Sequence[ScoreRecord]) -> list[str]:
-    """Why these runs must not be compared: several kinds of judges, or several classes of sandboxes."""
-    kinds: dict[str, Callable[[ScoreRecord], str]] = {
-        "judged by different kinds of judges": lambda score: score.recipe.judge_kind,
-        "run in different sandboxes": lambda score: score.enforced.isolation,
-    }
-    return [
-        f"{reason}: {', '.join(found)}"
-        for reason, of_score in kinds.items()
-        if len(found := sorted({of_score(score) for score in scores})) > 1
-    ]
+def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Conditions that are not the same for these runs: those that change scores, and those that may change them.
 
-
-def cautions(scores: Sequence[ScoreRecord]) -> list[str]:
-    """What else differs between these runs: judges of one kind, versions, cases."""
-    judges = sorted({judge_class(score) for score in scores})
-    found = [f"judges: {', '.join(judges)}"] if len(judges) > 1 else []
-    return found + [f"{name} of a task" for name in what_differs(scores) if name not in ("sandbox", "judge")]
+    Each with why it matters, and with its values where these are the same for all tasks and agents.
+    """
+    found = [BY_NAME[name] for name in what_differs(map(told_by, scores)) if name not in left_out]
+    said: tuple[list[str], list[str]] = ([], [])
+    for one in found:
+        values = sorted({str(one.value(score)) for score in scores}) if not one.same_for else []
+        shown = f" ({', '.join(values)})" if values and all(len(value) <= SHOWN_VALUE for value in values) else ""
+        said[one.matters != CHANGES].append(f"{one.name}{shown}: {one.why}")
+    return said
 
 
 def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[Entry]:

@@ -11,9 +11,10 @@ import pandas as pd
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
+from automedbench.leaderboard.conditions import Told, signature, what_differs
 from automedbench.leaderboard.entries import Entry, in_tiers
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.cells import ledger_row, runs_of
+from automedbench.leaderboard.tables.cells import ledger_row, runs_of, scored_of
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
@@ -55,6 +56,20 @@ class Board:
     def headline(self) -> pd.DataFrame:
         """Those of the tiers of the headline."""
         return self.runs[self.runs.tier.isin(HEADLINE_TIERS)]
+
+    @property
+    def differs(self) -> list[str]:
+        """Conditions that are not the same for all runs of the headline; without one, for all runs."""
+        return what_differs(self._told)
+
+    @property
+    def signature(self) -> str:
+        """Of the same runs, all agents together."""
+        return signature(self._told)
+
+    @property
+    def _told(self) -> Iterable[Told]:
+        return list(scored_of(self.headline).told) or list(scored_of(self.runs).told)
 
     @cached_property
     def rankings(self) -> dict[str, tuple[Ranking, Ranking]]:

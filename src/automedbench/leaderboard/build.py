@@ -18,12 +18,12 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, scored
+from automedbench.leaderboard.conditions import judge_class, what_is_outdated
+from automedbench.leaderboard.entries import Entry, entries_of, scored
 from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
-from automedbench.leaderboard.tables.cells import Condition, judge_class, what_differs, what_is_outdated
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.intervals import method_text
@@ -60,6 +60,7 @@ class LeaderboardFile(Model):
     judge_kind: JudgeKind
     judges: list[str] = Field(description="kind (id) of every judge")
     sandboxes: list[str] = Field(description="backend/network of every run")
+    signature: str = Field(description="of all runs of the headline; mixed where they differ in a condition")
     differs: list[str] = Field(description="conditions that are not the same for all runs of the headline")
     n_scored: int
     n_planned: int
@@ -98,7 +99,8 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
         judge_kind=board.plan.judge_kind,
         judges=sorted({judge_class(score) for score in found}),
         sandboxes=sorted({score.enforced.isolation for score in found}),
-        differs=what_differs(scored(in_tiers(board.entries, HEADLINE_TIERS))),
+        signature=board.signature,
+        differs=board.differs,
         n_scored=len(found),
         n_planned=len(board.entries),
         unreadable=board.unreadable,
@@ -125,8 +127,8 @@ def _task(task: str, track: str, board: Board) -> FileTask:
     return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
 
 
-Asked = Callable[[RunId], Mapping[Condition, object]]
-"""What a campaign asks of a run: conditions of ``tables.cells.OF_THE_CAMPAIGN``, as scores say them."""
+Asked = Callable[[RunId], Mapping[str, object]]
+"""What a campaign asks of a run: values of ``conditions.CONDITIONS`` by their names, as scores say them."""
 
 
 def build_leaderboard(

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
+from automedbench.leaderboard.conditions import Told, told_by
 from automedbench.scoring import agentic
 from automedbench.statistics.samples import Sample
 
@@ -45,6 +46,11 @@ class Entry:
             cases = np.zeros_like(cases)
         halves = value_of(score, "agentic"), value_of(score, "task")
         return Sample(run.task, run.tier, run.repeat, *halves, cases, judged_by(score))
+
+    @cached_property
+    def told(self) -> Told | None:
+        """What the run's records tell of its conditions."""
+        return told_by(self.score) if self.score else None
 
 
 def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:

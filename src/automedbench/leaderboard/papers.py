@@ -178,7 +178,7 @@ def overall_table(board: Board) -> PaperTable:
     texts, numbers = ("Rank", "Agent", "Overall", "Agentic", "Task"), ("Failed", "Cost/run", "Runs n/N")
     heads = [*((name, "l") for name in texts), *((name, "r") for name in numbers)]
     below = [*footnotes(ranking, board.method), *_bold_notes(rows), *_row_notes(ranking)]
-    return PaperTable("overall", heads, rows, [*below, _version()])
+    return PaperTable("overall", heads, rows, [*below, _version(board)])
 
 
 def track_table(board: Board) -> PaperTable:
@@ -200,7 +200,7 @@ def track_table(board: Board) -> PaperTable:
     heads = [(name, "l") for name in ("Agent", *map(definitions.track_title, tracks), "Overall")]
     below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
     return PaperTable(
-        "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version()]
+        "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version(board)]
     )
 
 
@@ -221,7 +221,7 @@ def stage_table(board: Board) -> PaperTable:
     heads = [*((name, "l") for name in ("Agent", *map(titles.__getitem__, STAGES))), ("Runs n/N", "r")]
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
     below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
-    return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version()])
+    return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version(board)])
 
 
 def _ranks(row: Row) -> str:
@@ -282,5 +282,6 @@ def _row_notes(ranking: Sequence[Row]) -> list[str]:
     return [f"{row.agent}: {', '.join(found)}." for row in ranking if (found := notes(row))]
 
 
-def _version() -> str:
-    return f"automedbench {__version__}."
+def _version(board: Board) -> str:
+    """By what, and under which conditions."""
+    return f"automedbench {__version__}{f', signature {told}' if (told := board.signature) else ''}."

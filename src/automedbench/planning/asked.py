@@ -8,43 +8,44 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from automedbench.base.files import read_record
+from automedbench.base.files import digest_of, read_record
 from automedbench.base.records import Manifest, RunId
 from automedbench.campaign.config import RUBRICS, JudgeConfig
 from automedbench.campaign.load import Campaign
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.tables.cells import Condition, draw_name
+from automedbench.leaderboard.conditions import draw_name
 from automedbench.planning.versions import of_image
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track, track_settings
 
-OF_THE_RUN: frozenset[Condition] = frozenset(
-    {"sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
+OF_THE_RUN: frozenset[str] = frozenset(
+    {"preset", "sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
 )
 """Only a new run of the agent has another one of these."""
 
 
-def asked_of(campaign: Campaign, run: RunId) -> dict[Condition, object]:
+def asked_of(campaign: Campaign, run: RunId) -> dict[str, object]:
     """Conditions that the run must have; those that cannot be told here are left out."""
     return _of_agent(campaign, run.agent, run.task) | _of_task(campaign, run.task)
 
 
 @functools.cache
-def _of_agent(campaign: Campaign, agent: str, task: str) -> dict[Condition, object]:
+def _of_agent(campaign: Campaign, agent: str, task: str) -> dict[str, object]:
     if agent not in campaign.agents or task not in campaign.cards:
         return {}
-    found: dict[Condition, object] = {"agent": campaign.digest(agent, task)}
+    found: dict[str, object] = {"agent": campaign.digest(agent, task)}
     if campaign.config.sandbox.backend == "apptainer":
         found["image"] = of_image(campaign, campaign.flavour(agent))
     return found
 
 
 @functools.cache
-def _of_task(campaign: Campaign, task: str) -> dict[Condition, object]:
+def _of_task(campaign: Campaign, task: str) -> dict[str, object]:
     settings, card = campaign.config, campaign.cards.get(task)
-    found: dict[Condition, object] = {
+    found: dict[str, object] = {
+        "preset": getattr(settings, "preset", "default"),
         "sandbox": settings.sandbox.isolation,
         "judge": f"{settings.judge.kind} ({_judge(settings.judge)})",
         "audit policy": POLICY_VERSION,
@@ -53,9 +54,9 @@ def _of_task(campaign: Campaign, task: str) -> dict[Condition, object]:
         "brief wording": settings.brief_wording,
     }
     if card is not None:
-        found["task version"] = card.version
-        found["track version"] = get_track(card.track).version
-        found["metric settings"] = track_settings(card).model_dump(mode="json")
+        found["task version"] = f"{task}.{card.version}"
+        found["track version"] = f"{card.track}.{get_track(card.track).version}"
+        found["metric settings"] = digest_of(track_settings(card).model_dump(mode="json"))
         found["rubric version"] = load_rubric(Path(RUBRICS), card.track).version
     manifest = Path(settings.data.manifests, f"{task}.json")
     if manifest.is_file():

@@ -17,18 +17,12 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
-from automedbench.leaderboard.entries import Entry, in_tiers, judged_by, scored
+from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
+from automedbench.leaderboard.entries import Entry, group_by, in_tiers, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
-from automedbench.leaderboard.tables.cells import (
-    PUBLISHED,
-    cells_of,
-    draw_name,
-    parts_of,
-    unequal_coverage,
-    what_differs,
-)
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table
@@ -89,10 +83,11 @@ def page_runs(runs: Table) -> dict[str, Any]:
 
 
 def compact(table: Table) -> CompactTable:
-    """A table as lists; without columns where it has no rows."""
+    """A table as lists, less its signatures, which are long; without columns where it has no rows."""
     if not table:
         return CompactTable(columns=[], rows=[])
     values = table.values(_SHORT)
+    values.pop("signature", None)
     return CompactTable(columns=list(values), rows=list(map(list, zip(*values.values(), strict=True))))
 
 
@@ -187,7 +182,8 @@ def page_context(board: Board) -> dict[str, Any]:
         "n_scored": len(found),
         "n_planned": len(board.entries),
         "unreadable": board.unreadable,
-        "differs": what_differs(found),
+        "differs": group_by(board.differs, lambda name: BY_NAME[name].matters),
+        "signature": board.signature,
         "outdated": board.outdated,
         "unequal_coverage": unequal_coverage(in_tiers(board.entries, HEADLINE_TIERS)),
         "tracks": {track: definitions.track_text(track) for track in board.tracks},

@@ -25,6 +25,7 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
+from automedbench.leaderboard.conditions import signature, told_by
 from automedbench.leaderboard.entries import group_by
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
@@ -62,6 +63,7 @@ class RunDetail(Model):
 
     folder: str = Field(description="the run's folder as seen from the page")
     score: ScoreRecord = Field(description="case_scores are left out: the table of cases has them")
+    signature: str = Field(description="conditions of the run in one line")
     run: RunRecord | None
     report: DetailReport | None = Field(description="without its cases")
     cases: CompactTable = Field(description="case, status, problems (code, message), number of problems, metrics")
@@ -116,6 +118,7 @@ def read_detail(
     return RunDetail.model_construct(
         folder=shown_as,
         score=score.model_copy(update={"case_scores": None}),
+        signature=signature([told_by(score)]),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
         cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),

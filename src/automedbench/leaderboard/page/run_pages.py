@@ -33,9 +33,9 @@ SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")
 # What every record repeats of the score, which is embedded whole.
 _SAID_ALREADY: dict[str, Any] = {
     "score": {"schema_", "case_scores"},
-    "run": {"schema_", "run", "totals", "used", "enforced"},
+    "run": {"schema_", "run", "totals", "used", "enforced", "agent_settings"},
     "report": {"schema_", "run", "settings", "cases"},
-    "judge": {"schema_", "run", "tokens"},
+    "judge": {"schema_", "run", "tokens", "panel"},
     "views": {"schema_", "run"},
     "audit": {"schema_", "run", "enforced"},
 }

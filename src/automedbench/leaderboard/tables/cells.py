@@ -1,96 +1,24 @@
-"""Cells: an agent on a task in one tier; planned runs as a frame and as the ledger, and the conditions they ran under.
+"""Cells: an agent on a task in one tier; planned runs as a frame and as the ledger.
 
 Every row of a table is made of whole cells, and every table can be recomputed from the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from math import fsum
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from automedbench.base.files import digest_of
 from automedbench.base.records import TIERS, ScoreRecord, Used
+from automedbench.leaderboard.conditions import judge_class, signature, told_by
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, has_failed, has_medal, samples_of, value_of
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
-
-Condition = Literal[
-    "sandbox",
-    "judge",
-    "task version",
-    "cases",
-    "draw",
-    "brief wording",
-    "rubric version",
-    "track version",
-    "agent",
-    "image",
-    "metric settings",
-    "audit policy",
-    "score version",
-]
-
-
-def judge_class(score: ScoreRecord) -> str:
-    """Who judged the run, for example ``heuristic (heuristic-1)``."""
-    return f"{score.recipe.judge_kind} ({score.recipe.judge})"
-
-
-PUBLISHED = "published"
-
-
-def draw_name(seed: int | None) -> str:
-    """Which cases runs have: ``published``, or ``fresh (seed 7)``."""
-    return PUBLISHED if seed is None else f"fresh (seed {seed})"
-
-
-CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
-    "sandbox": lambda score: score.enforced.isolation,
-    "judge": judge_class,
-    "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
-    "cases": lambda score: score.recipe.cases_sha256,
-    "draw": lambda score: draw_name(score.recipe.draw),
-    "brief wording": lambda score: score.recipe.brief_wording,
-    "rubric version": lambda score: score.recipe.rubric_version,
-}
-OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
-    **CONDITIONS,
-    "task version": lambda score: score.recipe.task_version,
-    "track version": lambda score: score.recipe.track_version,
-    "agent": lambda score: score.recipe.agent_digest,
-    "image": lambda score: score.recipe.image_recipe,
-    "metric settings": lambda score: score.recipe.settings,
-    "audit policy": lambda score: score.recipe.policy_version,
-    "score version": lambda score: score.recipe.score_version,
-}
-"""What a campaign asks for, as scores say it; None: said by no record of an earlier version."""
-ACROSS: tuple[Condition, ...] = ("sandbox", "judge", "draw", "brief wording")
-"""Must be the same for all runs; the others for all runs of a task."""
-
-
-def what_differs(scores: Iterable[ScoreRecord]) -> list[str]:
-    """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
-    by_task = [_found(group) for group in group_by(scores, lambda score: score.run.task).values()]
-    across = [name for name in ACROSS if len(set().union(*(found[name] for found in by_task))) > 1]
-    within = [name for name in CONDITIONS if name not in ACROSS and any(len(found[name]) > 1 for found in by_task)]
-    return [*across, *within]
-
-
-def what_is_outdated(score: ScoreRecord, asked: Mapping[Condition, object]) -> tuple[Condition, ...]:
-    """Conditions under which the run was not made or scored as ``asked``; what its records do not tell is none."""
-    told = {name: of_score(score) for name, of_score in OF_THE_CAMPAIGN.items() if name in asked}
-    return tuple(name for name, found in told.items() if found is not None and found != asked[name])
-
-
-def _found(scores: Iterable[ScoreRecord]) -> dict[Condition, set[object]]:
-    """Condition → all that it was."""
-    runs = list(scores)
-    return {name: set(map(of_score, runs)) for name, of_score in CONDITIONS.items()}
 
 
 def unequal_coverage(entries: Iterable[Entry]) -> bool:
@@ -103,13 +31,14 @@ CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "unverified", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
-_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "outdated", "sample")
+_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "outdated", "told", "sample")
 
 
 def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
     """A row per planned run by track, task, tier, agent and repeat; without a score its numbers are null.
 
-    ``sample`` is the run for the statistics, ``score`` its record, ``everything`` the same in all rows.
+    ``sample`` is the run for the statistics, ``score`` its record, ``told`` what it tells of its conditions,
+    ``everything`` the same in all rows.
     """
     ordered = sorted(entries, key=lambda entry: (*_place(entry), entry.run.repeat))
     rows = [row for cell in group_by(ordered, _place).values() for row in _cell_rows(cell)]
@@ -172,7 +101,8 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     unverified = score.inference == "unverified"
     ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
-    return [*place, *values, *ends, *used, score.enforced.isolation, judge_class(score), entry.outdated, sample]
+    classes = score.enforced.isolation, judge_class(score)
+    return [*place, *values, *ends, *used, *classes, entry.outdated, told_by(score), sample]
 
 
 _MICRO = Decimal("0.000001")
@@ -211,6 +141,7 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,
         "n_judgements": len(score.panel) or 1,
+        "signature": signature([told_by(score)]),
         **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
         "judge_cost_usd": _money(score.judge_cost_usd),
         "sources": digest_of(score.sources) if score.sources else None,

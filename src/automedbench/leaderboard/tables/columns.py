@@ -30,7 +30,7 @@ _RANKING = (
     "failure_rate no_medal_rate n_failed n_disqualified n_unverified mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
-    "judge mixed outdated made_up"
+    "judge mixed outdated made_up signature"
 )
 
 
@@ -52,7 +52,7 @@ TABLES: dict[str, TableText] = {
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version draw "
-        "brief_wording cases_sha256 track_version rubric_version code_version outdated sources",
+        "brief_wording cases_sha256 track_version rubric_version code_version outdated signature sources",
     ),
     "overall": _table(
         "The headline ranking: one row per agent over all tracks, lite and standard tiers.",
@@ -195,6 +195,9 @@ COLUMNS: dict[str, Column] = {
     "outdated": Column(
         str,
         "conditions under which runs were not made or scored as the campaign asks now: repeat them before comparing",
+    ),
+    "signature": Column(
+        str, "conditions of the runs in one line (automedbench explain-signature); mixed: those that are not the same"
     ),
     "made_up": Column(bool, "runs on made-up data (a rehearsal): the numbers mean nothing"),
     "model_lock": Column(str, "of lite runs: kept, violated or unknown, whether the given checkpoint was used"),

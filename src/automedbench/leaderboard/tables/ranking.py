@@ -16,7 +16,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, pooled, scored_of, what_differs
+from automedbench.leaderboard.conditions import signature, what_differs
+from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
@@ -169,7 +170,8 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
         "made_up": runs.made_up.any(),
-        "mixed": runs.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
+        "mixed": runs.told.agg(lambda told: ", ".join(what_differs(told))),
+        "signature": runs.told.agg(signature),
         "outdated": runs.outdated.agg(lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
     }
 

@@ -301,6 +301,7 @@ const FILES = ["score.json", "detail_report.json", "submission.json", "judge.jso
 function provenance() {
   const { recipe, enforced } = score;
   const short = (digest) => (digest ? el("span", { title: digest }, digest.slice(0, 16)) : "none");
+  const code = (found) => (found ? `${found.digest.slice(0, 16)}${found.commit ? `, commit ${found.commit.slice(0, 12)}` : ""}${found.dirty ? " with changes" : ""}` : "not recorded");
   const rows = [...new Set([...FILES, ...Object.keys(score.sources)])];
   const columns = [
     { title: "File", header: true, value: (name) => name, cell: fileLink },
@@ -310,13 +311,17 @@ function provenance() {
   return part("provenance", "Where these numbers come from",
     facts([
       ["Task version", recipe.task_version], ["Cases", short(recipe.cases_sha256)], ["Track version", recipe.track_version], ["Rubric version", recipe.rubric_version],
-      ["Judge", `${recipe.judge_kind} (${recipe.judge})`], ["Code version", recipe.code_version], ["Image", short(recipe.image_sha256)],
+      ["Judge", `${recipe.judge_kind} (${recipe.judge})`], ["Code version", recipe.code_version], ["Code", code(recipe.code)], ["Code of the run", code(recipe.run_code)], ["Image", short(recipe.image_sha256)],
       ["Sandbox", `${enforced.backend}: ${SHARED.backends[enforced.backend] ?? ""}`], ["Network", `${enforced.network}: ${SHARED.networks[enforced.network] ?? ""}${enforced.from_cache ? " Models and packages from the campaign's cache alone." : ""}`],
       ["GPU", enforced.gpu_names?.length ? enforced.gpu_names.join(", ") : yes(enforced.gpu)], ["System call filter", yes(enforced.seccomp)], ["Self-check passed", yes(enforced.selfcheck)], ["Decoy", yes(enforced.decoy)], ["Trace of opens", yes(enforced.trace)],
+      ["Preset", recipe.preset ?? "not recorded"], ["Model as served", recipe.served?.join(", ") || "not recorded"], ["Hardware", score.used?.machines?.join("; ") || "not recorded"],
       ...(run ? [["Provider", run.provider], ["Agent", run.agent_digest], ["Brief", short(run.brief_sha256)], ["Attempt", run.attempt], ["Started", moment(run.started_at)], ["Ended", moment(run.ended_at)]] : []),
       ...limits,
     ]),
+    el("p", {}, "Signature: ", el("code.foreign", {}, DETAIL.signature)),
     el("p", {}, "Metric settings: ", el("code.foreign", {}, JSON.stringify(recipe.settings))),
+    recipe.agent_settings && el("p", {}, "Agent's settings: ", el("code.foreign", {}, JSON.stringify(recipe.agent_settings))),
+    recipe.panel?.length > 0 && el("p", {}, `Judges (prompt ${recipe.prompt_version}): `, el("code.foreign", {}, JSON.stringify(recipe.panel.map((member) => member.settings)))),
     table(columns, rows, { label: "Files of the run", sortable: false }));
 }
 

@@ -1,0 +1,200 @@
+"""What a score's signature says, or how two of them differ, and which of the differences matter.
+
+A signature stands in the column `signature` of the leaderboard's tables, on pages and below paper tables. A run, named
+as <agent>/<task>/<tier>/r<k> or by its folder, is told in full, also in what its signature only has as a digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record
+from automedbench.base.plaintable import table
+from automedbench.base.records import ScoreRecord
+from automedbench.judge.evidence import neutralise
+from automedbench.leaderboard.conditions import (
+    CHANGES,
+    CONDITIONS,
+    KEYS,
+    MAY,
+    NOT,
+    NOTHING,
+    OTHER_KEYS,
+    UNKNOWN,
+    Matters,
+    parse_signature,
+    signature,
+    told_by,
+    weight,
+)
+
+SHOWN = 64
+_SEVERAL = re.compile(r"(\d+)\*[0-9a-f]{8}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: one or two signatures or runs, and where runs are."""
+    parser.add_argument(
+        "first", metavar="SIGNATURE", help="a signature in quotes, or a run: <agent>/<task>/<tier>/r<k>"
+    )
+    parser.add_argument("second", metavar="OTHER", nargs="?", help="another one: what differs, and what that means")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print it; raises ConfigError for what is neither a signature nor a scored run."""
+    first = _named(options.first, options.results)
+    if options.second is None:
+        fields = list(told(first))
+        found: dict[str, object] = {"fields": [asdict(field) for field in fields]}
+        lines = [*_signature_line(first), *_told_table(fields)]
+    else:
+        second = _named(options.second, options.results)
+        fields = differing(first, second)
+        found = {"fields": [asdict(field) for field in fields], "conclusion": conclusion(fields)}
+        lines = [*_difference_table(fields), conclusion(fields)]
+    print(json.dumps(found, indent=2) if options.json else neutralise("\n".join(lines)))
+
+
+Named = str | ScoreRecord
+"""A signature, or the score of a run."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of a signature, or a condition of a run, with what it means; ``other``: what the second one has."""
+
+    name: str
+    value: str
+    meaning: str
+    matters: Matters
+    why: str
+    other: str = ""
+
+    @property
+    def unknown(self) -> bool:
+        """One of the two does not tell it."""
+        return UNKNOWN in (self.value.split("@") + self.other.split("@"))
+
+
+def _named(text: str, results: Path) -> Named:
+    if text.lstrip().startswith("amb:"):
+        parse_signature(text)
+        return text.strip()
+    for folder in (results / "runs" / text, Path(text)):
+        if (folder / "score.json").is_file():
+            return read_record(folder / "score.json", ScoreRecord)
+    raise ConfigError(
+        [f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {results}/runs"]
+    )
+
+
+def told(named: Named) -> Iterator[Field]:
+    """Everything that a signature says, or that a run's records tell, in their order."""
+    if isinstance(named, str):
+        for key, value in parse_signature(named).items():
+            yield _of_key(key, value, NOTHING)
+        return
+    for one in CONDITIONS:
+        yield Field(one.name, _text(one.value(named)), one.meaning, one.matters, one.why)
+
+
+def differing(first: Named, second: Named) -> list[Field]:
+    """What differs; of two runs by condition, else by the keys of their signatures.
+
+    What is an agent's own is compared between runs of one agent only.
+    """
+    if isinstance(first, ScoreRecord) and isinstance(second, ScoreRecord):
+        same = first.run.agent == second.run.agent
+        pairs = [
+            (one, one.value(first), one.value(second)) for one in CONDITIONS if same or "agent" not in one.same_for
+        ]
+        return [
+            Field(one.name, _text(a), one.meaning, one.matters, one.why, _text(b))
+            for one, a, b in pairs
+            if (a != b or a is None) and NOTHING not in (a, b)
+        ]
+    one, two = (parse_signature(_signature(named)) for named in (first, second))
+    # Runs that are not alike have nothing in common that could be compared.
+    mixed = "mixed" in one or "mixed" in two
+    keys = ["mixed"] if mixed else [*KEYS, "n"]
+    found = [_of_key(key, one.get(key, NOTHING), two.get(key, NOTHING)) for key in keys]
+    return [field for field in found if field.value != field.other or field.unknown]
+
+
+def _text(value: object) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _signature(named: Named) -> str:
+    return named if isinstance(named, str) else signature([told_by(named)])
+
+
+def _of_key(key: str, value: str, other: str) -> Field:
+    if key in OTHER_KEYS:
+        matters: Matters = CHANGES if key == "mixed" else NOT
+        return Field(key, value, OTHER_KEYS[key], matters, _WHY[key], other)
+    parts = KEYS[key]
+    meaning = "; ".join(part.meaning for part in parts)
+    if several := _SEVERAL.fullmatch(value):
+        meaning = f"{several[1]} values, one for each task or tier, as a digest: {meaning}"
+    why = "; ".join(dict.fromkeys(part.why for part in parts))
+    return Field(key, value, meaning, weight(part.name for part in parts), why, other)
+
+
+_WHY = {
+    "amb": "another form cannot be read",
+    "mixed": "runs that are not alike have no conditions that others could share",
+    "n": "more runs make intervals narrower, not scores higher",
+}
+
+
+def conclusion(fields: Sequence[Field]) -> str:
+    """One sentence: whether the two can be compared."""
+    found = {kind: [one.name for one in fields if one.matters == kind and not one.unknown] for kind in (CHANGES, MAY)}
+    unknown = [one.name for one in fields if one.unknown and one.matters != NOT]
+    if any(one.name == "mixed" for one in fields):
+        return "Not comparable: the runs of one of them are not alike themselves."
+    if found[CHANGES]:
+        return f"Not comparable: another {', '.join(found[CHANGES])} changes the score."
+    if unknown:
+        return f"It cannot be told whether they are comparable: {', '.join(unknown)} was not recorded by both."
+    if found[MAY]:
+        return f"Compare with care: another {', '.join(found[MAY])} may change the score."
+    return "Comparable: nothing differs that could change a score."
+
+
+def _signature_line(named: Named) -> list[str]:
+    return [] if isinstance(named, str) else [signature([told_by(named)]), ""]
+
+
+def _told_table(fields: Sequence[Field]) -> list[str]:
+    rows = [(one.name, _cut(one.value), f"{one.meaning}; another one {one.matters}") for one in fields]
+    return table([("", "value", "what it is"), *rows])
+
+
+def _difference_table(fields: Sequence[Field]) -> list[str]:
+    if not fields:
+        return []
+    rows = [
+        (
+            one.name,
+            _cut(one.value or "–"),
+            _cut(one.other or "–"),
+            "not recorded" if one.unknown else one.matters,
+            one.why,
+        )
+        for one in fields
+    ]
+    return [*table([("", "first", "second", "that", "because"), *rows]), ""]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -1,0 +1,375 @@
+"""Conditions: all that a score depends on, in one table; its short signature; which differences matter, and why.
+
+Two scores with the same signature were made under the same conditions. It leaves out what is the agent's own, which is
+what a benchmark compares, but rows of one agent are checked for that too. Pure: reads and writes no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import digest_of
+from automedbench.base.records import ScoreRecord, Used
+
+Matters = Literal["changes the score", "may change the score", "does not change the score"]
+CHANGES: Matters = "changes the score"
+MAY: Matters = "may change the score"
+NOT: Matters = "does not change the score"
+FORM = "v1"
+"""Version of the signature's form: another one cannot be compared with this."""
+UNKNOWN, NOTHING = "?", ""
+"""In a signature: not recorded, and a value that does not apply (left out). Neither is held against another value."""
+SITE = "site"
+PUBLISHED = "published"
+_SPENDING = ("max_total_tokens", "max_cost_usd")
+_CUT = 8
+_EACH, _AGENT, _TASK = ("agent", "task", "tier"), ("agent",), ("task",)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that a score depends on. ``fields``: where it stands in a score, below ``score.json``.
+
+    It must be the same for all runs that are alike in ``same_for`` (fields of RunId). ``key``: where the signature says
+    it; empty: it does not. ``value`` is None where records do not tell it, NOTHING where it does not apply.
+    """
+
+    name: str
+    key: str
+    meaning: str
+    matters: Matters
+    why: str
+    value: Callable[[ScoreRecord], object]
+    fields: tuple[str, ...]
+    same_for: tuple[str, ...] = ()
+    shown: Callable[[Any], str] = str
+
+    def text(self, score: ScoreRecord) -> str:
+        """The value as the signature says it, without what would end it there."""
+        found = self.value(score)
+        return UNKNOWN if found is None else re.sub(r"[|\s\x00-\x1f\x7f]+", "_", self.shown(found))
+
+
+def judge_class(score: ScoreRecord) -> str:
+    """Who judged the run, for example ``heuristic (heuristic-1)``."""
+    return f"{score.recipe.judge_kind} ({score.recipe.judge})"
+
+
+def draw_name(seed: int | None) -> str:
+    """Which cases runs have: ``published``, or ``fresh (seed 7)``."""
+    return PUBLISHED if seed is None else f"fresh (seed {seed})"
+
+
+def _cut(digest: str) -> str:
+    return digest[:_CUT]
+
+
+def _panel(score: ScoreRecord) -> str | None:
+    recipe = score.recipe
+    if recipe.judge_kind == "heuristic":
+        return NOTHING
+    members = [member.digest for member in recipe.panel]
+    return f"{recipe.prompt_version}.{_cut(digest_of(members))}" if members else None
+
+
+def _limits(score: ScoreRecord) -> str | None:
+    kept = score.recipe.limits
+    return None if kept is None else digest_of({name: kept[name] for name in kept if name not in _SPENDING})
+
+
+def _spending(score: ScoreRecord) -> str | None:
+    """Nothing for a run without a limit of this kind: agents that cost nothing have none."""
+    kept = score.recipe.limits
+    found = {name: kept.get(name) for name in _SPENDING} if kept else {}
+    return None if kept is None else digest_of(found) if any(found.values()) else NOTHING
+
+
+def _lists(score: ScoreRecord) -> str | None:
+    box = score.enforced
+    return box.egress_sha256 if box.network == "proxied" or box.from_cache else NOTHING
+
+
+def _evidence(score: ScoreRecord) -> str:
+    box = score.enforced
+    return digest_of([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
+
+
+def _hardware(score: ScoreRecord) -> str | None:
+    used = score.used or Used()
+    told = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
+    return digest_of(told) if used.machines else None
+
+
+def _served(score: ScoreRecord) -> str | None:
+    names = score.recipe.served
+    return None if names is None else ", ".join(sorted(names))
+
+
+def _run_code(score: ScoreRecord) -> str | None:
+    return score.recipe.run_code.digest if score.recipe.run_code else None
+
+
+def _commit(score: ScoreRecord) -> str | None:
+    code = score.recipe.code
+    return f"{code.commit}{' with changes' if code.dirty else ''}" if code and code.commit else None
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    Condition(
+        "preset", "preset", "named setting of the campaign", CHANGES,
+        "tasks, counts, metrics and gates are the preset's; rows of different presets never rank together",
+        lambda score: score.recipe.preset, ("recipe.preset",),
+    ),
+    Condition(
+        "task version", "task", "task and version of its card", CHANGES, "other work, or other answers",
+        lambda score: f"{score.run.task}.{score.recipe.task_version}", ("recipe.task_version",), _TASK,
+    ),
+    Condition(
+        "tier", "tier", "what the brief gives away", CHANGES, "lite names the method, standard gives hints",
+        lambda score: score.run.tier, (), ("tier",),
+    ),
+    Condition(
+        "cases", "cases", "digest of the staged cases", CHANGES, "other cases are easier or harder",
+        lambda score: score.recipe.cases_sha256, ("recipe.cases_sha256",), _TASK, _cut,
+    ),
+    Condition(
+        "draw", "cases", "the published draw (not said), or the seed of a fresh one", CHANGES,
+        "published cases may have been seen before",
+        lambda score: draw_name(score.recipe.draw), ("recipe.draw",), (),
+        lambda name: NOTHING if name == PUBLISHED else name.replace("fresh (seed ", "draw").rstrip(")"),
+    ),
+    Condition(
+        "track version", "track", "track and version of its scorer", CHANGES, "the same outputs get other numbers",
+        lambda score: f"{score.track}.{score.recipe.track_version}", ("recipe.track_version",), _TASK,
+    ),
+    Condition(
+        "metric settings", "track", "digest of the metric's settings", CHANGES, "the same outputs get other numbers",
+        lambda score: digest_of(score.recipe.settings), ("recipe.settings",), _TASK, _cut,
+    ),
+    Condition(
+        "rubric version", "rubric", "version of the rubric of S1 to S3", CHANGES, "the same work earns other stages",
+        lambda score: score.recipe.rubric_version, ("recipe.rubric_version",), _TASK,
+    ),
+    Condition(
+        "judge", "judge", "who judged S1 to S3", CHANGES, "judges differ by more than agents do",
+        judge_class, ("recipe.judge", "recipe.judge_kind"), (), lambda name: name.partition(" (")[2].removesuffix(")"),
+    ),
+    Condition(
+        "panel", "judge", "version of the panel's prompt, digest of its members' settings (not said of rules)", CHANGES,
+        "another model or another question under the same name",
+        _panel, ("recipe.panel", "recipe.prompt_version"),
+    ),
+    Condition(
+        "audit policy", "audit", "version of the audit's rules", CHANGES, "a disqualified run counts 0",
+        lambda score: score.recipe.policy_version, ("recipe.policy_version",),
+    ),
+    Condition(
+        "score version", "score", "version of how a run's numbers are put together", CHANGES,
+        "the same records give other numbers",
+        lambda score: score.recipe.score_version, ("recipe.score_version",),
+    ),
+    Condition(
+        "sandbox", "box", "what isolated the runs, and the network class", CHANGES,
+        "what can be downloaded or looked up decides what can be done",
+        lambda score: score.enforced.isolation, ("enforced.backend", "enforced.network", "enforced.from_cache"), (),
+        lambda name: name.replace(" with ", "+"),
+    ),
+    Condition(
+        "GPU", "gpu", "whether the runs had GPUs", CHANGES, "methods that need one, and a criterion of S2",
+        lambda score: "yes" if score.enforced.gpu else "no", ("enforced.gpu",),
+    ),
+    Condition(
+        "image flavour", "image", "name of the image that the agent works in", NOT, "the name alone decides nothing",
+        lambda score: score.recipe.image_flavour or (NOTHING if score.enforced.backend == "local" else None),
+        ("recipe.image_flavour",),
+    ),
+    Condition(
+        "image", "image", "digest of what it is made from", MAY, "other packages and tools are there from the start",
+        lambda score: score.recipe.image_recipe or (NOTHING if score.enforced.backend == "local" else None),
+        ("recipe.image_recipe",), (), _cut,
+    ),
+    Condition(
+        "brief", "brief", "digest of the brief without what is an agent's own", MAY, "agents are told something else",
+        lambda score: score.recipe.common_brief_sha256, ("recipe.common_brief_sha256",), ("task", "tier"), _cut,
+    ),
+    Condition(
+        "brief wording", "brief", "words of the brief (the first are not said)", MAY, "the same was said otherwise",
+        lambda score: score.recipe.brief_wording, ("recipe.brief_wording",), (),
+        lambda number: NOTHING if number == 1 else f"words{number}",
+    ),
+    Condition(
+        "limits", "limits", "digest of the limits of time, turns, memory, disk and processes", MAY,
+        "with more of it more can be done", _limits, ("recipe.limits",), _TASK, _cut,
+    ),
+    Condition(
+        "spending limits", "limits", "digest of the limits of tokens and cost (not said where there are none)", MAY,
+        "with more of it more can be done", _spending, ("recipe.limits",), _TASK, _cut,
+    ),
+    Condition(
+        "keeping of limits", SITE, "whether a cgroup kept memory and processes, and how much of them", MAY,
+        "limits that are only looked at are kept less exactly",
+        lambda score: digest_of(
+            [score.enforced.limits, score.enforced.memory_bytes, score.enforced.max_processes]
+        ),
+        ("enforced.limits", "enforced.memory_bytes", "enforced.max_processes"), _TASK, _cut,
+    ),
+    Condition(
+        "egress lists", SITE, "digest of the lists of what can be reached", MAY,
+        "another place can be reached, or another cannot", _lists, ("enforced.egress_sha256",), _TASK, _cut,
+    ),
+    Condition(
+        "evidence", SITE, "what watched the runs: decoy, tripwire, trace, filter, hook, self-check", MAY,
+        "a violation that is not seen takes no score away", _evidence,
+        tuple(f"enforced.{name}" for name in ("decoy", "tripwire", "trace", "seccomp", "hook", "selfcheck")), (), _cut,
+    ),
+    Condition(
+        "hardware", SITE, "processors, memory, GPUs and their driver", MAY,
+        "a slower machine gets less done within the limit of time", _hardware,
+        ("used.machines", "used.gpu_models", "used.gpu_drivers", "enforced.gpu_names"), (), _cut,
+    ),
+    Condition(
+        "code", "code", "digest of the code that scored", MAY, "a version should tell, but was not raised perhaps",
+        lambda score: score.recipe.code.digest if score.recipe.code else None, ("recipe.code",), (), _cut,
+    ),
+    Condition(
+        "code of the run", "code", "digest of the code that ran the agent", MAY,
+        "loop, tools and sandbox are the agent's surroundings", _run_code, ("recipe.run_code",), (), _cut,
+    ),
+    Condition(
+        "agent", "", "digest of the agent's settings", CHANGES, "another agent under the same name",
+        lambda score: score.recipe.agent_digest, ("recipe.agent_digest", "recipe.agent_settings"), ("agent", "task"),
+    ),
+    Condition(
+        "model served", "", "names of the model in its replies", CHANGES, "the provider changed the model",
+        _served, ("recipe.served",), _AGENT,
+    ),
+    Condition(
+        "agent's program", "", "digest of a command-line agent's layer", MAY, "another build, or another version",
+        lambda score: score.enforced.layer_sha256 or NOTHING, ("enforced.layer_sha256",), _AGENT, _cut,
+    ),
+    Condition(
+        "agent's brief", "", "digest of the whole brief that the run got", MAY, "the agent was told something else",
+        lambda score: score.recipe.brief_sha256, ("recipe.brief_sha256",), _EACH, _cut,
+    ),
+    Condition(
+        "image file", "", "digest of the image's file", NOT, "two builds of the same are never the same bytes",
+        lambda score: score.recipe.image_sha256 or NOTHING, ("recipe.image_sha256", "enforced.image_sha256"), (), _cut,
+    ),
+    Condition(
+        "commit", "", "commit of the code that scored", NOT, "the digest of the code decides",
+        _commit, ("recipe.code",),
+    ),
+    Condition(
+        "package version", "", "version of automedbench", NOT, "the digest of the code decides",
+        lambda score: score.recipe.code_version, ("recipe.code_version",),
+    ),
+)  # fmt: skip
+"""Order: as in the signature."""
+BY_NAME = {condition.name: condition for condition in CONDITIONS}
+KEYS: dict[str, list[Condition]] = {}
+for _one in CONDITIONS:
+    if _one.key:
+        KEYS.setdefault(_one.key, []).append(_one)
+OTHER_KEYS = {
+    "amb": "version of the signature's form",
+    "mixed": "conditions that are not the same for all runs, so that there is no signature",
+    "n": "number of scored runs",
+}
+
+
+class Told(NamedTuple):
+    """What a run's records tell: (condition, what is alike, value), and (key, task, tier, text) of its signature."""
+
+    values: frozenset[tuple[str, tuple[object, ...], object]]
+    texts: frozenset[tuple[str, str, str, str]]
+
+
+def told_by(score: ScoreRecord) -> Told:
+    """Everything that is compared, looked up once for all tables that the run is in."""
+    values = frozenset(
+        (one.name, tuple(getattr(score.run, name) for name in one.same_for), value)
+        for one in CONDITIONS
+        if one.matters != NOT and (value := one.value(score)) not in (None, NOTHING)
+    )
+    texts = frozenset((key, score.run.task, score.run.tier, _joined(key, parts, score)) for key, parts in KEYS.items())
+    return Told(values, texts)
+
+
+def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
+    texts = [text for part in parts if (text := part.text(score))]
+    if key != SITE:
+        return "@".join(dict.fromkeys(texts))
+    return UNKNOWN if UNKNOWN in texts else _cut(digest_of(texts))
+
+
+def what_differs(runs: Iterable[Told]) -> list[str]:
+    """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
+    values = frozenset[tuple[str, tuple[object, ...], object]]().union(*(told.values for told in runs))
+    counts = Counter((name, alike) for name, alike, _ in values)
+    differing = {name for (name, _), count in counts.items() if count > 1}
+    return [name for name in BY_NAME if name in differing]
+
+
+def what_is_outdated(score: ScoreRecord, asked: Mapping[str, object]) -> tuple[str, ...]:
+    """Conditions under which the run was not made or scored as ``asked``; what its records do not tell is none."""
+    told = {name: BY_NAME[name].value(score) for name in BY_NAME if name in asked}
+    return tuple(name for name, found in told.items() if found not in (None, NOTHING) and found != asked[name])
+
+
+def signature(runs: Iterable[Told]) -> str:
+    """One line for these runs, empty without any: what they were made under, or what is not the same for all of them.
+
+    ``4*1a2b3c4d``: four values, one for each task or tier, as a digest. Where agents have a condition that others
+    do not have, such as a limit of cost, the signature says the one that there is.
+    """
+    known = list(runs)
+    if not known:
+        return ""
+    found = {"amb": FORM}
+    if mixed := what_differs(known):
+        found["mixed"] = ",".join(name.replace(" ", "-") for name in mixed)
+    else:
+        texts = frozenset[tuple[str, str, str, str]]().union(*(told.texts for told in known))
+        found |= {key: text for key in KEYS if (text := _common(key, texts))}
+    return "|".join(f"{key}:{text}" for key, text in (found | {"n": str(len(known))}).items())
+
+
+def _common(key: str, texts: Iterable[tuple[str, str, str, str]]) -> str:
+    cells: dict[tuple[str, str], list[str]] = {}
+    for named, task, tier, text in texts:
+        if named == key:
+            cells.setdefault((task, tier), []).append(text)
+    said = {cell: max(found, key=lambda text: (UNKNOWN not in text, len(text), text)) for cell, found in cells.items()}
+    values = sorted(set(said.values()))
+    if len(values) == 1:
+        return values[0]
+    if any(UNKNOWN in value.split("@") for value in values):
+        return UNKNOWN
+    listed = [[task, tier, text] for (task, tier), text in sorted(said.items())]
+    return f"{len(values)}*{_cut(digest_of(listed))}"
+
+
+def parse_signature(text: str) -> dict[str, str]:
+    """Key → value of a signature; raises ConfigError for a text that is none, or of another form."""
+    pairs = [part.partition(":") for part in text.strip().split("|")]
+    found = {key: value for key, colon, value in pairs if colon and value}
+    if len(found) < len(pairs) or "amb" not in found:
+        raise ConfigError([f"'{text[:60]}' is no signature: key:value|key:value, beginning with amb:{FORM}"])
+    if found["amb"] != FORM:
+        raise ConfigError([f"amb:{found['amb'][:20]}: this version reads signatures of the form {FORM} only"])
+    if unknown := sorted(set(found) - set(KEYS) - set(OTHER_KEYS)):
+        raise ConfigError(
+            [f"'{unknown[0][:40]}' is no key of a signature; there are {', '.join([*KEYS, *OTHER_KEYS])}"]
+        )
+    return found
+
+
+def weight(names: Iterable[str]) -> Matters:
+    """How much a difference in these conditions matters: as the weightiest of them."""
+    found = {BY_NAME[name].matters for name in names}
+    return CHANGES if CHANGES in found else MAY if MAY in found else NOT
