@@ -25,7 +25,7 @@ from automedbench.base.records import CaseEntry, Manifest, ScoreRecord
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.build import LeaderboardFile
-from automedbench.leaderboard.tables.cells import OF_THE_CAMPAIGN, what_is_outdated
+from automedbench.leaderboard.conditions import BY_NAME, what_is_outdated
 from automedbench.planning.asked import asked_of
 from automedbench.planning.versions import of_image
 
@@ -59,6 +59,7 @@ def isolated(score: ScoreRecord, **changes: Any) -> ScoreRecord:
 
 
 OTHER: dict[str, Any] = {
+    "preset": lambda score: with_recipe(score, preset="lite-v0.1"),
     "sandbox": lambda score: isolated(score, network="open"),
     "judge": lambda score: with_recipe(score, judge="heuristic-0"),
     "task version": lambda score: with_recipe(score, task_version=99),
@@ -89,7 +90,7 @@ def test_every_condition_is_compared(tmp_path: Path, agents_file: str, monkeypat
     }
     current = with_recipe(isolated(make_current(make_score(RUN))), **told)
     asked = asked_of(campaign, RUN)
-    assert set(asked) == set(OF_THE_CAMPAIGN) == set(OTHER)
+    assert set(asked) == set(OTHER) <= set(BY_NAME)
     assert what_is_outdated(current, asked) == ()
     for name, change in OTHER.items():
         assert what_is_outdated(change(current), asked) == (name,)
@@ -109,7 +110,7 @@ def test_what_is_not_there_is_not_compared(tmp_path: Path, agents_file: str, mon
     """Results from elsewhere: no staged data, an agent and a task that nobody here knows."""
     monkeypatch.chdir(ROOT)
     asked = asked_of(campaign_of(tmp_path, agents_file), make_run("theirs", "their-task"))
-    assert set(asked) == {"sandbox", "judge", "draw", "brief wording", "audit policy", "score version"}
+    assert set(asked) == {"preset", "sandbox", "judge", "draw", "brief wording", "audit policy", "score version"}
 
 
 def build(

@@ -18,8 +18,9 @@ from factories import (
 )
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
+from automedbench.leaderboard.conditions import told_by, what_differs
 from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, samples_of
-from automedbench.leaderboard.tables.cells import unequal_coverage, what_differs
+from automedbench.leaderboard.tables.cells import unequal_coverage
 from automedbench.leaderboard.tables.table import Row
 
 
@@ -166,14 +167,14 @@ LOCAL = make_enforced("local")
         pytest.param({"enforced": LOCAL}, ["sandbox"], id="backend"),
         pytest.param({"enforced": make_enforced(network="open")}, ["sandbox"], id="network"),
         pytest.param({"recipe": make_recipe(judge_kind="llm", judge="judge-x")}, ["judge"], id="judge"),
-        pytest.param({"recipe": make_recipe(track_version=2)}, ["task version"], id="track version"),
+        pytest.param({"recipe": make_recipe(track_version=2)}, ["track version"], id="track version"),
         pytest.param({"recipe": make_recipe(cases_sha256="1" * 64)}, ["cases"], id="staged data"),
         pytest.param({"recipe": make_recipe(rubric_version=102)}, ["rubric version"], id="rubric"),
     ],
 )
 def test_mixed_conditions_are_named(changes: dict[str, object], expected: list[str]) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), **changes)]
-    assert what_differs(scores) == expected
+    assert what_differs(map(told_by, scores)) == expected
     row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
     assert row.mixed == ", ".join(expected)
 
@@ -187,7 +188,7 @@ def test_row_names_its_classes() -> None:
 
 def test_versions_may_differ_between_tasks() -> None:
     scores = [make_score(make_run(task="one")), make_score(make_run(task="two"), recipe=make_recipe(task_version=7))]
-    assert what_differs(scores) == []
+    assert what_differs(map(told_by, scores)) == []
 
 
 def test_entries_take_the_track_from_cards_until_a_score_says_it() -> None:

@@ -19,6 +19,7 @@ from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.conditions import (
+    BY_NAME,
     CHANGES,
     CONDITIONS,
     KEYS,
@@ -28,6 +29,7 @@ from automedbench.leaderboard.conditions import (
     OTHER_KEYS,
     UNKNOWN,
     Matters,
+    mixed_names,
     parse_signature,
     signature,
     told_by,
@@ -122,11 +124,13 @@ def differing(first: Named, second: Named) -> list[Field]:
             if (a != b or a is None) and NOTHING not in (a, b)
         ]
     one, two = (parse_signature(_signature(named)) for named in (first, second))
-    # Runs that are not alike have nothing in common that could be compared.
-    mixed = "mixed" in one or "mixed" in two
-    keys = ["mixed"] if mixed else [*KEYS, "n"]
+    mixed = {key for each in (one, two) for name in mixed_names(each.get("mixed", "")) if (key := BY_NAME[name].key)}
+    keys = [key for key in ("mixed", *KEYS, "n") if key not in mixed]
     found = [_of_key(key, one.get(key, NOTHING), two.get(key, NOTHING)) for key in keys]
-    return [field for field in found if field.value != field.other or field.unknown]
+    mixes = [field for field in found if field.name == "mixed" and (field.value or field.other)]
+    if mixes:
+        found.remove(mixes[0])
+    return [*mixes, *(field for field in found if field.value != field.other or field.unknown)]
 
 
 def _text(value: object) -> str:
@@ -139,7 +143,7 @@ def _signature(named: Named) -> str:
 
 def _of_key(key: str, value: str, other: str) -> Field:
     if key in OTHER_KEYS:
-        matters: Matters = CHANGES if key == "mixed" else NOT
+        matters = weight([*mixed_names(value), *mixed_names(other)]) if key == "mixed" else NOT
         return Field(key, value, OTHER_KEYS[key], matters, _WHY[key], other)
     parts = KEYS[key]
     meaning = "; ".join(part.meaning for part in parts)
@@ -160,7 +164,7 @@ def conclusion(fields: Sequence[Field]) -> str:
     """One sentence: whether the two can be compared."""
     found = {kind: [one.name for one in fields if one.matters == kind and not one.unknown] for kind in (CHANGES, MAY)}
     unknown = [one.name for one in fields if one.unknown and one.matters != NOT]
-    if any(one.name == "mixed" for one in fields):
+    if any(one.name == "mixed" and one.matters == CHANGES for one in fields):
         return "Not comparable: the runs of one of them are not alike themselves."
     if found[CHANGES]:
         return f"Not comparable: another {', '.join(found[CHANGES])} changes the score."

@@ -277,7 +277,7 @@ for _one in CONDITIONS:
         KEYS.setdefault(_one.key, []).append(_one)
 OTHER_KEYS = {
     "amb": "version of the signature's form",
-    "mixed": "conditions that are not the same for all runs, so that there is no signature",
+    "mixed": "conditions that are not the same for all runs",
     "n": "number of scored runs",
 }
 
@@ -322,7 +322,7 @@ def what_is_outdated(score: ScoreRecord, asked: Mapping[str, object]) -> tuple[s
 
 
 def signature(runs: Iterable[Told]) -> str:
-    """One line for these runs, empty without any: what they were made under, or what is not the same for all of them.
+    """One line for these runs, empty without any: what they were made under; what is not the same for all is ``mixed``.
 
     ``4*1a2b3c4d``: four values, one for each task or tier, as a digest. Where agents have a condition that others
     do not have, such as a limit of cost, the signature says the one that there is.
@@ -331,12 +331,19 @@ def signature(runs: Iterable[Told]) -> str:
     if not known:
         return ""
     found = {"amb": FORM}
-    if mixed := what_differs(known):
+    mixed = what_differs(known)
+    if mixed:
         found["mixed"] = ",".join(name.replace(" ", "-") for name in mixed)
-    else:
-        texts = frozenset[tuple[str, str, str, str]]().union(*(told.texts for told in known))
-        found |= {key: text for key in KEYS if (text := _common(key, texts))}
+    texts = frozenset[tuple[str, str, str, str]]().union(*(told.texts for told in known))
+    for key, parts in KEYS.items():
+        if not {part.name for part in parts} & {*mixed} and (text := _common(key, texts)):
+            found[key] = text
     return "|".join(f"{key}:{text}" for key, text in (found | {"n": str(len(known))}).items())
+
+
+def mixed_names(text: str) -> list[str]:
+    """Names of the conditions in the value of ``mixed``; unknown ones are left out."""
+    return [name for name in BY_NAME if name.replace(" ", "-") in text.split(",")]
 
 
 def _common(key: str, texts: Iterable[tuple[str, str, str, str]]) -> str:

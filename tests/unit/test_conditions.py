@@ -1,0 +1,175 @@
+"""Conditions of scores: what a signature says, what differs, and which differences matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import make_enforced, make_recipe, make_run, make_score
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import write_record
+from automedbench.base.records import Code, PanelMember, ScoreRecord, Used
+from automedbench.commands import main
+from automedbench.commands.explain_signature import conclusion, differing
+from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, signature, told_by
+from automedbench.leaderboard.conditions import what_differs as differs_of_told
+
+LIMITS = {"max_turns": 50, "time_limit_s": 3600, "max_cost_usd": None}
+TOLD: dict[str, Any] = {
+    "preset": "default",
+    "agent_digest": "a" * 16,
+    "served": ["model-1"],
+    "image_flavour": "research",
+    "image_recipe": "b" * 16,
+    "brief_sha256": "c" * 64,
+    "common_brief_sha256": "d" * 64,
+    "limits": LIMITS,
+    "policy_version": 6,
+    "score_version": 4,
+    "code": Code(digest="e" * 16),
+    "run_code": Code(digest="e" * 16),
+}
+PANEL = [PanelMember(name="one", digest="f" * 16, settings={})]
+
+
+def score(repeat: int = 1, *, enforced: Any = None, used: Used | None = None, **recipe: Any) -> ScoreRecord:
+    run = make_run(repeat=repeat)
+    return make_score(
+        run,
+        recipe=make_recipe(**(TOLD | recipe)),
+        enforced=enforced or make_enforced(),
+        used=used or Used(machines=["a processor, 8 of it, 32 GiB"]),
+    )
+
+
+def what_differs(*scores: ScoreRecord) -> list[str]:
+    return differs_of_told(map(told_by, scores))
+
+
+CHANGED: dict[str, ScoreRecord] = {
+    "preset": score(2, preset="lite-v0.1"),
+    "task version": score(2, task_version=2),
+    "cases": score(2, cases_sha256="1" * 64),
+    "draw": score(2, draw=7),
+    "track version": score(2, track_version=2),
+    "metric settings": score(2, settings={"iou_threshold": 0.1}),
+    "rubric version": score(2, rubric_version=102),
+    "judge": score(2, judge="heuristic-2"),
+    "audit policy": score(2, policy_version=5),
+    "score version": score(2, score_version=3),
+    "sandbox": score(2, enforced=make_enforced(network="open")),
+    "GPU": score(2, enforced=make_enforced().model_copy(update={"gpu": True})),
+    "image": score(2, image_recipe="9" * 16),
+    "brief": score(2, common_brief_sha256="9" * 64),
+    "brief wording": score(2, brief_wording=2),
+    "limits": score(2, limits=LIMITS | {"max_turns": 100}),
+    "keeping of limits": score(2, enforced=make_enforced().model_copy(update={"memory_bytes": 1 << 30})),
+    "evidence": score(2, enforced=make_enforced().model_copy(update={"trace": not make_enforced().trace})),
+    "hardware": score(2, used=Used(machines=["another processor"])),
+    "code": score(2, code=Code(digest="0" * 16)),
+    "code of the run": score(2, run_code=Code(digest="0" * 16)),
+    "agent": score(2, agent_digest="0" * 16),
+    "model served": score(2, served=["model-1-new"]),
+    "agent's brief": score(2, brief_sha256="0" * 64),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_each_condition_is_compared_alone(name: str) -> None:
+    """Named for the row, in the signature's `mixed`, and with what it does to a score."""
+    both = score(), CHANGED[name]
+    assert what_differs(*both) == [name]
+    found = parse_signature(signature(map(told_by, both)))
+    assert found["mixed"] == name.replace(" ", "-")
+    assert BY_NAME[name].key not in found or not BY_NAME[name].key
+    fields = differing(*both)
+    assert name in [field.name for field in fields]
+    assert BY_NAME[name].matters in (CHANGES, MAY)
+    wanted = "Not comparable" if BY_NAME[name].matters == CHANGES else "Compare with care"
+    assert conclusion(fields).startswith(wanted)
+
+
+def test_nothing_that_matters_is_left_out() -> None:
+    """Tiers are rows of their own, panels and egress lists need their own set-up (below), images' files never match."""
+    apart = {"tier", "panel", "spending limits", "egress lists", "agent's program"}
+    assert {one.name for one in BY_NAME.values() if one.matters != NOT} - set(CHANGED) == apart
+
+
+def test_what_does_not_apply_or_is_not_told_is_held_against_none() -> None:
+    """A limit of cost that free agents lack, and records of versions that did not tell."""
+    paid = score(limits=LIMITS | {"max_cost_usd": 5.0})
+    assert what_differs(score(), paid) == []
+    assert what_differs(paid, score(2, limits=LIMITS | {"max_cost_usd": 9.0})) == ["spending limits"]
+    old = make_score(make_run(repeat=2))
+    assert what_differs(score(), old) == []
+    judged = [score(n, judge="panel", judge_kind="llm", prompt_version=n, panel=PANEL) for n in (1, 2)]
+    assert what_differs(*judged) == ["panel"]
+    closed = make_enforced().model_copy(update={"network": "proxied"})
+    lists = [score(n, enforced=closed.model_copy(update={"egress_sha256": str(n) * 64})) for n in (1, 2)]
+    assert what_differs(*lists) == ["egress lists"]
+
+
+def test_signature_of_a_run() -> None:
+    """Digests to eight characters; what does not apply is not said; what was not recorded is a question mark."""
+    found = parse_signature(signature([told_by(score())]))
+    assert found | {"site": "", "limits": ""} == {
+        "amb": "v1",
+        "preset": "default",
+        "task": "bccd-det-task.1",
+        "tier": "lite",
+        "cases": "0" * 8,
+        "track": f"detection.1@{found['track'].partition('@')[2]}",
+        "rubric": "101",
+        "judge": "heuristic-1",
+        "audit": "6",
+        "score": "4",
+        "box": "apptainer/sealed",
+        "gpu": "no",
+        "image": "research@bbbbbbbb",
+        "brief": "d" * 8,
+        "limits": "",
+        "site": "",
+        "code": "e" * 8,
+        "n": "1",
+    }
+    assert parse_signature(signature([told_by(make_score())]))["preset"] == "?"
+    assert signature([]) == ""
+
+
+def test_several_values_are_counted() -> None:
+    """Two tasks have two versions and two draws of cases, which is no difference: 2*<digest>."""
+    runs = [
+        make_score(make_run(task=task), recipe=make_recipe(**TOLD, cases_sha256=digit * 64))
+        for task, digit in (("one", "1"), ("two", "2"))
+    ]
+    found = parse_signature(signature(map(told_by, runs)))
+    assert found["task"].startswith("2*") and found["cases"].startswith("2*") and found["tier"] == "lite"
+    assert "mixed" not in found and found["n"] == "2"
+
+
+@pytest.mark.parametrize("text", ["", "amb", "preset:default", "amb:v0|n:1", "amb:v1|colour:red"])
+def test_what_is_no_signature(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_signature(text)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run against a signature that another lab printed; what one of them does not tell decides nothing."""
+    one = score()
+    write_record(tmp_path / "runs" / one.run.path / "score.json", one)
+    text = signature([told_by(one)])
+
+    def said(*words: str) -> str:
+        main(["explain-signature", *words, "--results", str(tmp_path)])
+        return capsys.readouterr().out
+
+    assert text in said(one.run.path)
+    assert said(one.run.path, text).strip() == "Comparable: nothing differs that could change a score."
+    assert "Not comparable: another rubric changes the score." in said(text, text.replace("rubric:101", "rubric:102"))
+    assert "Compare with care: another code may" in said(text, text.replace("code:eeeeeeee", "code:00000000"))
+    assert "was not recorded by both" in said(text, text.replace("code:eeeeeeee", "code:?"))
+    assert '"matters": "changes the score"' in said(text, "--json")
+    with pytest.raises(ConfigError, match="is no signature"):
+        said("someone/some-task/lite/r1")
