@@ -54,6 +54,7 @@ from automedbench.commands.verify import (
     show_checks,
 )
 from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
+from automedbench.leaderboard.conditions import what_is_outdated
 from automedbench.leaderboard.plan import Plan
 from automedbench.planning.asked import asked_of
 from automedbench.planning.load import add_campaign_options, campaign_of
@@ -71,6 +72,11 @@ AGAIN = "again/admit"
 TOLERANCE = 1e-6
 MEANS = frozenset({"ssim", "answer_score", "report_score"})
 """Qualities that are the mean over all expected cases, in every task."""
+VERSIONS = (
+    *("preset", "task version", "track version", "metric settings", "rubric version"),
+    *("audit policy", "score version"),
+)
+"""Conditions that make the numbers, and that must be this machine's."""
 SUFFIX = {"python": "py", "bash": "sh"}
 CAMPAIGN = "campaign"
 
@@ -401,16 +407,7 @@ def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord
         yield _said("scored cases", "" if counted == manifest.case_ids else "are not the staged ones, in order")
         yield _mean(detail)
     asked = asked_of(theirs.ours, run) if run.task in theirs.ours.cards else {}
-    recipe = score.recipe
-    found = {
-        "task version": recipe.task_version,
-        "track version": recipe.track_version,
-        "metric settings": recipe.settings,
-        "rubric version": recipe.rubric_version,
-        "audit policy": recipe.policy_version,
-        "score version": recipe.score_version,
-    }
-    other = [name for name, value in found.items() if name in asked and asked[name] != value]
+    other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
     yield _said("versions", f"{', '.join(other)}: not those of this version" if other else "")
 
 
