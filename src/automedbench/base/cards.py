@@ -181,7 +181,9 @@ class Staging(Model):
     reader: Name = Field(description="name of a reader in automedbench.datasets")
     options: dict[str, Any] = Field(default_factory=dict, description="for the reader: folders, columns, label maps")
     sampling: Sampling
-    case_prefix: Name = Field(description="opaque case ids are <prefix>_0001, <prefix>_0002, …")
+    case_prefix: Name | None = Field(
+        description="opaque case ids are <prefix>_0001, <prefix>_0002, …; null: those of a release, which its rows need"
+    )
     degradation: dict[str, Any] | None = Field(None, description="seeded degradation of the input, if any")
 
 

@@ -14,6 +14,8 @@ from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, W
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
+DEFAULT = "default"
+"""The preset that is ours."""
 CLINICAL = frozenset({"chexbert", "radgraph"})
 """Resources that only torch can read."""
 
@@ -302,6 +304,14 @@ class CampaignConfig(Model):
         default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
     )
     limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    preset: Name = Field(
+        DEFAULT,
+        description="a named setting: default is ours; of others, config/presets/<name>.yaml says tasks, tiers, repeats, "
+        "pooling, cases and metrics, and data and results lie in folders of their own",
+    )
+    release: str | None = Field(
+        None, description="folder of the public benchmark's release, which such a preset is staged from"
+    )
     brief_wording: Wording = Field(
         1, description="words of the brief: 2 says the same otherwise, as a test of robustness, in results of its own"
     )
@@ -315,12 +325,13 @@ class CampaignConfig(Model):
 
     @property
     def as_run(self) -> CampaignConfig:
-        """Itself; fixtures, and what comes of a fresh draw, are kept apart from all else, in folders of their own.
+        """Itself; fixtures, and what comes of a preset or a fresh draw, are kept apart from all else, in own folders.
 
         A fresh draw has the downloads in common with the published one, fixtures use no copy of real data.
         """
         apart = "-fixtures" if self.fixtures else ""
-        drawn = apart if self.cases.draw is None else f"{apart}-draw{self.cases.draw}"
+        drawn = apart if self.preset == DEFAULT else f"{apart}-{self.preset}"
+        drawn = drawn if self.cases.draw is None else f"{drawn}-draw{self.cases.draw}"
         data = {name: path + (apart if name == "raw" else drawn) for name, path in self.data.model_dump().items()}
         own = {} if self.fixtures else self.datasets
         worded = "" if self.brief_wording == 1 else f"-wording{self.brief_wording}"

@@ -17,7 +17,8 @@ from automedbench.base.files import close_folder, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
-from automedbench.campaign.config import CampaignConfig, Matrix, Selection
+from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
+from automedbench.campaign.presets import cards_under, load_preset
 from automedbench.campaign.recipes import load_recipe
 from automedbench.campaign.record import CampaignRecord
 
@@ -99,6 +100,9 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     problems += _unknown_names(raw, "task", [*cards, *broken])
     if config is None:
         raise ConfigError(problems)
+    if config.preset != DEFAULT and not problems:
+        config, cards = _under_preset(config, cards)
+        paths = {task: f"{config.results}/cards/{task}.yaml" for task in cards}
     problems += _misplaced_data(config)
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
@@ -108,6 +112,16 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     if problems:
         raise ConfigError(problems)
     return Campaign(config, cards, paths, agents or {}, runs, judges)
+
+
+def _under_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[CampaignConfig, dict[str, TaskCard]]:
+    """Settings and cards as the campaign's preset has them; raises ConfigError for what it cannot be joined with."""
+    preset = load_preset(config.preset)
+    if config.cases.draw is not None:
+        raise ConfigError([f"{CONFIG}: cases.draw: {preset.title} has one set of cases; leave it out, or the preset"])
+    found = cards_under(preset, cards, config.release)
+    changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling}
+    return config.model_copy(update=changes), found
 
 
 def _panel(problems: list[str], config: CampaignConfig) -> dict[str, JudgeModel]:
@@ -325,15 +339,24 @@ def write_campaign(campaign: Campaign) -> None:
     """
     for place in campaign.closed_folders:
         close_folder(place, campaign.config.share)
-    path, text = Path(campaign_file(campaign)), _text(campaign)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
+    files = {Path(campaign_file(campaign)): _text(campaign)}
+    if campaign.config.preset != DEFAULT:
+        files |= {Path(campaign.card_paths[task]): _card_text(card) for task, card in campaign.cards.items()}
+    for path, text in files.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
 
 
 def is_written(campaign: Campaign) -> bool:
     """Whether the record is there and says what the campaign says."""
     path = Path(campaign_file(campaign))
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == _text(campaign)
+
+
+def _card_text(card: TaskCard) -> str:
+    """A card as a preset makes it: JSON, which is YAML as well."""
+    return to_json(card.model_dump(mode="json", by_alias=True))
 
 
 def _text(campaign: Campaign) -> str:

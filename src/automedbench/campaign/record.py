@@ -17,7 +17,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import Model, RunId
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.config import DEFAULT, CampaignConfig
 
 if TYPE_CHECKING:
     from automedbench.campaign.agents import Agent
@@ -59,6 +59,11 @@ class CampaignRecord(Model):
     def manifest(self, task: str) -> Path:
         """Manifest of a staged task."""
         return Path(self.settings.data.manifests, f"{task}.json")
+
+    @property
+    def card_folders(self) -> list[str]:
+        """Folders of the cards as this campaign has them: a preset's are written for it."""
+        return self.settings.cards if self.settings.preset == DEFAULT else [f"{self.settings.results}/cards"]
 
     @property
     def results(self) -> Path:

@@ -24,6 +24,7 @@ from automedbench.base.records import (
 from automedbench.base.views import CaseViews
 from automedbench.campaign.agents import AgentsFile, JudgesFile
 from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.presets import Preset
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Bundle
 from automedbench.commands.log import LogEntry, Proof
@@ -37,6 +38,7 @@ MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,
     "checkpoints": Checkpoints,
     "config": CampaignConfig,
+    "preset": Preset,
     "agents": AgentsFile,
     "endpoint": Announcement,
     "judges": JudgesFile,

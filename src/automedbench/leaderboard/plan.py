@@ -11,7 +11,9 @@ from pydantic import Field, model_validator
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
+from automedbench.campaign.config import DEFAULT
 from automedbench.campaign.load import Campaign
+from automedbench.leaderboard.entries import preset_of
 
 
 class PlannedAgent(Model):
@@ -38,6 +40,7 @@ class Plan(Model):
     agents: dict[str, PlannedAgent]
     runs: list[RunId]
     judge_kind: JudgeKind = Field("heuristic", description="only scores of this kind of judge stand in one table")
+    preset: str = Field(DEFAULT, description="only scores under this one stand in one table")
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
@@ -57,6 +60,7 @@ def plan_of(campaign: Campaign) -> Plan:
         agents={name: PlannedAgent(provider=agent.provider, model=agent.model) for name, agent in agents.items()},
         runs=campaign.runs,
         judge_kind=campaign.config.judge.kind,
+        preset=campaign.config.preset,
     )
 
 
@@ -77,15 +81,15 @@ def run_folder(results: Path, run: RunId) -> Path:
 def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
     """Read ``score.json`` of every planned run.
 
-    Raises InfrastructureError when one is missing, unreadable or judged by another kind of judge than the plan's,
-    unless ``partial``: then it counts as missing. Judges of two kinds never share a table.
+    Raises InfrastructureError when one is missing, unreadable, or of another kind of judge or preset than the plan's,
+    unless ``partial``: then it counts as missing. Two kinds of judges, and two presets, never share a table.
     """
     scores: list[ScoreRecord] = []
     missing: list[RunId] = []
     unreadable: dict[str, str] = {}
     for run in plan.runs:
         try:
-            scores.append(_read_score(results, run, plan.judge_kind))
+            scores.append(_read_score(results, run, plan))
         except MissingDataError:
             missing.append(run)
         except InfrastructureError as error:
@@ -100,17 +104,22 @@ def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
     return Gathered(scores, missing, unreadable)
 
 
-def _read_score(results: Path, run: RunId, judge_kind: JudgeKind) -> ScoreRecord:
+def _read_score(results: Path, run: RunId, plan: Plan) -> ScoreRecord:
     path = run_folder(results, run) / "score.json"
     score = read_record(path, ScoreRecord)
     if score.run != run:
         raise InfrastructureError(
             f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
         )
-    if score.recipe.judge_kind != judge_kind:
+    if (preset := preset_of(score)) != plan.preset:
+        raise InfrastructureError(
+            f"{path}: made under the preset {preset}, while this campaign has {plan.preset}; the two are never mixed.\n"
+            "Keep the results of each preset in a folder of its own."
+        )
+    if score.recipe.judge_kind != plan.judge_kind:
         raise InfrastructureError(
             f"{path}: judged by {score.recipe.judge} ({score.recipe.judge_kind}), while this campaign asks for "
-            f"{judge_kind}; the two are never mixed.\nRun score_judge and score_run again, or set judge.kind."
+            f"{plan.judge_kind}; the two are never mixed.\nRun score_judge and score_run again, or set judge.kind."
         )
     return score
 

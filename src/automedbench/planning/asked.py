@@ -45,7 +45,7 @@ def _of_agent(campaign: Campaign, agent: str, task: str) -> dict[str, object]:
 def _of_task(campaign: Campaign, task: str) -> dict[str, object]:
     settings, card = campaign.config, campaign.cards.get(task)
     found: dict[str, object] = {
-        "preset": getattr(settings, "preset", "default"),
+        "preset": settings.preset,
         "sandbox": settings.sandbox.isolation,
         "judge": f"{settings.judge.kind} ({_judge(settings.judge)})",
         "audit policy": POLICY_VERSION,

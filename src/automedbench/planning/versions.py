@@ -114,7 +114,7 @@ def of_plan(campaign: Campaign) -> str:
     """Identity of the plan: which runs, and what the leaderboard says about their agents."""
     agents = {name: campaign.agents[name] for name in campaign.takes_part}
     shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
-    return digest_of([shown, [run.path for run in campaign.runs], campaign.config.judge.kind])
+    return digest_of([shown, [run.path for run in campaign.runs], campaign.config.judge.kind, campaign.config.preset])
 
 
 def of_present_code() -> str:

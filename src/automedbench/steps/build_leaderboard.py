@@ -34,7 +34,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     board = build.build_leaderboard(
         results,
         results / "plan.json",
-        settings.cards,
+        campaign.card_folders,
         Path(RUBRICS),
         results / "leaderboard",
         Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),

@@ -70,7 +70,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         scratch=settings.scratch,
         draw=settings.cases.draw,
         wording=settings.brief_wording,
-        preset=getattr(settings, "preset", "default"),
+        preset=settings.preset,
         budget=settings.budget,
         raw=Path(settings.data.raw) if told else None,
         cards=tuple(load_card(path) for path in find_cards(settings.cards)) if told else (),

@@ -16,7 +16,16 @@ import pandas as pd
 from automedbench.base.files import digest_of
 from automedbench.base.records import TIERS, ScoreRecord, Used
 from automedbench.leaderboard.conditions import judge_class, signature, told_by
-from automedbench.leaderboard.entries import Entry, cell_of, group_by, has_failed, has_medal, samples_of, value_of
+from automedbench.leaderboard.entries import (
+    Entry,
+    cell_of,
+    group_by,
+    has_failed,
+    has_medal,
+    preset_of,
+    samples_of,
+    value_of,
+)
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
 
@@ -31,7 +40,7 @@ CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "unverified", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
-_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "outdated", "told", "sample")
+_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "told", "sample")
 
 
 def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -101,7 +110,7 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     unverified = score.inference == "unverified"
     ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
-    classes = score.enforced.isolation, judge_class(score)
+    classes = preset_of(score), score.enforced.isolation, judge_class(score)
     return [*place, *values, *ends, *used, *classes, entry.outdated, told_by(score), sample]
 
 
@@ -137,6 +146,7 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
             name: ", ".join(getattr(score.used or Used(), name)) or None
             for name in ("nodes", "gpu_models", "gpu_drivers")
         },
+        "preset": preset_of(score),
         "sandbox": enforced.backend,
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,

@@ -31,7 +31,8 @@ _WHERE: dict[Scope, list[str]] = {
     "task": ["track", "task"],
     "cell": ["track", "task", "tier"],
 }
-_UNSCORED = {"sandbox": "", "judge": "", "mixed": "", "outdated": "", "made_up": False}
+_NAMED = ("preset", "sandbox", "judge")
+_UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up": False}
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         **{f"mean_{name}": runs[name].mean() for name in USED},
         "mean_cost_usd": runs.cost.agg(mean_cost),
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
-        **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
+        **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
         "made_up": runs.made_up.any(),
         "mixed": runs.told.agg(lambda told: ", ".join(what_differs(told))),
         "signature": runs.told.agg(signature),

@@ -1,0 +1,130 @@
+"""Presets: named settings of a whole campaign, so that its rows can stand beside those of another benchmark.
+
+A preset (``config/presets/<name>.yaml``) says which tasks, tiers and repeats, how scores are pooled, and of each task
+how its cases are had and its metric is set; all else is the task's own card. ``default``, ours, has no file: its cards
+are those in ``config/tasks``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from automedbench.base.cards import Medal, Name, Source, TaskCard, TaskName, TrackName
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model, Tier
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
+from automedbench.campaign.config import DEFAULT, Matrix
+
+FOLDER = Path("config/presets")
+
+
+class TrackRule(Model):
+    """How the tasks of a track are staged from the release and scored."""
+
+    reader: Name = Field(description="staging.reader of each card")
+    degradation: dict[str, Any] | None = Field(None, description="staging.degradation of each card")
+    sampling: dict[str, Any] = Field(default_factory=dict, description="staging.sampling.options of each card")
+    settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of each card")
+
+
+class PresetTask(Model):
+    """A task of a preset: what differs from its card."""
+
+    count: int = Field(ge=1, description="cases of the release; another number in its folder is an error")
+    settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of card and track")
+    medals: list[Medal] | None = Field(None, description="null: the card's")
+    manifest_sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="of the release's manifest.json of the task; null: not known here"
+    )
+
+
+class Preset(Model):
+    """``config/presets/<name>.yaml``."""
+
+    name: Name
+    title: str
+    source: str = Field(description="whose setting it is, and where it is described")
+    how_to_get: str = Field(description="exact steps to get the release's folder")
+    tiers: tuple[Tier, ...] = Field(min_length=1)
+    repeats: int = Field(ge=1)
+    pooling: Literal["tasks", "runs"]
+    tracks: dict[TrackName, TrackRule]
+    tasks: dict[TaskName, PresetTask] = Field(min_length=1)
+    assumed: list[str] = Field(
+        default_factory=list,
+        description="what no public text says, and what is taken in its place; shown with its rows",
+    )
+
+    def matrix(self, asked: Matrix, cards: dict[str, TaskCard]) -> Matrix:
+        """The campaign's agents with the preset's tasks, tiers and repeats; a tier that a task lacks is left out."""
+        lacking = [
+            {"tasks": [task], "tiers": [tier]}
+            for task in self.tasks
+            for tier in self.tiers
+            if tier not in cards[task].tiers
+        ]
+        return Matrix.model_validate(
+            asked.model_dump()
+            | {"tasks": list(self.tasks), "tiers": self.tiers, "repeats": self.repeats, "include": []}
+            | {"exclude": [*asked.model_dump()["exclude"], *lacking]}
+        )
+
+    def card(self, card: TaskCard, release: str | None) -> TaskCard:
+        """The card under this preset, staged from the folder ``release``; raises ConfigError with every problem."""
+        own, rule = self.tasks[card.id], self.tracks[card.track]
+        where = Path(release, card.id) if release else None
+        source = Source(kind="path", where=str(where)) if where else Source(kind="manual", where=self.source)
+        digest = {} if own.manifest_sha256 is None else {"manifest_sha256": own.manifest_sha256}
+        changed = {
+            "dataset": card.dataset.model_dump()
+            | {"name": f"{self.name}-{card.id}", "sources": [source.model_dump()], "download_gb": None}
+            | {"how_to_get": self.how_to_get},
+            "staging": {
+                "reader": rule.reader,
+                "options": digest,
+                "sampling": {"rule": f"the cases of {self.title}", "count": own.count, "options": rule.sampling},
+                "case_prefix": None,
+                "degradation": rule.degradation,
+            },
+            "metric": {"name": card.metric.name, "settings": card.metric.settings | rule.settings | own.settings},
+            "provenance": {name: told for name, told in card.provenance.items() if not name.startswith("staging")},
+        }
+        if own.medals is not None:
+            changed["medals"] = [medal.model_dump() for medal in own.medals]
+        return validate(card.model_dump() | changed, TaskCard, f"{FOLDER / self.name}.yaml", f"tasks.{card.id}")
+
+
+def preset_names(folder: Path = FOLDER) -> list[str]:
+    """Every preset there is; ours first."""
+    return [DEFAULT, *sorted(path.stem for path in folder.glob("*.yaml"))]
+
+
+def load_preset(name: str, folder: Path = FOLDER) -> Preset:
+    """The preset of that name; raises ConfigError, naming the nearest one, when there is none, and for a wrong file."""
+    if name not in preset_names(folder)[1:]:
+        raise ConfigError([f"config: preset: there is no '{name}'{suggestion(name, preset_names(folder))}"])
+    path = folder / f"{name}.yaml"
+    preset = validate(load_yaml(path), Preset, str(path))
+    if preset.name != name:
+        raise ConfigError([f"{path}: name: is '{preset.name}', but the file is named '{name}'"])
+    return preset
+
+
+def cards_under(preset: Preset, cards: dict[str, TaskCard], release: str | None) -> dict[str, TaskCard]:
+    """The preset's tasks with their cards under it; raises ConfigError with every problem."""
+    problems, found = [], {}
+    for task in preset.tasks:
+        if task not in cards:
+            problems.append(f"{FOLDER / preset.name}.yaml: tasks: no card '{task}'{suggestion(task, list(cards))}")
+        elif cards[task].track not in preset.tracks:
+            problems.append(
+                f"{FOLDER / preset.name}.yaml: tracks.{cards[task].track}: is required, because of '{task}'"
+            )
+        else:
+            found[task] = preset.card(cards[task], release)
+    if problems:
+        raise ConfigError(problems)
+    return found
