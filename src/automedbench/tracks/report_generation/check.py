@@ -73,12 +73,15 @@ def _faults(text: str, settings: Settings) -> list[tuple[str, str]]:
         faults.append(("too_few_alpha_chars", f"has {letters} letters, fewer than {settings.min_alpha_chars}"))
     if not text.strip():
         faults.append(("empty_after_strip", "holds nothing but white space"))
-    strange = next((character for character in text if not _is_printable(character)), None)
+    kind = "printable ASCII" if settings.ascii_only else "text"
+    strange = next((character for character in text if not _is_printable(character, settings)), None)
     if strange is not None:
-        faults.append(("non_printable_characters", f"holds the character {shown(strange)}, which is not text"))
+        faults.append(("non_printable_characters", f"holds the character {shown(strange)}, which is not {kind}"))
     return faults
 
 
-def _is_printable(character: str) -> bool:
+def _is_printable(character: str, settings: Settings) -> bool:
+    if settings.ascii_only and not character.isascii():
+        return False
     control = unicodedata.category(character) == "Cc" and character not in _ALLOWED_CONTROLS
     return not control and character != "\ufffd"

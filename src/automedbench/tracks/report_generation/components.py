@@ -255,7 +255,9 @@ def rehearsed(settings: Settings, resources: Resources) -> Settings:
     """The settings without components whose resources are not there: how a rehearsal scores on any machine."""
     lacking = [need for need in _needs(settings) if not set(need.resources) <= set(resources)]
     without = {name for need in lacking for name in need.components}
-    return settings.model_copy(update={"components": tuple(n for n in settings.components if n not in without)})
+    kept = tuple(name for name in settings.components if name not in without)
+    weights = {name: part for name, part in settings.weights.items() if name in kept}
+    return settings.model_copy(update={"components": kept, "weights": weights})
 
 
 def _needs(settings: Settings) -> list[_Need]:

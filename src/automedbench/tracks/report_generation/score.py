@@ -57,9 +57,9 @@ def score(inputs: ScoringInputs) -> TrackScore:
     evidence = evidence_of(inputs, settings)
     measured = measure(evidence.pairs, settings, inputs.resources)
     rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
-    reports = [mean(row) for row in rows]
-    corpus_score = mean([measured.corpus[name] for name in settings.components])
-    quality = min(mean(reports), 1.0)
+    reports = [settings.combined(row) for row in rows]
+    corpus_score = settings.combined([measured.corpus[name] for name in settings.components])
+    quality = min(mean(reports), 1.0) * _gate(inputs, settings)
     return TrackScore(
         quality=quality,
         task_score=quality,
@@ -85,7 +85,12 @@ def prior(references: Sequence[str], settings: Settings, resources: Resources) -
     fixed = references[max(range(len(references)), key=shared.__getitem__)]
     found = measure([Pair(reference, fixed) for reference in references], settings, resources)
     rows = zip(*(found.reports[name] for name in settings.components), strict=True)
-    return Prior(answers="one report for every case", value=min(mean([mean(row) for row in rows]), 1.0))
+    return Prior(answers="one report for every case", value=min(mean([settings.combined(row) for row in rows]), 1.0))
+
+
+def _gate(inputs: ScoringInputs, settings: Settings) -> float:
+    """0 where the settings ask for all reports and one of them is missing or invalid, else 1."""
+    return float(not settings.all_or_nothing or inputs.checked.all_valid)
 
 
 def _settings(inputs: ScoringInputs) -> Settings:
@@ -142,12 +147,14 @@ def _text_mean(measured: Measured) -> float | None:
 
 def _notes(settings: Settings) -> list[str]:
     left_out: list[Component] = [name for name in COMPONENTS if name not in settings.components]
-    notes = []
+    notes, kind = [], "weighted mean" if settings.weights else "mean"
     if left_out:
         notes.append(
-            f"components_reduced: the score is the mean of {', '.join(settings.components)}; without "
+            f"components_reduced: the score is the {kind} of {', '.join(settings.components)}; without "
             f"{', '.join(left_out)} it cannot be compared with scores of all seven."
         )
+    if settings.all_or_nothing:
+        notes.append("One missing or invalid report makes this task's score 0.")
     if settings.text_mode == "caption" and (settings.needs_chexbert or settings.needs_radgraph):
         notes.append("CheXbert and RadGraph are models of chest X-ray reports; on captions their values mean little.")
     return notes
@@ -179,8 +186,8 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         if needed:
             reports |= twin(pairs, resources)
             names += [f"{package} {version(package)}"] if package else []
-    value = mean([mean([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
-    return ", ".join(names), value, TOLERANCE
+    value = mean([settings.combined([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
+    return ", ".join(names), value * _gate(inputs, settings), TOLERANCE
 
 
 def _text(pairs: list[Pair], _: Resources) -> _Found:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.records import Sha256
 from automedbench.tracks import MetricSettings
@@ -32,6 +35,11 @@ class Settings(MetricSettings):
     components: tuple[Component, ...] = Field(
         COMPONENTS, min_length=1, description="equal parts of a report's score; fewer than seven is said with the score"
     )
+    weights: dict[Component, float] = Field(
+        default_factory=dict, description="component → its part of a report's score; empty: equal parts"
+    )
+    all_or_nothing: bool = Field(False, description="one missing or invalid report makes the task score 0")
+    ascii_only: bool = Field(False, description="a report with another character than printable ASCII is invalid")
     text_mode: TextMode = Field("findings_only", description="which sections of reference and prediction are compared")
     meteor: Literal["nltk"] = Field("nltk", description="whose METEOR: NLTK's definition, with WordNet 3.0")
     min_chars: int = Field(40, ge=1, description="a report has at least so many characters")
@@ -48,6 +56,17 @@ class Settings(MetricSettings):
         if len(set(components)) != len(components):
             raise ValueError("names a component twice")
         return tuple(name for name in COMPONENTS if name in components)
+
+    @model_validator(mode="after")
+    def _weights_of_the_components(self) -> Settings:
+        if self.weights and (set(self.weights) != set(self.components) or min(self.weights.values()) <= 0):
+            raise ValueError("weights must be positive numbers, one for each of the components")
+        return self
+
+    def combined(self, values: Sequence[float]) -> float:
+        """Weighted mean of one value for each of the components, in their order."""
+        parts = [self.weights.get(name, 1.0) for name in self.components]
+        return math.fsum(map(operator.mul, parts, values)) / math.fsum(parts)
 
     @property
     def needs_wordnet(self) -> bool:

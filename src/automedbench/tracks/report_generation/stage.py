@@ -129,6 +129,7 @@ class _Pool:
 
 def _has_text(study: SourceReport, settings: Settings) -> bool:
     """Whether there is something to compare, in a report that would be accepted itself: else no answer is right."""
+    settings = settings.model_copy(update={"ascii_only": False})  # asked of agents, not of the reference
     compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems
 
