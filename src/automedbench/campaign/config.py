@@ -306,8 +306,8 @@ class CampaignConfig(Model):
     limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
     preset: Name = Field(
         DEFAULT,
-        description="a named setting: default is ours; of others, config/presets/<name>.yaml says tasks, tiers, repeats, "
-        "pooling, cases and metrics, and data and results lie in folders of their own",
+        description="a named setting: default is ours; of others, config/presets/<name>.yaml says tasks, tiers, "
+        "repeats, pooling, cases and metrics, and data and results lie in folders of their own",
     )
     release: str | None = Field(
         None, description="folder of the public benchmark's release, which such a preset is staged from"

@@ -119,6 +119,10 @@ def _under_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[C
     preset = load_preset(config.preset)
     if config.cases.draw is not None:
         raise ConfigError([f"{CONFIG}: cases.draw: {preset.title} has one set of cases; leave it out, or the preset"])
+    if config.fixtures:
+        raise ConfigError([f"{CONFIG}: fixtures: there are none of {preset.title}; leave it out, or the preset"])
+    if config.release is None:
+        raise ConfigError([f"{CONFIG}: release: is required by the preset {preset.name}: the folder of {preset.title}"])
     found = cards_under(preset, cards, config.release)
     changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling}
     return config.model_copy(update=changes), found

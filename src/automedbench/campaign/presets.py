@@ -25,6 +25,7 @@ class TrackRule(Model):
     """How the tasks of a track are staged from the release and scored."""
 
     reader: Name = Field(description="staging.reader of each card")
+    options: dict[str, Any] = Field(default_factory=dict, description="staging.options of each card")
     degradation: dict[str, Any] | None = Field(None, description="staging.degradation of each card")
     sampling: dict[str, Any] = Field(default_factory=dict, description="staging.sampling.options of each card")
     settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of each card")
@@ -34,6 +35,7 @@ class PresetTask(Model):
     """A task of a preset: what differs from its card."""
 
     count: int = Field(ge=1, description="cases of the release; another number in its folder is an error")
+    options: dict[str, Any] = Field(default_factory=dict, description="over the track's options")
     settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of card and track")
     medals: list[Medal] | None = Field(None, description="null: the card's")
     manifest_sha256: str | None = Field(
@@ -76,15 +78,15 @@ class Preset(Model):
         """The card under this preset, staged from the folder ``release``; raises ConfigError with every problem."""
         own, rule = self.tasks[card.id], self.tracks[card.track]
         where = Path(release, card.id) if release else None
-        source = Source(kind="path", where=str(where)) if where else Source(kind="manual", where=self.source)
-        digest = {} if own.manifest_sha256 is None else {"manifest_sha256": own.manifest_sha256}
-        changed = {
+        kind, place = ("path", str(where)) if where else ("manual", self.source)
+        source = Source.model_validate({"kind": kind, "where": place, "revision": own.manifest_sha256})
+        changed: dict[str, Any] = {
             "dataset": card.dataset.model_dump()
             | {"name": f"{self.name}-{card.id}", "sources": [source.model_dump()], "download_gb": None}
             | {"how_to_get": self.how_to_get},
             "staging": {
                 "reader": rule.reader,
-                "options": digest,
+                "options": rule.options | own.options,
                 "sampling": {"rule": f"the cases of {self.title}", "count": own.count, "options": rule.sampling},
                 "case_prefix": None,
                 "degradation": rule.degradation,

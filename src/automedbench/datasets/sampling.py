@@ -107,7 +107,7 @@ def _keys(source: Source) -> set[tuple[str, str]]:
 def as_cases(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:
     """What was chosen under opaque ids: ``<prefix>_0001``, ``<prefix>_0002``, …; of a release, by id under its own."""
     if card.staging.case_prefix is None:
-        return {name: each for name, each in sorted((getattr(each, "id", str(each)), each) for each in chosen)}
+        return dict(sorted((getattr(each, "id", str(each)), each) for each in chosen))
     return {f"{card.staging.case_prefix}_{number:04d}": each for number, each in enumerate(chosen, 1)}
 
 

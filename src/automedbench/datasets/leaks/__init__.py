@@ -98,7 +98,12 @@ class _Staged:
 
     @cached_property
     def ids(self) -> list[str]:
-        """Upstream names that belong to one case, are no plain words, and no part of our own names."""
+        """Upstream names that belong to one case, are no plain words, and no part of our own names.
+
+        None of a release, whose cases keep the names that it gave them.
+        """
+        if self.card.staging.case_prefix is None:
+            return []
         count = Counter(name.lower() for names in upstream_names(self.split).values() for name in names)
         own = {_words(f"{case.id.rpartition('_')[0]}/{name}") for case in self.cases for name in case.inputs}
         return sorted(
@@ -154,7 +159,7 @@ def _names(staged: _Staged) -> Iterator[str]:
 
 
 def _class_words(card: TaskCard) -> _Phrases:
-    own = set(_WORD.findall(" ".join([card.staging.case_prefix, *(file.file for file in card.inputs)]).lower()))
+    own = set(_WORD.findall(" ".join([card.staging.case_prefix or "", *(file.file for file in card.inputs)]).lower()))
     names = {
         _words(text)
         for target in card.targets
@@ -253,7 +258,8 @@ def _order(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
     upstream = upstream_order(staged.split, ids)
     value = correlation(range(len(ids)), upstream) if upstream else 0.0
     if abs(value) > LIMIT:
-        declared = staged.card.staging.sampling.options.get("order")
+        own_ids = staged.card.staging.case_prefix is None
+        declared = "listed" if own_ids else staged.card.staging.sampling.options.get("order")
         text = f"the cases' order follows that of upstream's names ({value:+.1f} standard deviations of chance)"
         if declared in DECLARED_ORDERS:
             remarks.append(f"{text}, as the card declares (order: {declared})")

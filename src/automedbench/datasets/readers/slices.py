@@ -47,8 +47,15 @@ MAX_PIXELS = 50_000_000
 _DEEP = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})
 
 
+class Pair(Model):
+    """How the path of an image or volume becomes the path of its degraded twin."""
+
+    replace: str = Field(min_length=1, description="part of the path below the raw folder")
+    by: str
+
+
 class ImageFilesOptions(ImageFiles):
-    """Grey images in folders: PNG, JPEG or TIFF files chosen by patterns, one image per file.
+    """Grey images in folders: PNG, JPEG, TIFF or .npy files chosen by patterns, one image per file.
 
     ``staging.options``: ``images`` are patterns below the raw data, ``identity`` says what tells two images apart,
     ``subject`` finds the patient in a path, ``exclude`` leaves files out, ``offset`` is added to the stored values,
@@ -56,6 +63,7 @@ class ImageFilesOptions(ImageFiles):
     """
 
     offset: float = Field(0.0, description="added to every stored value, for example -32768 to get HU")
+    degraded: Pair | None = Field(None, description="how the degraded twin of an image is found")
 
 
 def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -64,10 +72,13 @@ def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
     Raises MissingDataError when there is none, InfrastructureError for a name without patient or two images of one id.
     """
     options = validate(card.staging.options, ImageFilesOptions, card.id, "staging.options")
-    return [
-        SourceSlice(found.id, found.subject, found.path, functools.partial(read_grey, found.path, options))
-        for found in find_images(raw, options)
-    ]
+    images = []
+    for found in find_images(raw, options):
+        twin = _twin(raw, found.path, options.degraded)
+        degraded = None if twin is None else functools.partial(read_grey, twin, options)
+        pixels = functools.partial(read_grey, found.path, options)
+        images.append(SourceSlice(found.id, found.subject, found.path, pixels, degraded))
+    return images
 
 
 def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
@@ -79,6 +90,8 @@ def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
 
 
 def _stored(path: Path) -> NDArray[np.float64]:
+    if path.suffix == ".npy":
+        return _array(path)
     try:
         # Beyond a size Pillow only warns; the limit below is the one that counts.
         with quiet(), Image.open(path) as image:
@@ -88,6 +101,16 @@ def _stored(path: Path) -> NDArray[np.float64]:
             return np.array(grey, dtype=np.float64)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise unreadable(path, f"is not a readable grey image: {error}") from error
+
+
+def _array(path: Path) -> NDArray[np.float64]:
+    try:
+        values = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+    except (OSError, ValueError, EOFError) as error:
+        raise unreadable(path, f"is not a readable array of numbers: {error}") from error
+    if values.ndim != 2 or values.size > MAX_PIXELS:
+        raise unreadable(path, f"has the shape {values.shape}, not that of one image")
+    return values
 
 
 class DicomSlicesOptions(CutVolumes):
@@ -306,13 +329,6 @@ def _unusable(path: Path, why: str) -> InfrastructureError:
 _AXES = {"sagittal": (0, 2, 1), "coronal": (1, 2, 0), "axial": (2, 1, 0)}
 
 
-class Pair(Model):
-    """How the path of a volume becomes the path of its degraded twin."""
-
-    replace: str = Field(min_length=1, description="part of the path below the raw folder")
-    by: str
-
-
 class VolumeSlicesOptions(CutVolumes):
     """Slices of NIfTI volumes, one file per volume, taken at fixed places of the patient's axes.
 
@@ -374,7 +390,7 @@ def _twin(raw: Path, path: Path, pair: Pair | None) -> Path | None:
     twin = raw / name.replace(pair.replace, pair.by, 1)
     if twin == path or not twin.is_file():
         raise MissingDataError(
-            f"{twin} does not exist, or is the volume itself: {path} has no degraded twin.\n"
+            f"{twin} does not exist, or is the same file: {path} has no degraded twin.\n"
             "Fetch the data again (`snakemake prepare`), or correct staging.options.degraded of the card."
         )
     return twin
