@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -30,6 +31,15 @@ def test_architecture_page_is_current() -> None:
     command = [sys.executable, str(ROOT / "docs/make_architecture.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_known_issues_are_current() -> None:
+    """After a change of cards: ``python docs/make_known_issues.py config/tasks docs/known-issues.md``."""
+    spec = importlib.util.spec_from_file_location("make_known_issues", ROOT / "docs/make_known_issues.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs/known-issues.md").read_text("utf-8") == module.render(ROOT / "config/tasks")
 
 
 def sources() -> list[Path]:
