@@ -239,6 +239,10 @@ def test_release_of_other_cases_is_refused(tmp_path: Path) -> None:
     staged = Staged("skin-lesion-cls-task", tmp_path)
     with pytest.raises(InfrastructureError, match="lists 8 different cases of 8, not 100"):
         staged.stage(changed(staged.card.id))
+    path = staged.folder / "cards" / f"{staged.card.id}.yaml"
+    places = (tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json")
+    with pytest.raises(InfrastructureError, match="not 100"):
+        stage_cases(path, staged.raw, *places, excerpt=True)
     other_manifest(staged)
     with pytest.raises(InfrastructureError, match="is only in"):
         staged.stage(changed(staged.card.id, count=8))

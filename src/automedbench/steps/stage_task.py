@@ -162,6 +162,8 @@ def _held(folder: Path) -> Iterator[bool]:
 def _asking(card: TaskCard, excerpt: bool, draw: int | None) -> TaskCard:
     """The card with the sampling of this campaign: of an excerpt every case that there is, or a fresh draw."""
     sampling = card.staging.sampling
+    if card.staging.case_prefix is None:  # a part of a release, or other cases, would bear the name of its rows
+        return card
     if draw is not None:
         if excerpt:
             raise no_fresh_draw(card, "of an excerpt of the data set all cases are staged")
