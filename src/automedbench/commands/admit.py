@@ -39,7 +39,7 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.config import PROMPTS
+from automedbench.campaign.config import DEFAULT, PROMPTS
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import LOGS, Opened, agents_of, closed_tasks, open_bundle, write_agents
@@ -172,7 +172,7 @@ class _Theirs:
             "agents_file": str(folder / "agents.json"),
             "containers": settings.containers.model_copy(update={"folder": str(folder / "images")}),
             "data": self.ours.config.data,
-            "cards": self.ours.config.cards,
+            **self._cards,
         }
         own = record_of(self.ours)
         return own.model_copy(update={"settings": settings.model_copy(update=here)})
@@ -181,7 +181,13 @@ class _Theirs:
     def scoring(self) -> CampaignRecord:
         """This machine's way to score, on their results."""
         own = record_of(self.ours)
-        return own.model_copy(update={"settings": own.settings.model_copy(update={"results": str(self.opened.folder)})})
+        here = {"results": str(self.opened.folder), **self._cards}
+        return own.model_copy(update={"settings": own.settings.model_copy(update=here)})
+
+    @property
+    def _cards(self) -> dict[str, Any]:
+        """This machine's cards as its preset has them, for records whose results lie elsewhere."""
+        return {"cards": record_of(self.ours).card_folders, "preset": DEFAULT}
 
     @cached_property
     def agents(self) -> dict[str, Agent]:
@@ -597,7 +603,7 @@ def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
     if not image.is_file():
         return Check(what, "absent", f"{image} is not here, and code of others is executed in a container only")
     where = Surroundings(
-        tuple(Path(place) for place in settings.cards),
+        tuple(Path(place) for place in record_of(ours).card_folders),
         *(Path(settings.data.manifests), Path(settings.data.public), Path(PROMPTS)),
         *("apptainer", image),
     )

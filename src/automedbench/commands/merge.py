@@ -17,7 +17,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.load import Campaign
+from automedbench.campaign.load import Campaign, record_of
 from automedbench.commands._bundle import Labels, Opened, open_bundle
 from automedbench.commands.log import read_lines, standing
 from automedbench.leaderboard import build
@@ -92,9 +92,12 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
     Raises ConfigError for labs or kinds of judges that cannot stand in one table, and as ``build_leaderboard`` does.
     """
     twice = [lab for lab, n in Counter(source.labels.lab for source in sources).items() if n > 1]
-    kinds = {source.plan.judge_kind for source in sources}
+    kinds, presets = ({getattr(source.plan, name) for source in sources} for name in ("judge_kind", "preset"))
     problems = [f"two sources are called '{lab}': name them, as in {lab}-2=PATH" for lab in twice]
     problems += ["rules judged some sources and a panel others; the two are never mixed"] if len(kinds) > 1 else []
+    if presets != {campaign.config.preset}:
+        told = ", ".join(sorted(presets))
+        problems.append(f"the sources have the preset {told}, this campaign {campaign.config.preset}; they never mix")
     if problems:
         raise ConfigError(problems)
     shared = {agent for agent, n in Counter(name for each in sources for name in _pairs(each)).items() if n > 1}
@@ -111,11 +114,17 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
             merged = run.model_copy(update={"agent": _name(run.agent, source, shared)})
             _link(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
             runs.append(merged)
-    write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop()))
+    write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
     settings = campaign.config
     method = Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples)
     return build.build_leaderboard(
-        out, out / "plan.json", settings.cards, Path(RUBRICS), out / "leaderboard", method, partial=partial
+        out,
+        out / "plan.json",
+        record_of(campaign).card_folders,
+        Path(RUBRICS),
+        out / "leaderboard",
+        method,
+        partial=partial,
     )
 
 
