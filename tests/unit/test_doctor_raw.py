@@ -28,7 +28,8 @@ def look(place: Path, *sources: Source, gb: float | None = None, **settings: Any
     plain = {"fixtures": False, "datasets": {}, "fetch": SimpleNamespace(offline=False)}
     campaign = SimpleNamespace(
         config=SimpleNamespace(data=SimpleNamespace(raw=str(place / "raw/here")), **(plain | settings)),
-        cards={card.id: card.model_copy(update={"dataset": dataset})},
+        cards={card.id: card.model_copy(update={"dataset": dataset}), "another-task": card},
+        tasks=[card.id],
     )
     found = raw(Host(cast(Any, campaign), place))
     return [(finding.status, f"{finding.message} | {finding.fix}") for finding in found]

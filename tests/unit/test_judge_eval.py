@@ -252,12 +252,12 @@ def test_one_and_many(rubric: Rubric) -> None:
 # --- the command ----------------------------------------------------------------------------------------------
 
 
-def test_command_prints_and_writes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "eval.json"
-    gold_folder, rubrics = str(root / "config/gold"), str(root / "config/rubrics")
-    main(["judge-eval", "--gold", gold_folder, "--rubrics", rubrics, "--track", "vqa", "--json", str(out), "--verbose"])
+def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["judge-eval", "--gold", str(root / "config/gold"), "--rubrics", str(root / "config/rubrics")]
+    main([*asked, "--track", "vqa", "--verbose"])
     text = capsys.readouterr().out
-    found = json.loads(out.read_text())
+    main([*asked, "--track", "vqa", "--json"])
+    found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "automedbench/judge-eval/1"
     assert f"against {found['n_transcripts']} transcripts" in text
     assert f"{len(found['disagreements'])} verdicts differ" in text

@@ -256,10 +256,11 @@ UNPACKED = 2.0
 
 
 def raw(host: Host) -> ProbeResults:
-    """Data sets are there and no fixtures, or can be fetched: own folders exist, variables are set, disks are large."""
+    """This campaign's data sets are there, no fixtures, or can be fetched: own folders, variables, room on disks."""
     if host.campaign is None or host.campaign.config.fixtures:
         return
-    settings, cards = host.campaign.config, {card.dataset.name: card for card in host.campaign.cards.values()}
+    settings, found = host.campaign.config, [host.campaign.cards[task] for task in host.campaign.tasks]
+    cards = {card.dataset.name: card for card in found}
     ways = {name: way_to_data(host.campaign, card) for name, card in cards.items()}
     for name, way in ways.items():
         folder = Path(settings.data.raw, name)

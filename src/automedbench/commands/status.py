@@ -1,0 +1,157 @@
+"""Where the campaign stands: runs scored, at work, interrupted and why, what was spent, and the next command.
+
+Without a word behind it `automedbench` says this. It reads files only, and can be asked while the campaign runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals
+from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.durable.lease import STALE_S, Holder, is_running
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.files import read_record
+from automedbench.base.plaintable import counted
+from automedbench.base.records import RunId, ScoreRecord
+from automedbench.campaign.load import Campaign
+from automedbench.judge.evidence import neutralise
+from automedbench.planning.forecast import spent_line
+from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of, given_keys, options_of
+
+State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
+STATES: tuple[State, ...] = ("scored", "at work", "finished, not scored", "interrupted", "not begun")
+SHOWN = 5
+WIDTH = 150
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a run is; ``why``: of an interrupted one, what ended its last attempt."""
+
+    state: State
+    why: str = ""
+    failed: bool = False
+    """It is scored, and has no complete final submission."""
+    disqualified: bool = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: which campaign."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a text")
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print it; raises ConfigError when the campaign is wrong."""
+    campaign = campaign_of(options)
+    found = {run: state_of(Path(campaign.config.results, "runs", run.path)) for run in campaign.runs}
+    totals = CampaignLedger(Path(campaign.config.results, "ledger")).totals()
+    staged = sum(Path(campaign.config.data.manifests, f"{task}.json").is_file() for task in campaign.tasks)
+    command = next_command(options, found, staged == len(campaign.tasks))
+    if options.json:
+        print(json.dumps(as_json(found, totals, command), indent=2))
+        return
+    print("\n".join(status_lines(campaign, found, totals, staged)))
+    if page := _page(campaign):
+        print(f"Page: {page}")
+    print(f"Next: {command}")
+
+
+def state_of(folder: Path) -> RunState:
+    """How far the run in ``folder`` is; a record that cannot be read counts as not there."""
+    try:
+        score = read_record(folder / "score.json", ScoreRecord)
+        return RunState("scored", failed=score.failed, disqualified=score.disqualified)
+    except AutoMedBenchError:
+        pass
+    if _is_at_work(folder / "lease.json"):
+        return RunState("at work")
+    attempts = list_attempts(folder)
+    if not attempts:
+        return RunState("not begun")
+    if attempts[-1].sealed:
+        return RunState("finished, not scored")
+    try:
+        failures = attempts[-1].failures()
+    except AutoMedBenchError:
+        failures = []
+    return RunState("interrupted", failures[-1].message.partition("\n")[0] if failures else "its process was killed")
+
+
+def _is_at_work(lease: Path) -> bool:
+    """A process of this node that lives, or of another one that touched its lease lately."""
+    try:
+        holder, touched = Holder.model_validate_json(lease.read_bytes()), lease.stat().st_mtime
+    except (OSError, ValueError):
+        return False
+    running = is_running(holder)
+    return time.time() - touched < STALE_S if running is None else running
+
+
+def status_lines(
+    campaign: Campaign, found: Mapping[RunId, RunState], totals: LedgerTotals, staged: int
+) -> Iterator[str]:
+    """Counts, reasons of interrupted runs, what was spent."""
+    counts = Counter(each.state for each in found.values())
+    told = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    n_agents = len({run.agent for run in found})
+    yield (
+        f"{campaign.config.results}: {counted(len(found), 'run')} of {counted(n_agents, 'agent')} on "
+        f"{counted(len(campaign.tasks), 'task')}: {told}."
+    )
+    marks = {
+        "without a complete submission": sum(each.failed and not each.disqualified for each in found.values()),
+        "disqualified": sum(each.disqualified for each in found.values()),
+    }
+    if marks := {name: count for name, count in marks.items() if count}:
+        yield f"Of the scored ones {' and '.join(f'{count} {name}' for name, count in marks.items())}."
+    if staged < len(campaign.tasks):
+        yield f"Data: {staged} of {counted(len(campaign.tasks), 'task')} staged."
+    stopped = [(run, each) for run, each in found.items() if each.state == "interrupted"]
+    for run, each in stopped[:SHOWN]:
+        yield f"  {run.path}: {neutralise(each.why)[:WIDTH]}"
+    if len(stopped) > SHOWN:
+        yield f"  … and {len(stopped) - SHOWN} more"
+    if totals.runs:
+        yield spent_line(totals.all)
+
+
+def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], staged: bool) -> str:
+    """What to do now, for the campaign that the options mean."""
+    same = options_of([DEFAULT, *options.configfile], given_keys(options.config))
+    same = "" if same == f"--configfile {DEFAULT}" else f" {same}"
+    left = [each.state for each in found.values() if each.state != "scored"]
+    if not left:
+        return f"automedbench verify --all{same} (checks each score back to its raw data)"
+    if not staged:
+        return f"snakemake prepare{same} (fetches and stages data), then snakemake{same}"
+    if all(state == "at work" for state in left):
+        return f"wait; snakemake partial{same} shows what is finished"
+    begun = len(left) < len(found)
+    partial = f"; snakemake partial{same} shows what is finished" if begun else ""
+    return f"snakemake{same} ({'goes on; what is finished is not repeated' if begun else 'begins'}){partial}"
+
+
+def _page(campaign: Campaign) -> Path | None:
+    page = Path(campaign.config.results, "leaderboard/index.html")
+    return page if page.is_file() else None
+
+
+def as_json(found: Mapping[RunId, RunState], totals: LedgerTotals, command: str) -> dict[str, Any]:
+    """Everything for a program; money as decimal strings."""
+    counts = Counter(each.state for each in found.values())
+    return {
+        "runs": {run.path: vars(each) for run, each in found.items()},
+        "counts": {state: counts[state] for state in STATES},
+        "spent_usd": str(totals.all.spent),
+        "reserved_usd": str(totals.all.reserved),
+        "next": command,
+    }
