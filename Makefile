@@ -134,5 +134,8 @@ pins: .venv/.test-ready
 unlock: .venv/.run-ready
 	@$(SNAKEMAKE) --profile profiles/demo --unlock
 
+# Of results only the demo's: others were paid for, or took days.
 clean:
-	rm -rf results logs data
+	@if [ -e results ] && ! grep -q '"agents_file": "demo/agents.yaml"' results/campaign.json 2>/dev/null; then \
+	  echo "results/ and data/ stay: they are not of the demo. Move or remove them yourself."; rm -rf logs build; \
+	else rm -rf results logs data build; fi

@@ -93,3 +93,13 @@ def test_the_table_of_programs_names_what_is_pinned() -> None:
     for name in NAMES:
         recipe = load_recipe(name)
         assert f"\n| `{name}` | {recipe.version(name)} | {recipe.protocol} |" in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/serving.md"])
+def test_printed_entries_can_be_copied(page: str) -> None:
+    """Each block of whole entries on these pages is an agents file; others show single keys."""
+    found = re.findall(r"```yaml\n(agents:\n.+?)```", Path(page).read_text(), re.DOTALL)
+    blocks = [block for block in found if block.count("    model:") == block.count("    provider:")]
+    assert blocks
+    for block in blocks:
+        AgentsFile.model_validate(yaml.safe_load(block))
