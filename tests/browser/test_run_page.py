@@ -547,6 +547,29 @@ def test_slices_by_mouse_and_keyboard(visit: Visit) -> None:
     assert title.inner_text().startswith("axial 3 of 5")
 
 
+def test_picture_fills_the_card_and_can_be_larger(visit: Visit) -> None:
+    """Keys act without focus while the viewer is in sight; a picture that is larger than its place scrolls in it."""
+    viewer = visit.viewer()
+    page = visit.page
+    viewer.scroll_into_view_if_needed()
+    page.evaluate("document.activeElement.blur()")
+    card, picture = viewer.bounding_box(), viewer.locator(".canvas").bounding_box()
+    high = page.evaluate("innerHeight")
+    assert picture["width"] > 0.6 * card["width"] or picture["height"] == pytest.approx(0.72 * high, abs=2)
+    for key in ("+", "+", "ArrowRight"):
+        page.keyboard.press(key)
+    assert viewer.locator(".slices [role=status]").inner_text() == "axial 4 of 5"
+    assert viewer.locator(".canvas").bounding_box()["width"] == pytest.approx(2 * picture["width"], rel=0.05)
+    place = viewer.locator(".frame-place")
+    assert place.evaluate("p => p.scrollWidth > p.clientWidth && p.scrollHeight > p.clientHeight")
+    page.keyboard.press("0")
+    assert viewer.locator(".canvas").bounding_box()["width"] == pytest.approx(picture["width"], abs=1)
+    page.keyboard.press("f")
+    page.wait_for_function("document.fullscreenElement?.matches('.viewer')")
+    page.keyboard.press("f")
+    page.wait_for_function("!document.fullscreenElement")
+
+
 def test_overlays_are_toggled_and_faded(visit: Visit) -> None:
     """By button and by key; the choice stays when the slice changes."""
     viewer = visit.viewer()

@@ -7,8 +7,9 @@ const MAX_WORDS = 1500;
 // What the reader chose stays from case to case.
 const seen = {
   on: { prediction: true, reference: true }, opacity: 0.55, labels: false, mode: "side", left: "prediction", right: "reference",
-  share: 50,
+  share: 50, zoom: 1,
 };
+const ZOOMS = [1, 1.5, 2, 3, 4, 6, 8];
 
 function caseViewer(views) {
   const names = views.map((view) => view.case);
@@ -16,10 +17,27 @@ function caseViewer(views) {
   const body = el("div.view");
   const chips = views.map((view, i) =>
     el("button.chip.case", { type: "button", onclick: () => show(i) }, view.case, el("small", {}, view.why)));
-  const root = el("div.viewer", { role: "group", "aria-label": "Case viewer", tabindex: 0, onkeydown: byKey },
-    el("div.case-list", {}, chips), body,
-    el("p.aside.keys", {}, "Keys: [ ] case · ← → slice · p prediction · r reference · l box labels · m way of comparing"));
+  const level = el("span", { role: "status" });
+  const button = (label, act) => el("button.chip", { type: "button", onclick: act }, label);
+  const root = el("div.viewer", { role: "group", "aria-label": "Case viewer", tabindex: 0 },
+    el("div.case-list", {}, chips),
+    el("div.control", {}, button("Full screen", whole), button("Smaller", () => zoom(-1)), button("Larger", () => zoom(1)), level), body,
+    el("p.aside.keys", {}, "Keys: [ ] case · ← → slice · + − zoom · f full screen · p prediction · r reference · l box labels · m way of comparing"));
   let drawn;
+
+  // The picture scrolls in its place when it is larger; what was in the middle stays there.
+  function zoom(by) {
+    const places = [...root.querySelectorAll(".frame-place")];
+    const middles = places.map((place) => [(place.scrollLeft + place.clientWidth / 2) / place.scrollWidth, (place.scrollTop + place.clientHeight / 2) / place.scrollHeight]);
+    seen.zoom = by ? ZOOMS[Math.min(ZOOMS.length - 1, Math.max(0, ZOOMS.indexOf(seen.zoom) + by))] : 1;
+    root.style.setProperty("--zoom", seen.zoom);
+    level.textContent = `${Math.round(100 * seen.zoom)} %`;
+    places.forEach((place, n) => place.scrollTo(middles[n][0] * place.scrollWidth - place.clientWidth / 2, middles[n][1] * place.scrollHeight - place.clientHeight / 2));
+  }
+  function whole() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else root.requestFullscreen?.();
+  }
 
   function show(i) {
     current = (i + views.length) % views.length;
@@ -30,12 +48,17 @@ function caseViewer(views) {
   function byKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select")) return;
     if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
-    const act = { "[": () => show(current - 1), "]": () => show(current + 1), ...drawn.keys }[event.key];
+    const { top, bottom } = root.getBoundingClientRect();
+    if (bottom < 0 || top > innerHeight || event.target.closest?.("input[type=search], input[type=text]")) return;
+    const act = { "[": () => show(current - 1), "]": () => show(current + 1), "+": () => zoom(1), "-": () => zoom(-1), 0: () => zoom(0),
+      f: whole, ...drawn.keys }[event.key];
     if (!act) return;
     event.preventDefault();
     act();
   }
   show(0);
+  zoom(0);
+  document.addEventListener("keydown", byKey); // also without focus, while it is in sight
   return { element: root, names, open: (name) => { show(names.indexOf(name)); root.scrollIntoView(); root.focus({ preventScroll: true }); } };
 }
 
@@ -60,9 +83,9 @@ function image(view, frame, layer, extra = {}) {
   return el(`img.layer.${layer.side}`, { src: layer.picture, alt, draggable: "false", width: frame.width, height: frame.height, ...extra });
 }
 
-// Small pictures are shown larger, with their pixels.
+// As wide as there is room, and as high as the window: small pictures are shown larger, with their pixels.
 const canvas = (frame, ...content) =>
-  el("div.canvas", { "--ratio": `${frame.width} / ${frame.height}`, "--w": `${Math.min(640, Math.max(frame.width, 420))}px` }, content);
+  el("div.canvas", { "--ratio": `${frame.width} / ${frame.height}`, "--shape": `${frame.width / frame.height}` }, content);
 
 function frameSlider(view, draw) {
   const start = Math.max(0, view.frames.findIndex((frame) => /largest|lowest/.test(frame.title)));
@@ -121,13 +144,14 @@ function overlays(view) {
   const filled = view.frames.some((frame) => frame.layers.some((layer) => layer.overlay && layer.side === "prediction"));
   slider.update();
   const keys = { ...slider.keys, p: switches.prediction?.flip, r: switches.reference?.flip, l: hasBoxes && labels.flip };
+  const asks = !sides.length && view.texts.length > 0; // a picture that is asked about: the texts stand beside it
   return {
     keys,
-    element: el("div.pictures", {}, place, el("div.panel", {}, slider.element,
+    element: el(`div.pictures${asks ? ".asked" : ""}`, {}, place, el("div.panel", {}, slider.element,
       el("div.control", {}, sides.map((side) => switches[side].button), hasBoxes && labels.button),
       filled && el("div.control", {}, el("span", {}, "Opacity"), opacity),
       sides.length > 0 && !hasBoxes && el("p.aside", {}, "Areas are the prediction, lines the reference. The patient's right is on the left."),
-      hasBoxes && boxLegend(), legendOf(view), textsOf(view))),
+      hasBoxes && boxLegend(), legendOf(view), asks && textsOf(view)), !asks && textsOf(view)),
   };
 }
 
@@ -170,7 +194,7 @@ function comparison(view) {
     [ends.hidden, line.hidden] = [!over, !over];
     place.style.setProperty("--share", `${seen.share}%`);
     place.replaceChildren(over ? above() : beside());
-    line.style.setProperty("--w", place.firstChild.style.getPropertyValue("--w"));
+    line.style.setProperty("--shape", place.firstChild.style.getPropertyValue("--shape"));
   }
   const above = () => canvas(frameNow, image(view, frameNow, layerOf(seen.right)), image(view, frameNow, layerOf(seen.left), { "data-end": "left" }),
     el("b.end.at-left", {}, SIDES[seen.left]), el("b.end.at-right", {}, SIDES[seen.right]), el("i.divider"));
