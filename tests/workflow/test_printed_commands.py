@@ -39,18 +39,28 @@ SUBSTITUTIONS = {
         r"automedbench site\1 --dumps tests/sites/preemptible-partition",
         "reads the reader's cluster",
     ),
-    r"(snakemake prepare --config fixtures=true)": (r"\1 -n", "stages 48 tasks; test_all_tasks.py does"),
-    r"(snakemake --config 'judge=.+')": (r"\1 -n", "asks a model for judgements"),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
     r"automedbench announce .+": ("automedbench announce --help", "lasts as long as the server"),
     r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),
+    r"automedbench pack --make-key .+": (
+        "automedbench pack --help",
+        "a key is never written over; the fixture has one",
+    ),
+    r"automedbench log (retract|correct|check --since|prove|verify-proof) .+": (
+        r"automedbench log --help",
+        "needs the digest of the reader's bundle; test_bundles.py does",
+    ),
     r"pytest (\S+)": (r"test -e \1", "takes minutes, and containers"),
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
-# Commands that report a lack by their exit code.
-CODES = {"automedbench doctor": (0, 1), "automedbench doctor --profile profiles/site": (0, 1)}
+# Commands that report a lack, or a loss, by their exit code.
+CODES = {
+    "automedbench doctor": (0, 1),
+    "automedbench doctor --profile profiles/site": (0, 1),
+    "automedbench promote old.json new.json": (0, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -106,8 +116,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Project:
     campaign.write_text(yaml.safe_dump(settings))
     messages = [{"role": "user", "content": "Begin."}, {"role": "assistant", "content": "Nothing to do."}]
     (project.path / "conversation.json").write_text(json.dumps(messages))
-    done = project.run("snakemake", "--quiet", "all", timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:]
+    (project.path / "labels.yaml").write_text("lab: alpha\n")
+    for command in (["snakemake", "--quiet", "all"], ["automedbench", "pack", "--make-key", "lab.pem"]):
+        done = project.run(*command, timeout=300)
+        assert done.returncode == 0, done.stdout[-3000:]
     return project
 
 
