@@ -19,6 +19,7 @@ from automedbench.leaderboard.papers import (
     export_paper_tables,
     overall_table,
     stage_table,
+    tier_table,
     track_table,
 )
 from automedbench.statistics.samples import Method
@@ -55,7 +56,7 @@ STEADY = [
 
 
 def test_nothing_planned_is_an_empty_table() -> None:
-    for table in (overall_table(board([])), track_table(board([])), stage_table(board([]))):
+    for table in (made(board([])) for made in (overall_table, track_table, stage_table, tier_table)):
         assert texts(table) == []
         assert table.notes[-1] == f"automedbench {__version__}."
 
@@ -212,3 +213,17 @@ def test_hostile_names_stay_in_their_cell(name: str, tmp_path: Path) -> None:
 def test_cells_compare() -> None:
     """The control of the tests above: a mark or an interval makes another cell."""
     assert Cell("1", "[0, 1]") != Cell("1") != Cell("1", mark="a")
+
+
+def test_lite_stands_against_standard() -> None:
+    """Only tasks with both tiers: a has 0.9 and 0.6 on one (0.9 / 0.6 − 1 = +50 %), its task two is lite only; b has none."""
+    entries = [
+        entry("a", "one", 1, 0.9),
+        entry("a", "one", 1, 0.6, "standard"),
+        entry("a", "two", 1, 0.1),
+        entry("b", "one", 1, 0.4),
+    ]
+    table = tier_table(board(entries))
+    assert texts(table) == [["a", "90.0", "60.0", "+50.0%", "90.0", "60.0", "1", "1, 1"]]
+    tracks = [(row.track, row.agent) for row in board(entries).tables["tiers"]]
+    assert tracks == [(None, "a"), ("detection", "a")]

@@ -19,6 +19,7 @@ from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
 from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.tiers import build_tiers
 from automedbench.statistics.samples import Method
 
 HEADLINE = "headline"
@@ -100,6 +101,7 @@ class Board:
             Table("tasks", build_ranking(self.headline, "task", self.method).rows.frame),
             build_ranking(self.runs, "cell", self.method).rows,
             build_stages(self.headline, self.method),
+            build_tiers(self.headline, self.method.pooling),
             Table("comparisons", [*overall.comparisons, *tracks.comparisons]),
             Table("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),

@@ -1,4 +1,4 @@
-"""Papers: the ranking, tracks and stages as LaTeX (booktabs) and Markdown, with intervals, ties, coverage and notes.
+"""Papers: the ranking, tracks, stages and tiers as LaTeX (booktabs) and Markdown, with intervals, ties, coverage and notes.
 
 Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
 Nothing in them depends on the time or the machine: the same scores give the same bytes. Every text is data: escaped so
@@ -145,13 +145,13 @@ def _markdown_cell(cell: Cell) -> str:
     return text + (f" {markdown_text(cell.span)}" if cell.span else "")
 
 
-PAPER_TABLES = ("overall", "tracks", "stages")
+PAPER_TABLES = ("overall", "tracks", "stages", "tiers")
 
 
 def export_paper_tables(board: Board, folder: Path) -> list[Path]:
-    """Write ``overall``, ``tracks`` and ``stages`` as ``.tex`` and ``.md``; returns the paths."""
+    """Write each of ``PAPER_TABLES`` as ``.tex`` and ``.md``; returns the paths."""
     paths = []
-    for table in (overall_table(board), track_table(board), stage_table(board)):
+    for table in (overall_table(board), track_table(board), stage_table(board), tier_table(board)):
         for suffix, text in (("tex", to_latex(table)), ("md", to_markdown(table))):
             paths.append(folder / f"{table.name}.{suffix}")
             write_text(paths[-1], text)
@@ -222,6 +222,29 @@ def stage_table(board: Board) -> PaperTable:
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
     below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
     return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version(board)])
+
+
+def tier_table(board: Board) -> PaperTable:
+    """Agentic half and overall score in both tiers over all tracks, agents in the order of the headline ranking."""
+    ranking = board.tables["overall"]
+    found = {row.agent: row for row in board.tables["tiers"] if row.track is None}
+    ordered = [found[row.agent] for row in ranking if row.agent in found]
+    rows = [
+        [
+            Cell(row.agent),
+            *(Cell(percent(value)) for value in (row.agentic_lite, row.agentic_standard)),
+            Cell(UNKNOWN if row.agentic_change is None else f"{100 * row.agentic_change:+.1f}%".replace("-", "−")),
+            *(Cell(percent(value)) for value in (row.overall_lite, row.overall_standard)),
+            Cell(str(row.n_tasks)),
+            Cell(f"{row.n_lite}, {row.n_standard}"),
+        ]
+        for row in ordered
+    ]
+    numbers = ("Agentic, lite", "standard", "change", "Overall, lite", "standard", "Tasks", "Runs")
+    heads = [("Agent", "l"), *((name, "r") for name in numbers)]
+    which = "Over the tasks scored in both tiers; change: lite against standard, relative. No test is made of it."
+    below = [which, how_pooled(board.method), *conditions(ranking), *_row_notes(ranking), _version(board)]
+    return PaperTable("tiers", heads, rows, below)
 
 
 def _ranks(row: Row) -> str:

@@ -74,6 +74,12 @@ TABLES: dict[str, TableText] = {
         "One row per track, agent and stage S1 to S5; lite and standard tiers. An empty track means all tracks.",
         "agent track stage mean low high n_scored n_planned judge_spread n_spread",
     ),
+    "tiers": _table(
+        "Lite against standard: one row per track and agent, over the tasks scored in both tiers. An empty track means "
+        "all tracks.",
+        "track agent n_tasks n_lite n_standard agentic_lite agentic_standard agentic_change task_lite task_standard "
+        "overall_lite overall_standard",
+    ),
     "comparisons": _table(
         "One row per pair of agents, over all tracks and within each: is the difference of their overall scores "
         "real? Only cells that both agents have are compared.",
@@ -272,6 +278,16 @@ COLUMNS: dict[str, Column] = {
     "n_spread": Column(int, "number of runs that judge_spread rests on"),
     "a": Column(str, "the first agent"),
     "b": Column(str, "the second agent"),
+    "n_tasks": Column(int, "tasks with scored runs in both tiers"),
+    "n_lite": Column(int, "scored runs of these tasks in the lite tier"),
+    "n_standard": Column(int, "scored runs of these tasks in the standard tier"),
+    "agentic_lite": Column(float, "agentic half in the lite tier"),
+    "agentic_standard": Column(float, "agentic half in the standard tier"),
+    "agentic_change": Column(float, "agentic_lite / agentic_standard − 1; empty where the latter is 0"),
+    "task_lite": Column(float, "task half in the lite tier"),
+    "task_standard": Column(float, "task half in the standard tier"),
+    "overall_lite": Column(float, "overall score in the lite tier"),
+    "overall_standard": Column(float, "overall score in the standard tier"),
     "n_cells": Column(int, "cells (task × tier) that the figure rests on"),
     "difference": Column(float, "score of a minus score of b; of an error code: runs with it minus runs without it"),
     "p": Column(
