@@ -67,6 +67,7 @@ def agent_scores(task: str, track: str, tier: Tier, repeat: int) -> list[ScoreRe
         outcome="stopped",
         failed=True,
         error_codes=[make_error()] if repeat > 1 else [],
+        recipe=make_recipe(agent_settings={"temperature": 0.0}),
         totals=make_totals(cost_usd=None),
     )
     return [good, disqualify(bad), silent]
@@ -119,7 +120,7 @@ class Visit:
 
     def agents(self) -> list[str]:
         """Agents in the ranking table, from the top."""
-        return self.page.locator("#ranking-table tbody th > span.foreign").all_inner_texts()
+        return self.page.locator("#ranking-table tbody th > a.agent").all_inner_texts()
 
     def chart(self, name: str) -> playwright.Locator:
         """A drawn chart."""
@@ -247,7 +248,55 @@ def test_number_leads_to_its_runs_and_back(visit: Visit) -> None:
 
 def test_both_poolings_are_named(visit: Visit) -> None:
     text = visit.page.locator("#certainty").inner_text()
-    assert "by tasks (used)" in text and "by runs" in text
+    assert "By tasks or by runs: both poolings give the same scores and ranks." in text
+
+
+def test_first_screen_has_chart_and_ranking(visit: Visit) -> None:
+    """Of the three agents of a page with two notices: at 1280 × 900 nothing needs to be scrolled."""
+    for name in ("ranking-chart", "ranking-table"):
+        assert visit.page.locator(f"#{name} tbody, #{name} svg").evaluate(
+            "place => place.getBoundingClientRect().bottom <= innerHeight"
+        ), name
+
+
+def test_agents_by_track_and_tier(visit: Visit) -> None:
+    """Careful has 0.75, silent (0.5 + 0.04) / 2 = 0.27 with 0.02, 0.04, 0.06 in three repeats; tiers do not differ."""
+    tracks = visit.page.locator("#tracks-table tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in tracks] == [GOOD, SILENT, BAD]
+    assert tracks[0].count("75.0") >= 4 and tracks[1].count("27.0") >= 4 and "6/7" in tracks[0]
+    visit.page.locator("#tracks-controls").get_by_role("button", name="Task half").click()
+    assert visit.page.locator("#tracks-table tbody tr").first.inner_text().count("50.0") >= 4
+    tiers = visit.page.locator("#tiers-table tbody tr").all_inner_texts()
+    assert "0.0 %" in tiers[1] and "27.0" in tiers[1] and "9 + 9" in tiers[1]
+    assert "–" in tiers[2], "no change of an agent that has 0 in standard"
+
+
+def test_agent_has_a_page(visit: Visit) -> None:
+    visit.page.locator("#ranking-table").get_by_role("link", name=SILENT).click()
+    assert visit.hash() == f"go=agents&agent={SILENT}"
+    assert visit.page.locator("#agent-picker").input_value() == SILENT
+    assert visit.page.locator("#agent-page tbody tr").count() == 6, "three tasks in two tiers"
+    visit.page.locator("#agent-page summary").click()
+    assert "temperature\n0.0" in visit.page.locator("#agent-page details").inner_text()
+
+
+def test_every_table_is_saved(visit: Visit) -> None:
+    """Exact numbers, not those shown; every table has the button."""
+    assert visit.page.locator("table").count() == visit.page.locator("button.csv").count() > 10
+    with visit.page.expect_download() as saving:
+        visit.page.locator("#ranking-table button.csv").click()
+    assert saving.value.suggested_filename == "ranking-of-agents.csv"
+    head, first, *_ = Path(saving.value.path()).read_text().splitlines()
+    assert head.startswith('"#","Agent","Tie","Overall"') and first.startswith('1,"careful",')
+    assert ",0.75," in first
+
+
+def test_foot_says_how_to_cite(visit: Visit, root: Path) -> None:
+    foot = visit.page.locator("footer").inner_text()
+    cited = (root / "CITATION.cff").read_text()
+    for part in ("arXiv:2606.01961", "AutoMedBench: Towards Medical AutoResearch with Agentic AI Models", "MIT"):
+        assert part in foot and part in cited
+    assert "Signature: amb:v1" in foot
 
 
 # --- profiles and cost ------------------------------------------------------------------------------------------

@@ -317,7 +317,9 @@ def test_charts_are_written_twice_the_same(tmp_path: Path) -> None:
     board = make_board(scores)
     first = {path.name: path.read_bytes() for path in export_charts(tmp_path, board)}
     assert {path.name: path.read_bytes() for path in export_charts(tmp_path, board)} == first
-    assert {Path(name).stem for name in first} == set(FOR_PAPER) == {"ranking", "stages", "frontier", "tasks", "errors"}
+    assert {Path(name).stem for name in first} == set(FOR_PAPER) == {
+        "ranking", "halves", "stages", "frontier", "tasks", "errors"
+    }  # fmt: skip
     assert {Path(name).suffix for name in first} == {".svg", ".png"}
 
 

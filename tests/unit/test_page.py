@@ -143,7 +143,7 @@ def test_notices_of_a_clean_campaign(tmp_path: Path) -> None:
     recipe = make_recipe(judge_kind="llm", judge="panel")
     board = make_board([make_score(make_run(repeat=k), recipe=recipe) for k in (1, 2, 3)])
     assert notices(board, tmp_path) == dict.fromkeys(("heuristic", "provisional", "differs", "unequal"), False)
-    assert "Complete: all 3 planned runs are scored" in page_of(board, tmp_path)
+    assert "All 3 planned runs are scored." in page_of(board, tmp_path)
 
 
 def test_missing_runs_are_said(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_cells_compare() -> None:
 
 
 def test_lite_stands_against_standard() -> None:
-    """Only tasks with both tiers: a has 0.9 and 0.6 on one (0.9 / 0.6 − 1 = +50 %), its task two is lite only; b has none."""
+    """Only tasks with both tiers: a has 0.9 and 0.6 on one (0.9 / 0.6 − 1 = 50 %), and task two in lite only."""
     entries = [
         entry("a", "one", 1, 0.9),
         entry("a", "one", 1, 0.6, "standard"),

@@ -163,8 +163,7 @@ def build_leaderboard(
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
-        write_board(out / "index.html", board)
-        pages.result()
+        write_board(out / "index.html", board, pages.result())
     return board
 
 

@@ -12,6 +12,8 @@ from automedbench.tracks import TrackText, get_track, track_names
 
 SECTIONS: dict[str, str] = {
     "ranking": "Ranking",
+    "tracks": "Tracks",
+    "agents": "Agents",
     "profiles": "Profiles",
     "frontier": "Cost",
     "tasks": "Tasks",
@@ -23,6 +25,10 @@ SECTIONS: dict[str, str] = {
     "data-sets": "Data sets",
 }
 """Section of the board → its name in the navigation."""
+
+CITATION = "Liu et al., AutoMedBench: Towards Medical AutoResearch with Agentic AI Models, arXiv:2606.01961 (2026)"
+LICENCE = "MIT"
+"""As in ``CITATION.cff``."""
 
 POOLINGS: dict[Pooling, str] = {
     "tasks": "Scores: mean over tasks of the mean over tiers of the mean over repeats (pooling: tasks).",
@@ -150,7 +156,8 @@ def short_title(track: str) -> str:
 def interval_text(method: Method, judges: str) -> str:
     """How intervals, ties and ranks were found; ``judges``: of ``judge_noise``."""
     return (
-        f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm). "
+        f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm): pairs "
+        f"decide, also where intervals overlap. "
         f"Below {MIN_REPEATS} repeats in a cell nothing is inferred."
     )
 

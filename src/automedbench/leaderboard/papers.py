@@ -1,4 +1,4 @@
-"""Papers: the ranking, tracks, stages and tiers as LaTeX (booktabs) and Markdown, with intervals, ties, coverage and notes.
+"""Papers: the ranking, tracks, stages and tiers as LaTeX (booktabs) and Markdown, with ties and notes.
 
 Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
 Nothing in them depends on the time or the machine: the same scores give the same bytes. Every text is data: escaped so

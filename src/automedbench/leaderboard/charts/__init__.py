@@ -103,6 +103,7 @@ def _money(row: dict[str, Any]) -> str:
 
 FOR_PAPER: dict[str, tuple[Callable[[int], Spec], Callable[[Board], Rows]]] = {
     "ranking": (figures.ranking, ranking_rows),
+    "halves": (figures.halves, ranking_rows),
     "stages": (figures.profile, stage_rows),
     "frontier": (figures.frontier, frontier_rows),
     "tasks": (figures.heat_map, task_rows),
@@ -162,6 +163,7 @@ def compiled_charts() -> dict[str, Spec]:
     """Charts of the page as Vega specifications without data, colours as tokens."""
     specifications = {
         "ranking": figures.ranking(None),
+        "halves": figures.halves(None),
         "ranks": figures.ranks(None),
         "profile": figures.profile(None),
         "radar": figures.radar(_RADAR_SIDE),

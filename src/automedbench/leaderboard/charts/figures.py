@@ -90,14 +90,14 @@ def _half_legend() -> Spec:
 
 
 def _half_value(field: str, before: str, colour: str) -> Spec:
-    """The value of a half at the beginning of its bar, where it has room and the whisker does not run through it."""
+    """Half of what a half is, as long as its bar; at its beginning, where there is room and no whisker."""
     clear = f"!isValid(datum.low) || datum.low > 50 * {before} + 3600 / width"
     room = f"isValid(datum.{field}) && datum.{field} > 0.2 && ({clear})"
     return {
         "transform": [
             {"filter": room},
             {"calculate": f"50 * {before}", "as": "begin"},
-            shown(field, "inside"),
+            {"calculate": f"'½ · ' + format(100 * datum.{field}, '.1f')", "as": "inside"},
         ],
         "mark": {"type": "text", "color": colour, "fontSize": 10.5, "align": "left", "dx": 7},
         "encoding": {"x": {"field": "begin", "type": "quantitative"}, "text": {"field": "inside"}},
@@ -226,7 +226,8 @@ def frontier(width: Width) -> Spec:
     """Score against what a run takes, on a logarithmic axis; the line joins agents that none beats on both.
 
     Rows: ``Row`` with ``resource`` and ``resource_said``. An agent is on the frontier when no agent that takes as
-    little or less scores as high: running maximum of the score in order of the resource.
+    little or less scores as high: running maximum of the score in order of the resource. One all of whose runs are
+    disqualified is never on it.
     """
     running = {"sort": [{"field": "resource"}, {"field": "overall", "order": "descending"}], "frame": [None, 0]}
     steps: list[Spec] = [
@@ -236,9 +237,10 @@ def frontier(width: Width) -> Spec:
         points("overall_high", "high"),
         shown("overall", "said"),
         shown_range("overall_low", "overall_high", "said_interval"),
-        {"window": [{"op": "max", "field": "overall", "as": "best"}], **running},
+        {"calculate": "datum.n_disqualified >= datum.n_scored ? -1 : datum.overall", "as": "earned"},
+        {"window": [{"op": "max", "field": "earned", "as": "best"}], **running},
         {"window": [{"op": "lag", "field": "best", "as": "before"}], **running},
-        {"calculate": "!isValid(datum.before) || datum.overall > datum.before", "as": "frontier"},
+        {"calculate": "datum.earned > (isValid(datum.before) ? datum.before : -1)", "as": "frontier"},
     ]
     cost = {
         "field": "resource",
@@ -263,6 +265,62 @@ def frontier(width: Width) -> Spec:
     }
     spread = whisker("vertical", low="low", high="high", colour="@muted", cap=6, x=cost)
     return chart(width, {"transform": steps, "layer": [line, spread, dots]}, height=340 if width is None else 220)
+
+
+def halves(width: Width) -> Spec:
+    """Agentic against task half, with the intervals of both; along a dashed line the overall score is the same.
+
+    Rows: of a ranking (``Row``).
+    """
+    steps = [
+        {"filter": "isValid(datum.overall)"},
+        *(
+            step
+            for half, field in (("agentic", "agentic"), ("task", "task_score"))
+            for step in (
+                points(field, f"{half}_at"),
+                points(f"{half}_low", f"{half}_from"),
+                points(f"{half}_high", f"{half}_to"),
+                shown(field, f"said_{half}"),
+            )
+        ),
+        shown("overall", "said"),
+    ]
+    at = {"x": score_axis("agentic_at", "Agentic half"), "y": score_axis("task_at", "Task half")}
+    tooltip = hints(
+        ("Agent", "agent"), ("Agentic half", "said_agentic"), ("Task half", "said_task"), ("Overall", "said")
+    )
+    ends = [
+        {"overall": points_of, "x": low, "y": high, "x2": high, "y2": low, "name": f"Overall {points_of}"}
+        for points_of in (25, 50, 75)
+        for low, high in [(max(0, 2 * points_of - 100), min(100, 2 * points_of))]
+    ]
+    number = {"type": "quantitative"}
+    equal = {
+        "data": {"values": ends},
+        "mark": {"type": "rule", "color": "@muted", "opacity": 0.5, "strokeDash": [4, 4]},
+        "encoding": {
+            "x": {"field": "x"} | number,
+            "y": {"field": "y"} | number,
+            "x2": {"field": "x2"},
+            "y2": {"field": "y2"},
+        },
+    }
+    named = {
+        "data": {"values": ends},
+        "mark": {"type": "text", "color": "@muted", "fontSize": 10, "align": "left", "dx": 3, "dy": 9},
+        "encoding": {"x": {"field": "x"} | number, "y": {"field": "y"} | number, "text": {"field": "name"}},
+    }
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+        "encoding": at | {"tooltip": tooltip, **agent_colour(width)},
+    }
+    spread = [
+        whisker("horizontal", low="agentic_from", high="agentic_to", colour="@muted", cap=6, y=at["y"]),
+        whisker("vertical", low="task_from", high="task_to", colour="@muted", cap=6, x=at["x"]),
+    ]
+    body = {"transform": steps, "layer": [equal, named, *spread, dots]}
+    return chart(width, body, height=360 if width is None else 220)
 
 
 def ranks(width: Width) -> Spec:

@@ -6,10 +6,13 @@ Its script gets tables without repeated keys, texts and compiled charts. Nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+from automedbench import __version__
+from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import RubricCriterion
@@ -25,13 +28,14 @@ from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import Table, plain_json
+from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.ranks import REPEATS_ASKED
 from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
     *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
-    "error_summary",
+    *("error_summary", "tiers"),
 )
 
 
@@ -41,6 +45,8 @@ def page_data(board: Board) -> dict[str, Any]:
     return {
         "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
         "models": {name: agent.label for name, agent in board.plan.agents.items()},
+        "settings": agent_settings(board.entries),
+        "cards": [_card(card) for _, card in sorted(board.cards.items())],
         "tiers": {name: " + ".join(definitions.TIERS[tier][0] for tier in tiers) for name, tiers in choices.items()},
         "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
         "tracks": {track: definitions.track_title(track) for track in board.tracks},
@@ -102,6 +108,40 @@ def other_pooling(board: Board) -> CompactTable:
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
 
+def agent_settings(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+    """Agent → every setting that its scored runs tell, each with its different values, and what they were served as."""
+    found: dict[str, dict[str, Any]] = {}
+    for score in scored(entries):
+        told = found.setdefault(score.run.agent, {"settings": {}, "served": {}})
+        for name, value in sorted((score.recipe.agent_settings or {}).items()):
+            told["settings"].setdefault(name, {})[value if isinstance(value, str) else plain_json(value)] = None
+        told["served"].update(dict.fromkeys(score.recipe.served or ()))
+    return {
+        agent: {
+            "settings": {name: list(values) for name, values in told["settings"].items()},
+            "served": [*told["served"]],
+        }
+        for agent, told in found.items()
+    }
+
+
+def _card(card: TaskCard) -> dict[str, Any]:
+    """What the table of data sets says about a task."""
+    data = card.dataset
+    return {
+        "id": card.id,
+        "title": card.title,
+        "unit": card.unit,
+        "modality": card.modality,
+        "dataset": f"{data.title} ({data.year})" if data.year else data.title,
+        "attribution": data.attribution,
+        "homepages": data.homepages,
+        "licence": data.licence,
+        "access": data.access,
+        "time_limit_s": card.limits.time_limit_s,
+    }
+
+
 def _page_tasks(board: Board) -> list[dict[str, str]]:
     """Planned tasks by track and title."""
     tracks = {entry.run.task: entry.track for entry in board.entries}
@@ -129,6 +169,13 @@ def _repeats_asked(cells: Table) -> list[int]:
     return [k for k in REPEATS_ASKED if k == 1 or any(row.min_repeats >= k for row in cells)]
 
 
+def _how_sure(board: Board, scores: Sequence[ScoreRecord]) -> str:
+    """How intervals, ties and ranks were found, where there are any."""
+    if not any(row.sufficient for row in board.tables["cells"]):
+        return f"Below {MIN_REPEATS} repeats in a cell nothing is inferred: no intervals, no ties, no tests."
+    return definitions.interval_text(board.method, _judge_noise(scores))
+
+
 def _judge_noise(scores: Iterable[ScoreRecord]) -> str:
     return definitions.judge_noise(judged_by(score) for score in scores if score.recipe.judge_kind == "llm")
 
@@ -151,14 +198,14 @@ _SHORT = {float: _shortened, Decimal: lambda money: round(float(money), 6)}
 
 
 SCRIPTS = (
-    *("common.js", "board-state.js", "board-charts.js", "board-why.js", "board-ranking.js", "board-profiles.js"),
-    *("board-tasks.js", "board-compare.js", "board-errors.js", "board-runs.js", "board.js"),
+    *("common.js", "board-state.js", "board-charts.js", "board-why.js", "board-ranking.js", "board-places.js"),
+    *("board-profiles.js", "board-tasks.js", "board-compare.js", "board-errors.js", "board-runs.js", "board.js"),
 )
 
 
-def write_board(path: Path, board: Board) -> None:
-    """Write ``index.html``; the same board gives the same bytes."""
-    write_html(path, "board.html", page_context(board))
+def write_board(path: Path, board: Board, last_run: datetime | None = None) -> None:
+    """Write ``index.html``; the same board gives the same bytes. ``last_run``: when the last of its runs ended."""
+    write_html(path, "board.html", page_context(board) | {"dated": last_run.date().isoformat() if last_run else ""})
 
 
 def page_context(board: Board) -> dict[str, Any]:
@@ -175,7 +222,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
-        "interval_text": definitions.interval_text(board.method, _judge_noise(found)),
+        "interval_text": _how_sure(board, found),
         "heuristic": _heuristic(found),
         "draws": sorted({draw_name(score.recipe.draw) for score in found} - {PUBLISHED}),
         "made_up": any(score.made_up for score in found),
@@ -184,6 +231,9 @@ def page_context(board: Board) -> dict[str, Any]:
         "unreadable": board.unreadable,
         "differs": group_by(board.differs, lambda name: BY_NAME[name].matters),
         "signature": board.signature,
+        "citation": definitions.CITATION,
+        "licence": definitions.LICENCE,
+        "version": __version__,
         "outdated": board.outdated,
         "unequal_coverage": unequal_coverage(in_tiers(board.entries, HEADLINE_TIERS)),
         "tracks": {track: definitions.track_text(track) for track in board.tracks},
@@ -192,7 +242,6 @@ def page_context(board: Board) -> dict[str, Any]:
         "rules": definitions.RULES,
         "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
         "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
-        "cards": [card for _, card in sorted(board.cards.items())],
     }
 
 

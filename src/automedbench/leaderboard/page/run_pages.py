@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,8 +111,8 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-) -> None:
-    """Write ``out/<run path>.html`` for every score and remove all other pages below ``out``.
+) -> datetime | None:
+    """Write ``out/<run path>.html`` for every score, remove all other pages below ``out``; when the last run ended.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
@@ -122,7 +123,7 @@ def write_run_pages(
         for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
     ]
     _remove_others(out, {job.run.path for job in jobs})
-    _write_all(jobs)
+    return max(filter(None, _write_all(jobs)), default=None)
 
 
 def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
@@ -172,21 +173,20 @@ def _remove_others(out: Path, kept: set[str]) -> None:
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def _write_all(jobs: Sequence[_Job]) -> None:
-    """Write pages, many of them in a few processes."""
+def _write_all(jobs: Sequence[_Job]) -> list[datetime | None]:
+    """Write pages, many of them in a few processes; when their runs ended."""
     if len(jobs) < _MANY:
-        for job in jobs:
-            _write(job)
-        return
+        return list(map(_write, jobs))
     workers = min(4, len(os.sched_getaffinity(0)))
     # Not fork: libraries that are loaded by now may have started threads.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(_write, jobs, chunksize=_CHUNK))
+        return list(pool.map(_write, jobs, chunksize=_CHUNK))
 
 
-def _write(job: _Job) -> None:
+def _write(job: _Job) -> datetime | None:
     """Write one page under another name first. Without fsync: a page can always be made again."""
-    records = read_detail(job.folder, shown_as=job.shown_as).model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
+    detail = read_detail(job.folder, shown_as=job.shown_as)
+    records = detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
     page, temporary = filled(load_template(), title, job.words, records), f"{job.page}.tmp"
     try:
@@ -198,3 +198,4 @@ def _write(job: _Job) -> None:
             f"Cannot write {job.page}: {error.strerror or error}.\nFree space or fix the permissions of its folder, "
             "then build the leaderboard again."
         ) from error
+    return detail.run.ended_at if detail.run else None

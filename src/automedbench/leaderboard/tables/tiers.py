@@ -1,4 +1,4 @@
-"""Lite against standard: how an agent does when the brief names the method, and when it does not (the paper's table 5)."""
+"""Lite against standard: the same tasks with the method named in the brief, and without (the paper's table 5)."""
 
 from __future__ import annotations
 

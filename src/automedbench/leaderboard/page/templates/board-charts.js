@@ -70,6 +70,7 @@ async function embedChart(place, made) {
   });
   if (!place.isConnected) { drawn.view.finalize(); return; }
   made.view = drawn.view;
+  inner.querySelector("svg").setAttribute("aria-hidden", "true"); // the place around it is the image, and has a name
   place.classList.add("drawn");
 }
 

@@ -40,21 +40,23 @@ function verdict(a, b, row) {
   if (!row.sufficient) return el("p.verdict", {}, names, base, ". ", el("b", {}, "Insufficient for inference"), ": below 3 repeats in a cell, which is too few to tell it from chance.");
   const range = `${level()} interval ${signed(row.low)} to ${signed(row.high)}, p = ${pValue(row.p_holm)} after Holm's correction`;
   const smallest = known(row.sdd) && ` Differences below about ${percent(row.sdd)} points cannot be found with this many runs.`;
-  return el("p.verdict", {}, names, base, ` (${range}). `, el("b", {}, row.different ? "The difference is real" : "They cannot be told apart"), " by this campaign.", smallest);
+  return el("p.verdict", {}, names, base, ` (${range}). `, el("b", {}, row.different ? "The data tell them apart" : "The data do not tell them apart"), ".", smallest);
 }
 
 function comparisonFigure(a, b, rows) {
   if (!rows.length) return null;
-  const columns = [
+  const every = [
     { title: "Where", header: true, pin: true, value: (row) => row.place, cell: (row) => row.place },
     { title: "A − B", numeric: true, strong: true, value: (row) => row.difference, cell: (row) => signed(row.difference) },
-    { title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${signed(row.low)} to ${signed(row.high)}` : DASH) },
-    { title: "p", numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "Two-sided permutation test: signs of task differences, or runs that change agents where there are fewer than six tasks" },
-    { title: "p (Holm)", numeric: true, value: (row) => row.p_holm, cell: (row) => pValue(row.p_holm), help: "Corrected for all pairs of agents of the same place" },
-    { title: "Smallest found", numeric: true, value: (row) => row.sdd, cell: (row) => percent(row.sdd), help: "Smallest true difference in points that this design finds with 80 % power" },
+    { title: `${level()} interval`, tested: true, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${signed(row.low)} to ${signed(row.high)}` : DASH) },
+    { title: "p", tested: true, numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "Two-sided permutation test: signs of task differences, or runs that change agents where there are fewer than six tasks" },
+    { title: "p (Holm)", tested: true, numeric: true, value: (row) => row.p_holm, cell: (row) => pValue(row.p_holm), help: "Corrected for all pairs of agents of the same place" },
+    { title: "Smallest found", tested: true, numeric: true, value: (row) => row.sdd, cell: (row) => percent(row.sdd), help: "Smallest true difference in points that this design finds with 80 % power" },
     { title: "Cells", numeric: true, value: (row) => row.n_cells, cell: (row) => row.n_cells },
-    { title: "Verdict", value: (row) => Number(row.different), cell: (row) => !row.sufficient ? tag("insufficient for inference", "warn") : row.different ? tag("different", "good") : tag("not told apart") },
+    { title: "Verdict", tested: true, value: (row) => Number(row.different), cell: (row) => !row.sufficient ? tag("insufficient for inference", "warn") : row.different ? tag("different", "good") : tag("not told apart") },
   ];
+  const tested = rows.some((row) => known(row.p));
+  const columns = every.filter((column) => tested || !column.tested);
   const drawn = rows.filter((row) => known(row.difference));
   const said = drawn.map((row) => `${row.place} ${signed(row.difference)}`).join(", ");
   return figure("Difference by track, A − B", chart("differences", drawn, { label: `Score of ${a} minus score of ${b}: ${said}`, height: 28 * drawn.length + 50 }), {

@@ -21,7 +21,7 @@ function drawProfiles() {
     { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
     { title: "Stage", value: (row) => row.stage, cell: (row) => `${row.stage} ${DATA.stages[row.stage]}` },
     { title: "Mean", numeric: true, strong: true, value: (row) => row.mean, cell: (row) => percent(row.mean), heat: (row) => row.mean },
-    { title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${percent(row.low)}–${percent(row.high)}` : DASH) },
+    ...(rows.some((row) => known(row.low)) ? [{ title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${percent(row.low)}–${percent(row.high)}` : DASH) }] : []),
     { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => `${row.n_scored} / ${row.n_planned}` },
     ...(spread ? [{ title: "Spread of judges", numeric: true, value: (row) => row.judge_spread, cell: (row) => percent(row.judge_spread), help: "Mean over runs of the standard deviation between judgements" }] : []),
   ];
@@ -91,7 +91,7 @@ function drawFrontier() {
     names: placed.map((row) => row.agent), height: 380, tokens: { resource: axis, "resource-format": tick },
     label: `Overall score against ${title.toLowerCase()}; on the frontier: ${[...best].join(", ")}`,
   }), {
-    caption: `The dashed line joins the frontier: agents that no other beats with as little or less.${placed.some((row) => known(row.overall_low)) ? " Vertical lines: intervals." : ""} The score axis need not begin at 0.`,
+    caption: `The dashed line joins the frontier: agents that no other beats with as little or less; one all of whose runs are disqualified is never on it.${placed.some((row) => known(row.overall_low)) ? " Vertical lines: intervals." : ""} The score axis need not begin at 0.`,
     numbers: table(columns, placed, { label: "Resource and score" }), files: x === "cost" && "frontier",
   }), missing);
 }
@@ -101,7 +101,7 @@ function frontierOf(rows) {
   const found = new Set();
   let best = -1;
   for (const row of [...rows].sort((a, b) => a.resource - b.resource || b.overall - a.overall))
-    if (row.overall > best) { best = row.overall; found.add(row.agent); }
+    if (row.overall > best && row.n_disqualified < row.n_scored) { best = row.overall; found.add(row.agent); }
   return found;
 }
 

@@ -23,7 +23,7 @@ function agentControl() {
 function drawControls() {
   const tracks = { all: "All", ...DATA.tracks };
   fill("controls",
-    choice("Tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
+    Object.keys(DATA.tiers).length > 1 && choice("Tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
     Object.keys(DATA.tracks).length > 1 && choice("Track", tracks, state.track, (track) => change({ track })),
     DATA.repeats_asked.length > 1 && choice("k of Pass^k", Object.fromEntries(DATA.repeats_asked.map((k) => [k, k])), state.k, (k) => change({ k })),
     agentControl());
@@ -52,11 +52,11 @@ function certainty(rows) {
   const weak = scored.filter((row) => !row.sufficient);
   if (weak.length === scored.length) return "Insufficient for inference: below 3 repeats in a cell, so there are no intervals and no ties; ranks are only the order of the means.";
   const some = weak.length ? `Insufficient for inference (below 3 repeats in a cell): ${weak.map((row) => visible(row.agent)).join(", ")}.` : "";
-  return `Whiskers: ${level()} interval. Agents with a letter in common cannot be told apart (paired test, Holm-corrected). ${some}`;
+  return `Whiskers: ${level()} interval. Agents with a letter in common cannot be told apart (paired test, Holm-corrected): pairs decide, so whiskers of agents that are told apart may overlap. ${some}`;
 }
 
-// Conditions that all rows share are said once below the table, others in each row.
-function rankingTable(tiers, rows, label) {
+// Conditions that all rows share are said once below the table, others in each row. `lead`: columns before the scores.
+function rankingTable(tiers, rows, label, lead = RANK_COLUMNS) {
   const scored = rows.filter((row) => known(row.overall));
   const same = (value) => new Set(scored.map(value)).size <= 1;
   const all = { sandbox: same((row) => row.sandbox), judge: same((row) => row.judge), sufficient: same((row) => row.sufficient) };
@@ -64,9 +64,8 @@ function rankingTable(tiers, rows, label) {
   const shared = first && [
     all.sandbox && first.sandbox && ` Sandbox and network: ${first.sandbox}.`,
     all.judge && first.judge && ` S1–S3 ${JUDGED(first)}: ${first.judge}.`,
-    all.sufficient && !first.sufficient && " Insufficient for inference: below 3 repeats in a cell.",
   ].filter(Boolean);
-  const columns = rowColumns(tiers, all).filter((column) => !column.when || rows.some(column.when));
+  const columns = [...lead, ...rowColumns(tiers, all)].filter((column) => !column.when || rows.some(column.when));
   return [table(columns, rows, { label }), shared?.length > 0 && el("p.aside", {}, "All rows:", shared, " Select a number to see where it comes from.")];
 }
 
@@ -81,7 +80,25 @@ function rankCell(row) {
   return el("span", { title: help || null }, text);
 }
 
-const agentCell = (row) => [foreign(row.agent), DATA.models[row.agent] && DATA.models[row.agent] !== row.agent && el("small.foreign", {}, DATA.models[row.agent])];
+// Leads to the agent's own section.
+function agentLink(agent) {
+  const open = (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    const there = state.go === "agents";
+    change({ agent, go: "agents" });
+    if (there) goTo("agents");
+  };
+  return el("a.agent", { href: hrefOf({ agent, go: "agents" }), onclick: open }, foreign(agent));
+}
+
+const agentCell = (row) => [agentLink(row.agent), DATA.models[row.agent] && DATA.models[row.agent] !== row.agent && el("small.foreign", {}, DATA.models[row.agent])];
+
+const RANK_COLUMNS = [
+  { title: "#", numeric: true, cell: rankCell, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, help: "Rank by the mean; a range where the data allow several" },
+  { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+  { title: "Tie", when: (row) => row.tie, cell: (row) => row.tie || "", help: "Agents with a letter in common cannot be told apart" },
+];
 
 function measured(title, name, tiers, format, help, more = {}) {
   const value = (row) => (known(row[name]) ? Number(row[name]) : null);
@@ -93,9 +110,6 @@ function rowColumns(tiers, same) {
     cell: (row) => [why(row, name, percent(row[name]), tiers), span(row[spans[0]], row[spans[1]])], ...more,
   });
   return [
-    { title: "#", numeric: true, cell: rankCell, value: (row) => known(row.rank) ? -row.rank : null, help: "Rank by the mean; a range where the data allow several" },
-    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
-    { title: "Tie", when: (row) => row.tie, cell: (row) => row.tie || "", help: "Agents with a letter in common cannot be told apart" },
     score("Overall", "overall", SPANS.overall, { strong: true }),
     score("Agentic", "agentic", SPANS.agentic),
     score("Task", "task_score", SPANS.task_score),
@@ -161,12 +175,21 @@ function drawResources() {
 // --- how sure the order is -------------------------------------------------------------------------------------
 
 function drawCertainty() {
-  fill("certainty", rankFigure(), poolingFigure());
+  fill("certainty", halvesFigure(), rankFigure(), poolingFigure());
+}
+
+function halvesFigure() {
+  const rows = view(state.tier, state.track).filter(isShown).filter((row) => known(row.overall));
+  if (!rows.length) return null;
+  const said = rows.map((row) => `${row.agent} ${percent(row.agentic)} and ${percent(row.task_score)}`).join(", ");
+  return figure("Agentic × Task", chart("halves", rows, { names: rows.map((row) => row.agent), label: `Agentic and task half of agents: ${said}`, height: 360 }), {
+    caption: `Work against result. Along a dashed line the overall score is the same.${rows.some((row) => known(row.agentic_low)) ? ` Whiskers: ${level()} intervals.` : ""}`, files: "halves",
+  });
 }
 
 function rankFigure() {
   const rows = isHeadline() ? TABLES.ranks.filter(placeOf).filter(isShown) : [];
-  if (!rows.length) return isHeadline() && el("figure", {}, el("h3", {}, "Possible ranks"), none("Insufficient for inference: ranks need two agents with at least 3 repeats in each cell."));
+  if (!rows.length) return null;
   const names = [...new Set(rows.map((row) => row.agent))];
   const columns = [
     { title: "Agent", header: true, cell: (agent) => foreign(agent) },
@@ -186,21 +209,22 @@ function poolingFigure() {
   const main = view("headline", state.track).filter(isShown);
   const other = new Map(TABLES.other.filter(placeOf).map((row) => [row.agent, row]));
   const rows = main.filter((row) => known(row.overall) && other.has(row.agent)).map((row) => ({ agent: row.agent, main: row, other: other.get(row.agent) }));
-  if (!rows.length) return null;
+  const moved = rows.some(({ main, other }) => main.rank !== other.rank || Math.abs(main.overall - other.overall) >= EQUAL);
+  if (!moved) return rows.length > 0 && none("By tasks or by runs: both poolings give the same scores and ranks.");
   const [here, there] = DATA.pooling === "tasks" ? ["by tasks", "by runs"] : ["by runs", "by tasks"];
   const columns = [
     { title: "Agent", header: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
     { title: `${here} (used)`, numeric: true, strong: true, value: (row) => row.main.overall, cell: (row) => percent(row.main.overall) },
-    { title: "rank", numeric: true, value: (row) => -row.main.rank, cell: (row) => row.main.rank },
+    { title: "rank", numeric: true, value: (row) => -row.main.rank, csv: (row) => row.main.rank, cell: (row) => row.main.rank },
     { title: there, numeric: true, value: (row) => row.other.overall, cell: (row) => percent(row.other.overall) },
-    { title: "rank", numeric: true, value: (row) => -row.other.rank, cell: (row) => [row.other.rank, row.other.rank !== row.main.rank && " ⇅"] },
+    { title: "rank", numeric: true, value: (row) => -row.other.rank, csv: (row) => row.other.rank, cell: (row) => [row.other.rank, row.other.rank !== row.main.rank && " ⇅"] },
     { title: "difference", numeric: true, value: (row) => row.other.overall - row.main.overall, cell: (row) => signed(row.other.overall - row.main.overall) },
   ];
   return el("figure", {}, el("h3", {}, "Both poolings"), table(columns, rows, { label: "Overall score by both poolings" }),
     el("figcaption", {}, "By tasks: every task counts the same. By runs: every run does, as in the paper's table, so tasks with more repeats weigh more. ⇅ the rank changes."));
 }
 
-const signed = (value) => (known(value) ? `${value > 0 ? "+" : value < 0 ? "−" : "±"}${percent(Math.abs(value))}` : DASH);
+const signed = (value) => (known(value) ? `${value >= 0.0005 ? "+" : value <= -0.0005 ? "−" : ""}${percent(Math.abs(value))}` : DASH);
 
 onChange([...SCORE_KEYS, "k"], () => { drawControls(); drawRanking(); });
 onChange(SCORE_KEYS, drawResources);

@@ -53,12 +53,15 @@ const RUN_FILTERS = {
 };
 const RUN_KEYS = [...Object.keys(RUN_FILTERS), "run-text"];
 
+// Path, task and track of a run in small letters, made once.
+const searched = (run) => (run.searched ??= `${runPath(run)} ${TITLES[run.task] ?? ""} ${run.track} ${trackTitle(run.track)}`.toLowerCase());
+
 function filteredRuns() {
   const chosen = Object.entries(RUN_FILTERS).filter(([key]) => state[key]);
   const words = state["run-text"].toLowerCase().split(/\s+/).filter(Boolean);
   return runs().filter((run) =>
     chosen.every(([key, [, value]]) => { const found = value(run); return Array.isArray(found) ? found.includes(state[key]) : found === state[key]; }) &&
-    words.every((word) => runPath(run).toLowerCase().includes(word) || (TITLES[run.task] ?? "").toLowerCase().includes(word)));
+    words.every((word) => searched(run).includes(word)));
 }
 
 function drawRunControls() {

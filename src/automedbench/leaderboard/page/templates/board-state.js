@@ -39,12 +39,12 @@ const placeOf = (row) => state.track === "all" ? row.track === null : row.track 
 
 const DEFAULTS = {
   tier: TIERS[0] ?? "", track: "all", hide: "", task: DATA.tasks[0]?.id ?? "", at: TIERS[0] ?? "",
-  k: String(DATA.repeats_asked.findLast((k) => k <= 3) ?? 1), x: "cost", radar: "stages", compare: "", stage: "", go: "",
+  k: String(DATA.repeats_asked.findLast((k) => k <= 3) ?? 1), x: "cost", radar: "stages", compare: "", stage: "", go: "", score: "overall", agent: AGENTS[0] ?? "",
   "run-agent": "", "run-track": "", "run-task": "", "run-tier": "", "run-outcome": "", "run-code": "", "run-text": "", "run-sort": "",
 };
 const ALLOWED = {
   tier: TIERS, at: TIERS, track: ["all", ...Object.keys(DATA.tracks)], task: DATA.tasks.map((task) => task.id),
-  k: DATA.repeats_asked.map(String), x: ["cost", "tokens", "time", "turns"], radar: ["stages", "tracks"], stage: ["", ...STAGES],
+  k: DATA.repeats_asked.map(String), x: ["cost", "tokens", "time", "turns"], radar: ["stages", "tracks"], score: ["overall", "agentic", "task_score"], agent: AGENTS, stage: ["", ...STAGES],
 };
 
 let state = { ...DEFAULTS };

@@ -39,7 +39,7 @@ function drawMatrix() {
   const tasks = state.track === "all" ? DATA.tasks : DATA.tasks.filter((task) => task.track === state.track);
   const covered = coverage(tasks, agents, table_of);
   fill("matrix",
-    el("p.aside", {}, `Overall score by task and agent, ${DATA.tiers[state.at]}${state.track === "all" ? "" : `, ${trackTitle(state.track)}`}; the darker, the higher. ${covered} Below a number: n of N runs, where not all are scored. –: no run scored; empty: not planned.`),
+    el("p.aside", {}, `Overall score by task and agent, ${DATA.tiers[state.at]}${state.track === "all" ? "" : `, ${trackTitle(state.track)}`}; the stronger the colour, the higher. ${covered} Below a number: n of N runs, where not all are scored. –: no run scored; empty: not planned.`),
     table(columns, tasks, { label: "Overall score by task and agent", tall: tasks.length > 12 }),
     DATA.exported.includes("tasks") && el("p.aside", {}, "For papers: ", el("a", { href: "charts/tasks.svg" }, "SVG"), " · ", el("a", { href: "charts/tasks.png" }, "PNG")));
 }

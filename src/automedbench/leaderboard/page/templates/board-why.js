@@ -33,7 +33,7 @@ function why(row, measure, text, tiers) {
 function openWhy(button, row, measure, text, tiers) {
   const [name, formula] = MEASURES[measure];
   const found = runsOf(row, tiers);
-  const place = [TITLES[row.task] ?? row.task ?? trackTitle(row.track), DATA.tiers[tiers] ?? tiers].filter(Boolean).join(" · ");
+  const place = [TITLES[row.task] ?? row.task ?? trackTitle(row.track), DATA.tiers[row.tier ?? tiers] ?? row.tier ?? tiers].filter(Boolean).join(" · ");
   const [low, high] = (SPANS[measure] ?? []).map((key) => row[key]);
   const pairs = [
     ["Exactly", known(row[measure]) ? String(row[measure]) : DASH],

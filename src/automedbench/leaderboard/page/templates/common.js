@@ -71,7 +71,7 @@ function money(value) {
 // --- tables ------------------------------------------------------------------------------------------------
 
 // A column: title, cell(row) → text or element, value(row) → what sorting compares; help, header, pin, numeric, heat,
-// strong, kind and name are optional. `page` rows are shown at a time; `row(row)` → attributes of its <tr>;
+// strong, kind, name and csv(row) (what a file says, else the value, else the text) are optional. `page` rows are shown at a time; `row(row)` → attributes of its <tr>;
 // `sorted` = { title, down } is the order at first, and onsort(title, down) is told of a new one.
 function table(columns, rows, { label, tall = false, sortable = true, page = Infinity, row: attributes, sorted, onsort } = {}) {
   const body = el("tbody");
@@ -113,7 +113,31 @@ function table(columns, rows, { label, tall = false, sortable = true, page = Inf
   else draw();
   const inner = el("table", {}, el("thead", {}, el("tr", {}, heads)), body);
   const scroll = el(tall ? "div.scroll.tall" : "div.scroll", { role: "region", "aria-label": label, tabindex: 0 }, inner);
-  return pager ? el("div", {}, scroll, pager) : scroll;
+  WIDTHS.observe(scroll);
+  const save = el("button.csv", { type: "button", title: `${label}: all ${ordered.length} rows as CSV`, onclick: () => download(label, columns, ordered) }, "CSV");
+  return el("div.table", {}, scroll, el("div.below", {}, pager, el("span.scrolls", { hidden: true }, "↔ Scroll sideways for more columns."), save));
+}
+
+// Says below a table that it is wider than its place.
+const WIDTHS = new ResizeObserver((entries) => {
+  for (const { target } of entries)
+    target.parentElement.querySelector(".scrolls").hidden = target.scrollWidth <= target.clientWidth + 1;
+});
+
+// As the files beside the page: text that a spreadsheet would take for a formula gets an apostrophe.
+function csvText(column, row) {
+  const own = column.csv ? column.csv(row) : column.value?.(row);
+  if (typeof own === "number") return String(own);
+  const parts = [...el("td", {}, column.cell(row)).childNodes].map((part) => part.textContent);
+  const text = column.csv || column.value ? visible(own ?? "") : parts.join("; ");
+  return `"${text.replace(/^(?=[=+\-@\t\r])/, "'").replaceAll('"', '""')}"`;
+}
+
+function download(name, columns, rows) {
+  const lines = [columns.map((column) => `"${column.title}"`), ...rows.map((row) => columns.map((column) => csvText(column, row)))];
+  const url = URL.createObjectURL(new Blob([lines.map((line) => `${line.join(",")}\n`).join("")], { type: "text/csv" }));
+  el("a", { href: url, download: `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.csv` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 const sortHead = (column, sort) =>

@@ -1,0 +1,92 @@
+// --- agents by track, lite against standard, one agent ---------------------------------------------------------
+
+const HALVES = { overall: "Overall", agentic: "Agentic half", task_score: "Task half" };
+
+function drawTracks() {
+  const rows = view(state.tier, "all").filter(isShown);
+  const [measure, [low, high]] = [state.score, SPANS[state.score]];
+  const place = (title, of, more = {}) => ({
+    title, numeric: true, name: true, value: (row) => of(row)?.[measure] ?? null, heat: (row) => of(row)?.[measure] ?? null,
+    cell: (row) => placeCell(of(row), measure, low, high), ...more,
+  });
+  const columns = [
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+    ...Object.entries(DATA.tracks).map(([track, title]) => {
+      const found = new Map(view(state.tier, track).map((row) => [row.agent, row]));
+      return place(title, (row) => found.get(row.agent));
+    }),
+    place("All tracks", (row) => row, { strong: true }),
+  ];
+  fill("tracks-controls", choice("Score", HALVES, measure, (score) => change({ score })));
+  fill("tracks-table", rows.length ? table(columns, rows, { label: `${HALVES[measure]} by agent and track` }) : none("Nothing is planned or shown for this choice."),
+    el("p.aside", {}, `${DATA.tiers[state.tier] ?? ""}.${rows.some((row) => row.tie) ? " Letters: agents of a track that share one are not told apart." : ""} –: no run scored; empty: not planned.`));
+}
+
+function placeCell(row, measure, low, high) {
+  if (!row) return "";
+  return [
+    why(row, measure, percent(row[measure]), state.tier), measure === "overall" && row.tie && el("sup", {}, row.tie), span(row[low], row[high]),
+    row.provisional && el("small", { title: "scored of planned runs" }, `${row.n_scored}/${row.n_planned}`),
+  ];
+}
+
+function drawTiers() {
+  const order = view(state.tier, state.track).map((row) => row.agent);
+  const rows = TABLES.tiers.filter(placeOf).filter(isShown).sort((a, b) => order.indexOf(a.agent) - order.indexOf(b.agent));
+  if (!rows.length) { fill("tiers-table", none("No task has scored runs of an agent in both tiers.")); return; }
+  const score = (title, name) => scoreColumn(title, name, { heat: (row) => row[name] });
+  const columns = [
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+    score("Agentic, lite", "agentic_lite"), score("Agentic, standard", "agentic_standard"),
+    { title: "Change", numeric: true, strong: true, value: (row) => row.agentic_change, cell: (row) => (known(row.agentic_change) ? `${signed(row.agentic_change)} %` : DASH), help: "Lite against standard, relative" },
+    score("Task, lite", "task_lite"), score("Task, standard", "task_standard"),
+    score("Overall, lite", "overall_lite"), score("Overall, standard", "overall_standard"),
+    { title: "Tasks", numeric: true, value: (row) => row.n_tasks, cell: (row) => row.n_tasks },
+    { title: "Runs", numeric: true, value: (row) => row.n_lite + row.n_standard, cell: (row) => `${row.n_lite} + ${row.n_standard}`, help: "Lite and standard" },
+  ];
+  fill("tiers-table", table(columns, rows, { label: "Lite against standard" }),
+    el("p.aside", {}, `${trackTitle(state.track)}. Over the tasks that an agent has scored runs of in both tiers. Change: how much more (+) or less (−) of the agentic half it earns when the brief names the method. No test is made of it.`));
+}
+
+function drawAgent() {
+  const agent = state.agent;
+  if (!agent) { fill("agent-page", none("No agent is planned.")); return; }
+  const options = Object.fromEntries(AGENTS.map((name) => [name, visible(name)]));
+  fill("agent-controls", picker("Agent", "agent-picker", options, agent, (chosen) => change({ agent: chosen })));
+  const { settings, served } = DATA.settings[agent] ?? { settings: {}, served: [] };
+  const rank = view(TIERS[0], "all").find((row) => row.agent === agent);
+  const rows = TABLES.cells.filter((row) => row.agent === agent);
+  const task = { title: "Task", header: true, pin: true, value: (row) => TITLES[row.task], cell: (row) => [TITLES[row.task], el("small", {}, `${DATA.tracks[row.track]} · ${row.tier}`)] };
+  const number = { title: "#", numeric: true, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, cell: rankCell, help: "Rank among the agents on this task and tier" };
+  const said = Object.entries(settings).map(([name, values]) => [name, values.length > 3 ? `${values.length} values, by run` : values.join(" | ")]);
+  fill("agent-page",
+    facts([
+      ["Model", DATA.models[agent] || DASH],
+      served.length && ["Served as", served.join(", ")],
+      rank && known(rank.rank) && [DATA.tiers[TIERS[0]], `rank ${rank.rank}, overall ${percent(rank.overall)}, ${rank.n_scored} of ${rank.n_planned} runs scored`],
+    ].filter(Boolean)),
+    el("details.numbers", {}, el("summary", {}, "Settings in full"), said.length ? facts(said) : none("Its runs do not tell their settings.")),
+    rows.length > 0 && rankingTable("headline", rows, `Tasks of ${agent}`, [task, number]),
+    el("p.aside", {}, el("button.why", { type: "button", onclick: () => change({ ...NO_FILTER, "run-agent": agent, go: "runs" }) }, "All its runs")));
+}
+
+// --- data sets -------------------------------------------------------------------------------------------------
+
+function drawDataSets() {
+  const link = (page) => /^https?:\/\//.test(page) && [el("a", { href: page, rel: "noreferrer noopener" }, page.split("/")[2]), " "];
+  const text = (title, name) => ({ title, value: (card) => card[name], cell: (card) => card[name] });
+  const columns = [
+    { title: "Task", header: true, value: (card) => card.title, cell: (card) => [card.title, el("small", {}, `${card.id} · one case = ${card.unit}`)] },
+    text("Modality", "modality"),
+    { title: "Data set", value: (card) => card.dataset, cell: (card) => [card.dataset, el("small", {}, card.attribution)] },
+    { title: "Source", cell: (card) => card.homepages.map(link) },
+    text("Licence", "licence"), text("Access", "access"),
+    { title: "Time limit", numeric: true, value: (card) => card.time_limit_s, cell: (card) => (card.time_limit_s ? `${Math.round(card.time_limit_s)} s` : "none") },
+  ];
+  fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets" }));
+}
+
+onChange(["tier", "hide", "score"], drawTracks);
+onChange(SCORE_KEYS, drawTiers);
+onChange(["agent"], drawAgent);
+onChange([], drawDataSets);
