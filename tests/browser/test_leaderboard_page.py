@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from axe import grave_findings
 from boards import make_board
 from factories import (
     disqualify,
@@ -506,6 +507,14 @@ def test_phone_scrolls_one_way_only(visit: Visit) -> None:
     assert visit.overflow() <= 0
     box = visit.page.locator("#why").bounding_box()
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("visit", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True)
+def test_nothing_grave_for_people_who_use_aids(visit: Visit, theme: str) -> None:
+    visit.page.emulate_media(color_scheme=theme)
+    visit.open("#stage=S3")
+    assert grave_findings(visit.page) == []
 
 
 def test_charts_are_drawn_for_print(visit: Visit) -> None:

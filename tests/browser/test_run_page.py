@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axe import grave_findings
 from factories import (
     disqualify,
     make_call,
@@ -715,3 +716,10 @@ def test_closed_data_is_said(visit: Visit, tmp_path: Path, root: Path) -> None:
     other = Visit(visit.page.context.new_page(), tmp_path / "leaderboard/runs")
     assert "needs credentials" in other.open(BAD).get_by_text(said).inner_text()
     assert other.complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("run", [GOOD, BAD, SILENT], ids=lambda run: run.agent)
+def test_nothing_grave_for_people_who_use_aids(visit: Visit, run: RunId, theme: str) -> None:
+    visit.page.emulate_media(color_scheme=theme)
+    assert grave_findings(visit.open(run)) == []

@@ -83,7 +83,7 @@ function drawDataSets() {
     text("Licence", "licence"), text("Access", "access"),
     { title: "Time limit", numeric: true, value: (card) => card.time_limit_s, cell: (card) => (card.time_limit_s ? `${Math.round(card.time_limit_s)} s` : "none") },
   ];
-  fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets" }));
+  fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets by task" }));
 }
 
 onChange(["tier", "hide", "score"], drawTracks);

@@ -84,7 +84,7 @@ function drawRuns() {
   fill("run-table",
     el("p.aside", { role: "status" }, `${rows.length} of ${runs().length} scored runs.`),
     rows.length > 0 && table(runColumns(), rows, {
-      label: "Runs", page: 25, sorted: title ? { title, down: way !== "up" } : undefined,
+      label: "Table of runs", page: 25, sorted: title ? { title, down: way !== "up" } : undefined,
       onsort: (name, down) => { history.replaceState(null, "", hrefOf({ "run-sort": `${name}:${down ? "down" : "up"}` })); state = readState(); },
     }));
 }
