@@ -499,6 +499,11 @@ def test_charts_say_what_is_pointed_at(visit: Visit) -> None:
 @on_phone
 def test_phone_scrolls_one_way_only(visit: Visit) -> None:
     assert visit.overflow() <= 0
+    assert visit.page.evaluate("document.documentElement.scrollHeight") < 6000
+    assert "Scroll sideways" in visit.page.locator("#ranking-table").inner_text()
+    visit.page.locator("#runs .fold").click()
+    assert visit.page.locator("#run-table").is_visible()
+    visit.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")  # unfolds
     for name in ("ranking", "profile", "frontier", "differences", "error_shares"):
         chart = visit.chart(name)
         assert chart.evaluate("place => place.querySelector('svg').getBoundingClientRect().right <= innerWidth"), name
@@ -580,8 +585,8 @@ def test_campaigns_of_any_size(
     scores = [make_score(run, make_flat_scores(0.05 * (1 + int(run.agent[6:])) + 0.01 * run.repeat)) for run in runs]
     write_board(tmp_path / "index.html", make_board(scores if repeats else [], runs))
     for visit in visited(browser, tmp_path / "index.html", PHONE):
-        assert said in visit.page.locator("#board").inner_text()
         visit.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert said in visit.page.locator("#board").inner_text()
         visit.page.wait_for_function("[...document.querySelectorAll('.chart')].every((p) => p.querySelector('svg'))")
         assert visit.overflow() <= 0
 

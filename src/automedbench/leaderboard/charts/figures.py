@@ -92,7 +92,7 @@ def _half_legend() -> Spec:
 def _half_value(field: str, before: str, colour: str) -> Spec:
     """Half of what a half is, as long as its bar; at its beginning, where there is room and no whisker."""
     clear = f"!isValid(datum.low) || datum.low > 50 * {before} + 3600 / width"
-    room = f"isValid(datum.{field}) && datum.{field} > 0.2 && ({clear})"
+    room = f"isValid(datum.{field}) && datum.{field} > 0.2 && datum.{field} * width > 110 && ({clear})"
     return {
         "transform": [
             {"filter": room},

@@ -113,8 +113,24 @@ function drawAll() {
 function goTo(id) {
   SECTIONS.filter((part) => !part.drawn).forEach(drawSection);
   const target = document.getElementById(`${id}-title`) ?? document.getElementById(id);
+  if (target) fold(target.closest("section"), false);
   target?.scrollIntoView({ block: "start" });
   target?.focus({ preventScroll: true });
+}
+
+// On a narrow screen sections below the ranking begin folded, so that the page is no scroll of many screens.
+function foldSections() {
+  if (!matchMedia("(max-width: 640px)").matches) return;
+  for (const section of document.querySelectorAll("main > section[id]:not(#ranking)")) {
+    const title = section.querySelector("h2");
+    title.replaceChildren(el("button.fold", { type: "button", onclick: () => fold(section, !section.classList.contains("folded")) }, title.textContent));
+    fold(section, true);
+  }
+}
+
+function fold(section, folded) {
+  section?.querySelector("h2 > .fold")?.setAttribute("aria-expanded", String(!folded));
+  section?.classList.toggle("folded", folded);
 }
 
 function scopeText() {
@@ -141,4 +157,5 @@ document.addEventListener("click", (event) => {
 });
 window.addEventListener("popstate", applyState);
 window.addEventListener("hashchange", applyState);
+window.addEventListener("beforeprint", () => document.querySelectorAll("section.folded").forEach((section) => fold(section, false)));
 window.addEventListener("beforeprint", () => SECTIONS.filter((part) => !part.drawn).forEach(drawSection));
