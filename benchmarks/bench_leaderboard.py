@@ -1,4 +1,4 @@
-"""How long the leaderboard of a large synthetic campaign takes to build, how much memory, how fast the page opens.
+"""How long the leaderboard of a large synthetic campaign takes to build, in how much memory, how fast its page answers.
 
     python benchmarks/bench_leaderboard.py                    # 10 080 runs: 3 agents × 48 tasks × 2 tiers × 35 repeats
     python benchmarks/bench_leaderboard.py --repeats 10 --transcript-kb 200 --browser
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from automedbench.base.files import to_json, write_record
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
@@ -187,8 +188,31 @@ def used_mb(process: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
+ACTIONS = {
+    "sort_ms": "document.querySelectorAll('#run-table thead .head')[{n}].click()",
+    "filter_ms": "(() => {{ const all = document.querySelector('#run-agent');"
+    " all.selectedIndex = 1 + {n} % (all.length - 1); all.dispatchEvent(new Event('change')); }})()",
+    "search_ms": "(() => {{ const field = document.querySelector('#run-text');"
+    " field.value = 'task r{n}'; field.dispatchEvent(new Event('input')); }})()",
+    "track_ms": "document.querySelectorAll('#controls [aria-label=Track] .chip')[{n} % 3].click()",
+}
+"""Figure → what a reader does, ``n`` from 0 to 9; milliseconds until it is drawn and laid out, slowest of ten."""
+
+
+def react(tab: Any) -> dict[str, float]:
+    """Milliseconds that the board takes to do what a reader asks."""
+    timed = (
+        "(() => {{ const began = performance.now(); {action}; document.body.offsetHeight;"
+        " return performance.now() - began; }})()"
+    )
+    return {
+        name: round(max(tab.evaluate(timed.format(action=action.format(n=n))) for n in range(10)), 1)
+        for name, action in ACTIONS.items()
+    }
+
+
 def open_page(page: Path) -> dict[str, float]:
-    """Seconds until every section of the board is drawn, and until the page of one run is."""
+    """Seconds until every section of the board is drawn, how fast it answers, seconds until the page of one run is."""
     from playwright.sync_api import sync_playwright
 
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -200,11 +224,13 @@ def open_page(page: Path) -> dict[str, float]:
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
         opened = time.monotonic()
+        answers = react(tab)
+        left = time.monotonic()
         tab.goto(next((page.parent / "runs").rglob("r1.html")).as_uri())
         tab.wait_for_selector("h1")
         shown = time.monotonic()
         browser.close()
-    return {"open_s": round(opened - start, 2), "open_run_s": round(shown - opened, 2)}
+    return {"open_s": round(opened - start, 2), "open_run_s": round(shown - left, 2), **answers}
 
 
 if __name__ == "__main__":
