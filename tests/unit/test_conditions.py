@@ -111,6 +111,15 @@ def test_what_does_not_apply_or_is_not_told_is_held_against_none() -> None:
     assert what_differs(*lists) == ["egress lists"]
 
 
+def test_a_setting_that_came_later_makes_no_score_another() -> None:
+    """A record of before lacks it, one of today has its default; another value is another metric."""
+    before, today = {"iou_threshold": 0.5}, {"iou_threshold": 0.5, "max_detections": 100}
+    assert what_differs(score(settings=before), score(2, settings=today)) == []
+    assert what_differs(score(settings=before), score(2, settings=today | {"max_detections": 10})) == [
+        "metric settings"
+    ]
+
+
 def test_signature_of_a_run() -> None:
     """Digests to eight characters; what does not apply is not said; what was not recorded is a question mark."""
     found = parse_signature(signature([told_by(score())]))

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of
 from automedbench.base.records import ScoreRecord, Used
+from automedbench.tracks import settings_that_count
 
 Matters = Literal["changes the score", "may change the score", "does not change the score"]
 CHANGES: Matters = "changes the score"
@@ -148,8 +149,10 @@ CONDITIONS: tuple[Condition, ...] = (
         lambda score: f"{score.track}.{score.recipe.track_version}", ("recipe.track_version",), _TASK,
     ),
     Condition(
-        "metric settings", "track", "digest of the metric's settings", CHANGES, "the same outputs get other numbers",
-        lambda score: digest_of(score.recipe.settings), ("recipe.settings",), _TASK, _cut,
+        "metric settings", "track", "digest of the metric's settings other than its defaults", CHANGES,
+        "the same outputs get other numbers",
+        lambda score: digest_of(settings_that_count(score.track, score.recipe.settings)), ("recipe.settings",), _TASK,
+        _cut,
     ),
     Condition(
         "rubric version", "rubric", "version of the rubric of S1 to S3", CHANGES, "the same work earns other stages",

@@ -18,7 +18,7 @@ from automedbench.leaderboard.conditions import draw_name
 from automedbench.planning.versions import of_image
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
-from automedbench.tracks import get_track, track_settings
+from automedbench.tracks import get_track, settings_that_count, track_settings
 
 OF_THE_RUN: frozenset[str] = frozenset(
     {"preset", "sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
@@ -56,7 +56,9 @@ def _of_task(campaign: Campaign, task: str) -> dict[str, object]:
     if card is not None:
         found["task version"] = f"{task}.{card.version}"
         found["track version"] = f"{card.track}.{get_track(card.track).version}"
-        found["metric settings"] = digest_of(track_settings(card).model_dump(mode="json"))
+        found["metric settings"] = digest_of(
+            settings_that_count(card.track, track_settings(card).model_dump(mode="json"))
+        )
         found["rubric version"] = load_rubric(Path(RUBRICS), card.track).version
     manifest = Path(settings.data.manifests, f"{task}.json")
     if manifest.is_file():

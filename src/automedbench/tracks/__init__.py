@@ -269,6 +269,18 @@ def track_settings(card: TaskCard) -> Any:
     return validate(card.metric.settings, get_track(card.track).settings, card.id, "metric.settings")
 
 
+def settings_that_count(track: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded metric settings less those at their default: a setting that came later makes no old score another.
+
+    All of them where the track no longer knows them.
+    """
+    try:
+        known = get_track(track).settings.model_validate(dict(recorded))
+    except (ConfigError, ValueError):
+        return dict(recorded)
+    return known.model_dump(mode="json", exclude_defaults=True)
+
+
 def judges_answers(card: TaskCard) -> bool:
     """Whether a model says which open answers mean what the gold says."""
     return bool(track_settings(card).needs_answer_judge)
