@@ -134,8 +134,10 @@ pins: .venv/.test-ready
 unlock: .venv/.run-ready
 	@$(SNAKEMAKE) --profile profiles/demo --unlock
 
-# Of results only the demo's: others were paid for, or took days.
+# Only what the demo made: results of its agents alone, whichever campaign ran last. Others were paid for, or took days.
 clean:
-	@if [ -e results ] && ! grep -q '"agents_file": "demo/agents.yaml"' results/campaign.json 2>/dev/null; then \
-	  echo "results/ and data/ stay: they are not of the demo. Move or remove them yourself."; rm -rf logs build; \
-	else rm -rf results logs data build; fi
+	@rm -rf logs build; \
+	if grep -qs '"agents_file": "demo/agents.yaml"' results/campaign.json && \
+	  ! ls -A results/runs 2>/dev/null | grep -qvxE 'careful|hasty|silent|cheater|crasher'; then rm -rf results data; \
+	elif [ -e results ] || [ -e data ]; then \
+	  echo "results/ and data/ stay: not of the demo alone. Move or remove them yourself."; fi
