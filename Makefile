@@ -136,7 +136,7 @@ unlock: .venv/.run-ready
 
 # Only what the demo made: results of its agents alone, whichever campaign ran last. Others were paid for, or took days.
 clean:
-	@rm -rf logs build; \
+	@rm -rf logs; \
 	if grep -qs '"agents_file": "demo/agents.yaml"' results/campaign.json && \
 	  ! ls -A results/runs 2>/dev/null | grep -qvxE 'careful|hasty|silent|cheater|crasher'; then rm -rf results data; \
 	elif [ -e results ] || [ -e data ]; then \

@@ -33,7 +33,7 @@ def clean(place: Path) -> None:
 def test_clean_removes_only_what_the_demo_made(
     tmp_path: Path, campaign: str | None, agents: list[str] | None, gone: bool
 ) -> None:
-    for name in ("data/raw", "logs", "build", *(f"results/runs/{agent}" for agent in agents or [])):
+    for name in ("data/raw", "logs", *(f"results/runs/{agent}" for agent in agents or [])):
         (tmp_path / name).mkdir(parents=True)
     if campaign is not None:
         (tmp_path / "results").mkdir(exist_ok=True)
@@ -42,4 +42,4 @@ def test_clean_removes_only_what_the_demo_made(
     clean(tmp_path)
     left = {path.relative_to(tmp_path) for folder in ("results", "data") for path in (tmp_path / folder).rglob("*")}
     assert left == (set() if gone else before)
-    assert not (tmp_path / "logs").exists() and not (tmp_path / "build").exists()
+    assert not (tmp_path / "logs").exists()
