@@ -316,6 +316,8 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     missing = dict(record.files)
     while (member := tar.next()) is not None:
         entry = missing.pop(member.name, None)
+        if member.issparse():  # a few bytes would become as many as the disk holds
+            raise _Wrong(f"'{member.name[:200]}' is a sparse file, which no bundle has.")
         stream = tar.extractfile(member) if entry and member.isfile() and _is_plain(member.name) else None
         if entry is None or stream is None:
             raise _Wrong(f"'{member.name[:200]}' is not one of the files that {RECORD} lists.")
