@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import subprocess
 import tarfile
@@ -10,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.sandbox.airlock.archive import OUTPUTS, drop, held, is_evidence, opened_outputs, pack, unpack
+from automedbench.base.files import write_record
+from automedbench.base.records import CaseSubmission, FileEntry, RunId, SubmissionRecord
+from automedbench.campaign.record import RunFiles
+from automedbench.sandbox.airlock.archive import (
+    OUTPUTS,
+    drop,
+    held,
+    is_evidence,
+    opened_outputs,
+    opened_submission,
+    pack,
+    unpack,
+)
 from automedbench.sandbox.airlock.collector import collect
 from automedbench.sandbox.container.scratch import MAX_DEPTH
 
@@ -151,6 +165,53 @@ def test_a_link_is_no_way_out(tmp_path: Path) -> None:
     unpack(tmp_path / "made.tar", folder)
     there = {"folder", "good", "made.tar", "outside", "source", "way"}
     assert {path.name for path in tmp_path.rglob("*")} == there
+
+
+def test_a_second_member_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """An archive that someone made: a link at an expected path, then a file of the same name."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with tarfile.open(tmp_path / "made.tar", "w") as tar:
+        member = tarfile.TarInfo("file")
+        member.type, member.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
+        tar.addfile(member)
+        member = tarfile.TarInfo("file")
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(InfrastructureError, match="holds 'file' twice"):
+        unpack(tmp_path / "made.tar", folder)
+    assert not (tmp_path / "outside").exists()
+
+
+def test_collected_names_lead_nowhere_else(tmp_path: Path) -> None:
+    """A record that someone made names files above the folder; an archive holds them."""
+    run, outside = RunId(agent="a", task="t", tier="lite", repeat=1), tmp_path / "outside"
+    entry = FileEntry(sha256=hashlib.sha256(b"x").hexdigest(), bytes=1)
+    names = [str(outside), f"agents_outputs/{'../' * 40}{str(outside)[1:]}"]
+    case = CaseSubmission(case="c", status="valid", completed=True, files={names[1].partition("/")[2]: entry})
+    record = SubmissionRecord(
+        run=run, track_version=1, cases=[case], extra={names[0]: entry}, completion_rate=1, valid_rate=1
+    )
+    write_record(tmp_path / "submission.json", record)
+    with tarfile.open(tmp_path / OUTPUTS, "w") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    with opened_submission(RunFiles(run, tmp_path, tmp_path, "")) as folder:
+        assert not list(folder.rglob("*"))
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("time", ["nonsense", "1e300"])
+def test_an_odd_time_is_said(tmp_path: Path, time: str) -> None:
+    (tmp_path / "again").mkdir()
+    with tarfile.open(tmp_path / "all.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("file")
+        member.pax_headers = {"mtime": time}
+        tar.addfile(member)
+    with pytest.raises(InfrastructureError, match=r"all\.tar cannot be unpacked"):
+        unpack(tmp_path / "all.tar", tmp_path / "again")
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "no archive"])

@@ -37,6 +37,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Money = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$", description="USD as a decimal string")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Folder = Annotated[str, Field(pattern=r"^[^/.][^/]*$", description="name of a folder, which no other is reached by")]
 
 TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
 HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
@@ -76,8 +77,8 @@ class Model(BaseModel):
 class RunId(Model):
     """A run = agent × task × tier × repeat."""
 
-    agent: str
-    task: str
+    agent: Folder
+    task: Folder
     tier: Tier
     repeat: int = Field(ge=1)
 

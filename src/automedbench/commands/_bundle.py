@@ -15,9 +15,9 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature
@@ -35,7 +35,7 @@ from automedbench.base.masking import secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
-from automedbench.sandbox.airlock.archive import OUTPUTS
+from automedbench.sandbox.airlock.archive import OUTPUTS, is_plain
 
 RECORD, SIGNATURE = "bundle.json", "bundle.sig"
 RECORDS = (
@@ -47,6 +47,14 @@ NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
 """Of those what holds no word of an agent and no case: all that leaves the house of credentialed data."""
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "exec.tar")
 MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
+_OF_A_RUN = re.compile(
+    "|".join(map(re.escape, RECORDS))
+    + r"|attempts/[0-9]{4,}/(?:run\.json|published|failure-[0-9]+\.json|"
+    + "|".join(map(re.escape, (OUTPUTS, *(f"log/{name}" for name in LOGS))))
+    + ")"
+)
+_OF_THE_CAMPAIGN = re.compile(r"(?:plan|campaign)\.json|ledger/.+\.json|(?:manifests|images)/[^/]+\.json")
+"""Names that ``pack`` gives: with others a bundle could lay ready what a check writes, and later reads."""
 LOOKS_LIKE_KEY = re.compile(
     rb"\b(?:sk-(?!bridge-)|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
@@ -313,14 +321,16 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
     if len(record.files) > MAX_MEMBERS:
         raise _Wrong(f"{len(record.files)} files; at most {MAX_MEMBERS} are opened.")
-    missing = dict(record.files)
+    missing, runs = dict(record.files), {run.path for run in record.runs}
+    if odd := [name for name in missing if not _is_packed(name, runs)]:
+        raise _Wrong(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
     while (member := tar.next()) is not None:
         entry = missing.pop(member.name, None)
         if member.issparse():  # a few bytes would become as many as the disk holds
             raise _Wrong(f"'{member.name[:200]}' is a sparse file, which no bundle has.")
-        stream = tar.extractfile(member) if entry and member.isfile() and _is_plain(member.name) else None
+        stream = tar.extractfile(member) if entry and member.isfile() else None
         if entry is None or stream is None:
-            raise _Wrong(f"'{member.name[:200]}' is not one of the files that {RECORD} lists.")
+            raise _Wrong(f"{member.name[:200]!r} is not one of the files that {RECORD} lists.")
         if member.size != entry.bytes:
             raise _Wrong(f"{member.name}: has {member.size} bytes, {RECORD} says {entry.bytes}.")
         place = folder / member.name
@@ -333,9 +343,12 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
         raise _Wrong(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
 
 
-def _is_plain(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and path.as_posix() == name and ".." not in path.parts and "\0" not in name
+def _is_packed(name: str, runs: Collection[str]) -> bool:
+    """Whether ``pack`` gives a file this name, in a campaign of these runs."""
+    first, *parts = name.split("/")
+    if first != "runs":
+        return is_plain(name) and _OF_THE_CAMPAIGN.fullmatch(name) is not None
+    return "/".join(parts[:4]) in runs and _OF_A_RUN.fullmatch("/".join(parts[4:])) is not None
 
 
 def _link(record: Bundle, folder: Path) -> None:

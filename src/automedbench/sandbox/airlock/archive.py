@@ -15,7 +15,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from automedbench.base.errors import InfrastructureError
@@ -168,7 +168,7 @@ def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.T
     try:
         with tarfile.open(archive, "r:") as tar:
             yield tar, _members(tar)
-    except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+    except (tarfile.TarError, OSError, ValueError, EOFError, ArithmeticError) as error:
         raise InfrastructureError(
             f"{archive} cannot be unpacked: {getattr(error, 'strerror', None) or error}.\n"
             "Free space in the temporary folder (TMPDIR), or restore the file, then run the same command again."
@@ -194,6 +194,8 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
             place = folder / member.name
             if not _lies_in(folders, member.name) or len(os.fsencode(place)) > MAX_PATH:
                 continue
+            if os.path.lexists(place):  # what is written there would go through a link of that name
+                raise InfrastructureError(f"{archive} holds '{member.name}' twice: it was not packed here.")
             if member.isdir():
                 place.mkdir(0o700)
                 folders[member.name] = member
@@ -217,6 +219,12 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
             if told is not None:
                 _restore(folder / name, told)
     return linked
+
+
+def is_plain(name: str) -> bool:
+    """Whether the path of a member leads into the folder below which it is laid out, and is written in one way only."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and path.as_posix() == name and ".." not in path.parts and "\0" not in name
 
 
 def _lies_in(folders: Collection[str], path: str) -> bool:
@@ -310,10 +318,10 @@ def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:
 
 
 def _lay_out(archive: Path, names: Collection[str], folder: Path) -> None:
-    """The regular files of these names, and nothing else."""
+    """The regular files of these names, and nothing else; of names that lead out of the folder none."""
     with _opened(archive) as (tar, members):
         for member in members:
-            if member.name in names and member.isreg():
+            if member.name in names and member.isreg() and is_plain(member.name):
                 place = folder / member.name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 tar.makefile(member, place)
