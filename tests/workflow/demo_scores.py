@@ -46,7 +46,7 @@ def assert_demo_scores(results: Path) -> None:
 def exact_scores(results: Path) -> list[dict[str, Any]]:
     """Every run's numbers, without what differs from machine to machine: times, isolation and its evidence."""
     differing = {"wall_s", "exec_s", "api_s", "sandbox", "network", "image_sha256", "sources", "n_findings"}
-    differing |= {"held_s", "cpu_s", "peak_memory_mib", "nodes"}
+    differing |= {"held_s", "cpu_s", "peak_memory_mib", "nodes", "signature"}
     rows = read_table(results, "runs")
     return sorted(
         ({name: value for name, value in row.items() if name not in differing} for row in rows),
