@@ -12,8 +12,32 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import to_json
-from automedbench.base.records import FileEntry
+from automedbench.base.records import FileEntry, RunId
 from automedbench.commands._bundle import RECORD, SIGNATURE, Bundle, Labels, open_bundle
+
+
+def signed_bundle(place: Path, record: Bundle, member: tarfile.TarInfo | None = None) -> Path:
+    """The record signed by its forger, and one member of two bytes."""
+    text, key = to_json(record.model_dump(mode="json", by_alias=True)).encode(), Ed25519PrivateKey.generate()
+    signed = {"key": key.public_key().public_bytes_raw().hex(), "signature": base64.b64encode(key.sign(text)).decode()}
+    with tarfile.open(place, "w", format=tarfile.PAX_FORMAT) as tar:
+        for info, data in (
+            (tarfile.TarInfo(RECORD), text),
+            (tarfile.TarInfo(SIGNATURE), to_json(signed).encode()),
+            *([(member, b"{}")] if member else []),
+        ):
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return place
+
+
+@pytest.mark.parametrize("agent", ["..", ".", "", "a/../../b"])
+def test_a_run_that_leads_elsewhere_is_refused(tmp_path: Path, agent: str) -> None:
+    """Checks write beside the runs of a bundle: a name must not lead out of its folder."""
+    runs = [RunId(agent=agent, task="t", tier="lite", repeat=1)]
+    record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=runs, files={})
+    with pytest.raises(InfrastructureError, match="is no name of a run"):
+        open_bundle(signed_bundle(tmp_path / "bundle.tar", record), tmp_path / "laid out")
 
 
 def test_a_sparse_member_is_refused_before_it_is_written(tmp_path: Path) -> None:
@@ -21,15 +45,9 @@ def test_a_sparse_member_is_refused_before_it_is_written(tmp_path: Path) -> None
     size = 10**12
     files = {"plan.json": FileEntry(sha256="0" * 64, bytes=size)}
     record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=[], files=files)
-    text, key = to_json(record.model_dump(mode="json", by_alias=True)).encode(), Ed25519PrivateKey.generate()
-    signed = {"key": key.public_key().public_bytes_raw().hex(), "signature": base64.b64encode(key.sign(text)).decode()}
-    with tarfile.open(tmp_path / "bundle.tar", "w", format=tarfile.PAX_FORMAT) as tar:
-        for name, data in ((RECORD, text), (SIGNATURE, to_json(signed).encode()), ("plan.json", b"{}")):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            if name == "plan.json":
-                info.pax_headers = {"GNU.sparse.map": "0,2", "GNU.sparse.size": str(size)}
-            tar.addfile(info, io.BytesIO(data))
+    member = tarfile.TarInfo("plan.json")
+    member.pax_headers = {"GNU.sparse.map": "0,2", "GNU.sparse.size": str(size)}
+    signed_bundle(tmp_path / "bundle.tar", record, member)
     with pytest.raises(InfrastructureError, match=r"'plan\.json' is a sparse file"):
         open_bundle(tmp_path / "bundle.tar", tmp_path / "laid out")
     assert not list((tmp_path / "laid out").rglob("*"))

@@ -37,7 +37,6 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Money = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$", description="USD as a decimal string")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Folder = Annotated[str, Field(pattern=r"^[^/.][^/]*$", description="name of a folder, which no other is reached by")]
 
 TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
 HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
@@ -77,8 +76,8 @@ class Model(BaseModel):
 class RunId(Model):
     """A run = agent × task × tier × repeat."""
 
-    agent: Folder
-    task: Folder
+    agent: str
+    task: str
     tier: Tier
     repeat: int = Field(ge=1)
 

@@ -35,6 +35,7 @@ from automedbench.base.masking import secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
+from automedbench.leaderboard.plan import Plan
 from automedbench.sandbox.airlock.archive import OUTPUTS, is_plain
 
 RECORD, SIGNATURE = "bundle.json", "bundle.sig"
@@ -261,6 +262,8 @@ def open_bundle(path: Path, folder: Path) -> Opened:
     with _opened(path) as tar:
         record, signer, digest = _read_head(tar)
         _lay_out(tar, record, folder)
+        if (folder / "plan.json").is_file():
+            _refuse_odd_runs(read_record(folder / "plan.json", Plan).runs)
     _link(record, folder)
     return Opened(record, folder, signer, digest)
 
@@ -321,6 +324,7 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
     if len(record.files) > MAX_MEMBERS:
         raise _Wrong(f"{len(record.files)} files; at most {MAX_MEMBERS} are opened.")
+    _refuse_odd_runs(record.runs)
     missing, runs = dict(record.files), {run.path for run in record.runs}
     if odd := [name for name in missing if not _is_packed(name, runs)]:
         raise _Wrong(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
@@ -341,6 +345,13 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
             raise _Wrong(f"{member.name}: was changed after it was packed: its digest is another one.")
     if missing:
         raise _Wrong(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
+
+
+def _refuse_odd_runs(runs: Iterable[RunId]) -> None:
+    """Agent and task name folders, from which no other place is reached."""
+    for run in runs:
+        if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in (run.agent, run.task)):
+            raise _Wrong(f"{run.path[:100]!r} is no name of a run.")
 
 
 def _is_packed(name: str, runs: Collection[str]) -> bool:
