@@ -77,7 +77,7 @@ _ERRORS: dict[FailureKind, type[RequestFailed]] = {
     "timeout": ReplyTimeout,
     "endpoint": EndpointError,
 }
-_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
 @dataclass
@@ -156,9 +156,7 @@ class AgentLoop:
         while True:
             began = budget.wall_s
             about = f"turn {budget.turns + 1}"
-            answer = journal.effect(
-                "reply", about, lambda: self._send(messages), _ANSWER, long=True, rehearse=self.free
-            )
+            answer = journal.effect("reply", about, lambda: self._send(messages), ANSWER, long=True, rehearse=self.free)
             reply, failure = answer.reply, answer.failure
             if reply is not None:
                 budget.book(reply)

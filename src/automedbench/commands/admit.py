@@ -19,11 +19,24 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from automedbench.agent.budget.ledger import Book
-from automedbench.agent.budget.used import UsedBook
-from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.budget.used import FOLDER, UsedBook, total_of
+from automedbench.agent.durable.attempts import (
+    AttemptFolder,
+    Identity,
+    identity_of,
+    list_attempts,
+    read_lines,
+    started,
+)
+from automedbench.agent.loop import ANSWER
 from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import brief_of
+from automedbench.agent.run import MAX_SERVED
+from automedbench.agent.workspace import LARGEST_READ, read_plan
+from automedbench.base.endpoint.usage import tokens_in
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_bytes
 from automedbench.base.records import (
@@ -31,15 +44,20 @@ from automedbench.base.records import (
     CodeCall,
     Conversation,
     DetailReport,
+    Enforced,
     JudgeRecord,
     Manifest,
+    Message,
+    Model,
     RunId,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
+    Tokens,
+    Totals,
 )
-from automedbench.campaign.agents import Agent
-from automedbench.campaign.config import DEFAULT, PROMPTS
+from automedbench.campaign.agents import Agent, Pricing, as_money, cost_of
+from automedbench.campaign.config import DEFAULT, PROMPTS, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import LOGS, Opened, agents_of, closed_tasks, open_bundle, write_agents
@@ -54,12 +72,20 @@ from automedbench.commands.verify import (
     show_checks,
 )
 from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
-from automedbench.leaderboard.conditions import what_is_outdated
-from automedbench.leaderboard.plan import Plan
+from automedbench.judge.rubric import load_rubric, settled, stage_score
+from automedbench.leaderboard.conditions import BY_NAME, what_is_outdated
+from automedbench.leaderboard.plan import Plan, PlannedAgent
 from automedbench.planning.asked import asked_of
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.planning.versions import of_image
-from automedbench.sandbox.airlock.archive import OUTPUTS
+from automedbench.sandbox.airlock.archive import (
+    DATA_PER_BLOCK,
+    FREE_DATA,
+    OUTPUTS,
+    collected_files,
+    is_plain,
+    opened_outputs,
+)
 from automedbench.sandbox.container.image import ImageRecord
 from automedbench.scoring import CASE_METRICS
 from automedbench.steps.audit_run import audit_run
@@ -67,6 +93,7 @@ from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_with
 from automedbench.steps.score_judge import score_judge
 from automedbench.steps.score_metrics import score_metrics
+from automedbench.tracks import judges_answers
 
 AGAIN = "again/admit"
 TOLERANCE = 1e-6
@@ -78,6 +105,13 @@ VERSIONS = (
 )
 """Conditions that make the numbers, and that must be this machine's."""
 SUFFIX = {"python": "py", "bash": "sh"}
+PLAN = "plan/plan.md"
+UNREADABLE = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError),
+    *(EOFError, tarfile.TarError),
+)
+"""What reading another lab's files can end with."""
+_JSON_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 CAMPAIGN = "campaign"
 
 
@@ -91,6 +125,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replay", type=int, default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
+    )
+    parser.add_argument(
+        "--accept-decisions", action="store_true", help="take their operators' decisions that raise a score"
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
     add_campaign_options(parser)
@@ -106,7 +143,7 @@ def main(options: argparse.Namespace) -> None:
         opened = open_bundle(options.bundle, folder)
         if options.signer not in (None, opened.signer):
             raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
-        found = admit(opened, campaign, panel=options.judge)
+        found = admit(opened, campaign, panel=options.judge, decisions=options.accept_decisions)
         replayed = {run.path: check_replay(opened, run, campaign) for run in sample_of(opened, options.replay)}
     for name, check in replayed.items():
         found[name].append(check)
@@ -133,15 +170,21 @@ def main(options: argparse.Namespace) -> None:
 
 
 def admit(
-    opened: Opened, ours: Campaign, *, panel: bool = False, only: Collection[str] | None = None
+    opened: Opened,
+    ours: Campaign,
+    *,
+    panel: bool = False,
+    decisions: bool = False,
+    only: Collection[str] | None = None,
 ) -> dict[str, list[Check]]:
     """Every check of a bundle: ``campaign``, then the path of each run, → what was found.
 
     ``ours`` is a campaign of this machine: its cards, data and scorer are the measure. ``panel``: its panel judges
-    runs again that a panel judged. ``only``: paths of the runs that are looked at, beside the campaign as a whole.
+    runs again that a panel judged. ``decisions``: those of their operators count. ``only``: paths of the runs that are
+    looked at, beside the campaign as a whole.
     Raises InfrastructureError for a bundle whose plan or ledger cannot be read.
     """
-    theirs = _Theirs(opened, ours, panel)
+    theirs = _Theirs(opened, ours, panel, decisions)
     found = {CAMPAIGN: [*check_plan(theirs), *check_ledger(theirs)]}
     for run in theirs.plan.runs:
         if only is None or run.path in only:
@@ -156,17 +199,29 @@ class _Theirs:
     opened: Opened
     ours: Campaign
     panel: bool
+    decisions: bool
 
     @cached_property
     def plan(self) -> Plan:
-        return read_record(self.opened.folder / "plan.json", Plan)
+        """Raises InfrastructureError for one without runs, or with runs of agents that the bundle does not have."""
+        plan = read_record(self.opened.folder / "plan.json", Plan)
+        if unknown := sorted({*plan.agents} - {*self.agents}):
+            raise InfrastructureError(f"plan.json: the bundle has no agent {unknown[0]!r}.")
+        if not plan.runs:
+            raise InfrastructureError("plan.json: plans no run.")
+        return plan
+
+    @cached_property
+    def settings(self) -> CampaignConfig:
+        """Their settings as they wrote them."""
+        return read_record(self.opened.folder / "campaign.json", CampaignRecord).settings
 
     @cached_property
     def record(self) -> CampaignRecord:
         """Their settings, with what lies here: results, agents, images' records, cards, data."""
         folder = self.opened.folder
         write_agents(self.opened.record, folder / "agents.json")
-        settings = read_record(folder / "campaign.json", CampaignRecord).settings
+        settings = self.settings
         here = {
             "results": str(folder),
             "agents_file": str(folder / "agents.json"),
@@ -183,6 +238,12 @@ class _Theirs:
         own = record_of(self.ours)
         here = {"results": str(self.opened.folder), **self._cards}
         return own.model_copy(update={"settings": own.settings.model_copy(update=here)})
+
+    @cached_property
+    def rules(self) -> CampaignRecord:
+        """The same with the judge that costs nothing."""
+        settings = self.scoring.settings.model_copy(update={"judge": JudgeConfig()})
+        return self.scoring.model_copy(update={"settings": settings})
 
     @property
     def _cards(self) -> dict[str, Any]:
@@ -207,8 +268,16 @@ class _Theirs:
 def check_plan(theirs: _Theirs) -> Iterator[Check]:
     """Every run that the settings ask for is planned and scored, and every cell has the same repeats."""
     plan, record = theirs.plan, theirs.opened.record
-    settings = theirs.record.settings
+    settings = theirs.settings
     planned = {run.path for run in plan.runs}
+    named = {run.agent: theirs.agents[run.agent] for run in plan.runs}
+    asked = Plan(
+        agents={name: PlannedAgent(provider=agent.provider, model=agent.model) for name, agent in named.items()},
+        runs=plan.runs,
+        judge_kind=settings.judge.kind,
+        preset=settings.preset,
+    )
+    yield _said("agents of the plan", "" if plan == asked else "plan.json says other models, judge or preset")
     yield _equal(
         "plan as the settings ask", planned, {run.path for run in expand_matrix(settings.matrix, settings.only)}
     )
@@ -225,6 +294,10 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
     yield _said("the same tasks for all agents", short[0] if short else "")
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
     yield _equal("a score for every planned run", scored, planned)
+    open_runs = [run for run in plan.runs if run.task not in theirs.closed]
+    without = [run.path for run in open_runs if not any(theirs.folder(run).glob(f"attempts/*/{OUTPUTS}"))]
+    wrong = f"{without[0]} has none; {len(without)} such" if 0 < len(without) < len(open_runs) else ""
+    yield _said("outputs of all runs, or of none", wrong)
     held = {"/".join(name.split("/")[1:5]) for name in record.files if name.startswith("runs/")}
     yield _equal("no runs beside the plan", held | planned, planned)
 
@@ -242,6 +315,8 @@ def check_ledger(theirs: _Theirs) -> Iterator[Check]:
             gone.append(f"attempt {book.attempt} of {book.run} cost {book.spent} USD")
     for path in sorted((folder / "ledger/used").glob("*.json")):
         used, attempt = read_record(path, UsedBook), path.stem.rpartition("+")[2]
+        if path.stem != f"{used.run.replace('/', '+')}+{attempt}":
+            gone.append(f"{path.name}, where {used.run} is booked,")
         if not _has_attempt(theirs, runs.get(used.run), attempt):
             gone.append(f"attempt {attempt} of {used.run} was at work")
         if sum(shift.anew for shift in used.shifts) > 1:
@@ -260,6 +335,9 @@ def _has_attempt(theirs: _Theirs, run: RunId | None, attempt: str) -> bool:
     return run is not None and (theirs.folder(run) / "attempts" / attempt).is_dir()
 
 
+Look = Callable[["_Theirs", RunId, RunRecord, ScoreRecord], Iterator[Check]]
+
+
 # --- one run ------------------------------------------------------------------------------------------------
 
 
@@ -272,28 +350,26 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
     except AutoMedBenchError as error:
         yield Check("records", "differs", str(error).partition("\n")[0])
         return
-    for check in (_of_records, _of_the_run, _of_cases):
-        yield from check(theirs, run, record, score)
-    if run.task in theirs.closed:
-        yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
-        return
-    tried: dict[str, Callable[[_Theirs, RunId, RunRecord, ScoreRecord], Iterator[Check]]] = {
-        "score made again": lambda theirs, _run, _record, score: iter(
-            [check_score(folder, score, theirs.ours.cards.get(run.task))]
-        ),
-        "transcript": check_transcript,
-        "quotes": check_quotes,
-        "audit made again": check_audit,
-        "judged again": check_judgement,
-        "metrics made again": check_metrics,
-    }
+    tried: dict[str, Look] = {"records": _of_records, "surroundings": _of_the_run, "cases": _of_cases}
+    if run.task not in theirs.closed:
+        tried |= {
+            "score made again": check_again,
+            "transcript": check_transcript,
+            "quotes": check_quotes,
+            "audit made again": check_audit,
+            "judged again": check_judgement,
+            "metrics made again": check_metrics,
+        }
     for what, look in tried.items():
         try:
             yield from look(theirs, run, record, score)
-        except MissingDataError as error:
-            yield Check(what, "absent", str(error).partition("\n")[0])
         except AutoMedBenchError as error:
-            yield Check(what, "differs", str(error).partition("\n")[0])
+            ours = isinstance(error, MissingDataError) and str(theirs.opened.folder) not in str(error)
+            yield Check(what, "absent" if ours else "differs", str(error).partition("\n")[0])
+        except UNREADABLE as error:
+            yield Check(what, "differs", f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+    if run.task in theirs.closed:
+        yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
 
 
 def _of_records(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Iterator[Check]:
@@ -320,6 +396,17 @@ def _of_records(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
         if same:
             wrong = f"attempt {same[0]} was finished on the same question; a later one must not count instead"
     yield _said("attempts", wrong)
+    yield _said("machine time", _wrong_time(theirs, run, record))
+
+
+def _wrong_time(theirs: _Theirs, run: RunId, record: RunRecord) -> str:
+    """What the run says that it took of machines, against the ledger."""
+    if record.used is None:
+        return ""
+    path = theirs.opened.folder / FOLDER / f"{run.path.replace('/', '+')}+{record.attempt:04d}.json"
+    if not path.is_file():
+        return "the ledger has no book of it"
+    return "" if total_of(read_record(path, UsedBook).shifts) == record.used else "the ledger tells another one"
 
 
 def _question(record: RunRecord) -> tuple[object, ...]:
@@ -344,15 +431,23 @@ def _of_the_run(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
     yield _equal("limits", _items(record.limits), _items(limits))
     place = f"{settings.sandbox.backend}/{'open' if settings.sandbox.backend == 'local' else settings.sandbox.network}"
     kept = f"{record.enforced.backend}/{record.enforced.network}"
-    yield _said("sandbox", "" if place == kept else f"the run was in {kept}, the settings say {place}")
+    wrong = "" if place == kept else f"the run was in {kept}, the settings say {place}"
+    if not wrong and kept == "local/open" and record.enforced != Enforced(backend="local", network="open"):
+        wrong = "the sandbox 'local' enforces nothing, and is said to"
+    yield _said("sandbox", wrong)
     yield _equal("what was enforced", _items(score.enforced), _items(record.enforced))
     yield _image(theirs, run, record, score)
 
 
 def _agent(agent: Agent, run: RunId, record: RunRecord) -> Check:
+    """What the record tells of the agent, and the digest of what it is; files are looked for below this folder only."""
     what = "agent's settings"
+    told = {"provider": agent.provider, "model": agent.model or agent.provider, "agent_settings": agent.settings}
+    told |= {} if agent.provider == "replay" else {"origin": agent.origin}
+    if other := [name for name, value in told.items() if getattr(record, name) not in (None, value)]:
+        return Check(what, "differs", f"{other[0].replace('_', ' ')} of {run.agent}: the run had another one")
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
-    if absent := [path for path in files if not Path(path).exists()]:
+    if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:
         return Check(what, "absent", f"{absent[0]} is not here")
     if agent.digest() == record.agent_digest:
         return Check(what, "same")
@@ -404,6 +499,8 @@ def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord
         yield _said("cases as staged here", "" if staged.cases_sha256 in digests else "other cases are staged here")
     except MissingDataError:
         yield Check("cases as staged here", "absent", f"{run.task} is not staged here")
+    draw = theirs.settings.cases.draw
+    yield _said("draw of the cases", "" if record.draw == draw else f"the run says {record.draw}, the settings {draw}")
     folder = theirs.folder(run)
     if run.task not in theirs.closed:
         collected = [case.case for case in read_record(folder / "submission.json", SubmissionRecord).cases]
@@ -414,7 +511,8 @@ def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord
         yield _mean(detail)
     asked = asked_of(theirs.ours, run) if run.task in theirs.ours.cards else {}
     other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
-    yield _said("versions", f"{', '.join(other)}: not those of this version" if other else "")
+    untold = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
+    yield _said("versions", f"{', '.join([*other, *untold])}: not those of this version" if other or untold else "")
 
 
 def _mean(detail: DetailReport) -> Check:
@@ -429,40 +527,116 @@ def _mean(detail: DetailReport) -> Check:
     )
 
 
+def check_again(theirs: _Theirs, run: RunId, _record: RunRecord, score: ScoreRecord) -> Iterator[Check]:
+    """The score made again from the records."""
+    yield check_score(theirs.folder(run), score, theirs.ours.cards.get(run.task), whole=True)
+
+
 def check_transcript(theirs: _Theirs, run: RunId, record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
-    """Conversation, log and totals tell the same."""
+    """Conversation, record, log and journal tell the same."""
     folder, what = theirs.folder(run), "transcript"
-    if missing := [name for name in LOGS if not (folder / "log" / name).is_file()]:
+    log = folder / "log"
+    if missing := [name for name in LOGS if not (log / name).is_file()]:
         yield _said(what, f"log/{missing[0]} is missing")
         return
     conversation = read_record(folder / "conversation.json", Conversation)
-    lines = _json_lines(folder / "log" / "transcript.jsonl")
-    said = [
-        (line.get("turn"), line["content"])
-        for line in lines
-        if line.get("role") == "assistant" and not line.get("aside")
-    ]
-    shown = [(message.turn, message.content) for message in conversation.messages if message.role == "assistant"]
-    wrong = ""
-    if lost := [turn for turn, content in shown if not _among(content, said, turn)]:
-        wrong = f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl"
-    elif record.origin != "command" and record.provider != "command" and len(shown) != record.totals.turns:
-        wrong = f"{record.totals.turns} turns in run.json, {len(shown)} in conversation.json"
-    elif len(conversation.calls) < record.totals.n_exec:
-        wrong = f"{record.totals.n_exec} code calls in run.json, {len(conversation.calls)} in conversation.json"
+    manifest = read_record(theirs.opened.folder / "manifests" / f"{run.task}.json", Manifest)
+    events, lines = _json_lines(log / "events.jsonl"), _json_lines(log / "transcript.jsonl")
+    wrong = _wrong_end(events, record) or _wrong_call(log, conversation.calls) or _wrong_start(folder, record)
+    if (conversation.n_cases, conversation.gpu) != (len(manifest.cases), record.enforced.gpu):
+        wrong = "conversation.json says another number of cases, or another GPU"
+    elif "command" in (record.origin, record.provider):
+        said = [(line.get("turn"), line["content"]) for line in lines if line.get("role") == "assistant"]
+        lost = [each.turn for each in conversation.messages if each.role == "assistant" and not _among(each, said)]
+        wrong = wrong or (f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl" if lost else "")
     else:
-        wrong = _wrong_call(folder / "log", conversation.calls) or _wrong_start(folder / "log", record)
+        wrong = wrong or _wrong_messages(conversation, lines) or _wrong_calls(conversation.calls, events)
+        wrong = wrong or _wrong_journal(log, conversation.calls, record, theirs.agents[run.agent].pricing)
     yield _said(what, wrong)
 
 
-def _among(content: str, said: list[tuple[Any, str]], turn: int) -> bool:
-    return any(number == turn and (text == content or content in text) for number, text in said)
+def _among(message: Message, said: list[tuple[Any, str]]) -> bool:
+    return any(number == message.turn and message.content in text for number, text in said)
+
+
+def _wrong_messages(conversation: Conversation, lines: list[dict[str, Any]]) -> str:
+    """The first message that the log has otherwise; what was said aside of the conversation stands in the log alone."""
+    shown = [(each.turn, each.role, each.content, each.reasoning, each.by_program) for each in conversation.messages]
+    said = [
+        (line["turn"], line["role"], line["content"], line.get("reasoning", ""), bool(line.get("by_program")))
+        for line in lines
+        if not line.get("aside")
+    ]
+    if shown == said:
+        return ""
+    turn = next((one[0] for one, other in zip(shown, said, strict=False) if one != other), "the last")
+    return f"turn {turn} of conversation.json is not as log/transcript.jsonl has it"
+
+
+def _wrong_end(events: list[dict[str, Any]], record: RunRecord) -> str:
+    """How the run ended and what it had used by then."""
+    end = next((event for event in reversed(events) if event.get("type") == "run_end"), None)
+    if end is None:
+        return "log/events.jsonl has no end of the run"
+    same = (end["outcome"], " ".join(end["detail"].split())) == (record.outcome, record.detail)
+    totals = Totals.model_validate(end["totals"])
+    other = next((name for name, value in record.totals if getattr(totals, name) != value), "")
+    return f"log/events.jsonl tells other totals: {other}" if other else "" if same else "it ended otherwise in the log"
+
+
+def _wrong_calls(calls: list[CodeCall], events: list[dict[str, Any]]) -> str:
+    """The first call that the log of events has otherwise."""
+    ended = {event["call"]: event for event in events if event.get("type") == "exec_end"}
+    names = ("turn", "status", "exit_code", "elapsed_s", "stage", "new_files")
+    for call in calls:
+        if other := [name for name in names if ended.get(call.call, {}).get(name, ...) != getattr(call, name)]:
+            return f"call {call.call}: log/events.jsonl has another {other[0]}"
+    return "" if len(calls) == len(ended) else f"{len(ended)} calls in log/events.jsonl, {len(calls)} in the transcript"
+
+
+def _wrong_journal(log: Path, calls: list[CodeCall], record: RunRecord, pricing: Pricing | None) -> str:
+    """Replies, calls and the submission, against the effects that the run was made of."""
+    effects = [line for line in read_lines(log / "journal.jsonl")[0] if line.type == "effect"]
+    answers = [ANSWER.validate_python(line.value) for line in effects if line.kind == "reply"]
+    replies = [answer.reply for answer in answers if answer.reply]
+    spent = [
+        each
+        for answer in answers
+        for each in (answer.reply.spent if answer.reply else answer.failure.spent if answer.failure else ())
+    ]
+    looks = [line.value["n_missing"] for line in effects if line.kind == "submit"]
+    cost = cost_of(spent, pricing) if pricing else None
+    done = [line.value for line in effects if line.kind == "exec"]
+    told = {
+        "turns": (record.totals.turns, len(replies)),
+        "tokens": (record.totals.tokens, tokens_in(spent)),
+        "cost": (record.totals.cost_usd, as_money(cost)),
+        "models": (record.served, list(dict.fromkeys(reply.model for reply in replies if reply.model))[:MAX_SERVED]),
+        "submission": (record.submitted, 0 in looks or len(looks) > 1),
+        "calls": (record.totals.n_exec, len(done)),
+    }
+    if other := [name for name, (one, another) in told.items() if one is not None and one != another]:
+        return f"log/journal.jsonl has other {other[0]}"
+    names = ("status", "exit_code", "stdout", "stderr")
+    for call, value in zip((call for call in calls if call.status != "refused"), done, strict=True):
+        seen = value["processes"]
+        opened = None if call.processes is None else [(each.reads, each.writes) for each in call.processes]
+        if [value["result"][name] for name in names] != [getattr(call, name) for name in names]:
+            return f"call {call.call}: log/journal.jsonl has another result"
+        if (seen is None) != (opened is None) or [(one["reads"], one["writes"]) for one in seen or []] != (
+            opened or []
+        )[: len(seen or [])]:
+            return f"call {call.call}: log/journal.jsonl has other processes"
+    return ""
 
 
 def _wrong_call(log: Path, calls: list[CodeCall]) -> str:
     """The first call whose code or output is not what the log kept of it."""
     with tarfile.open(log / "exec.tar", "r:") as tar:
-        kept = {member.name: member for member in tar if member.isfile()}
+        members = list(tar)
+        kept = {member.name: member for member in members if member.isfile() and not member.issparse()}
+        if len(kept) < len(members):
+            return "log/exec.tar holds a name twice, or what is no file"
         for call in calls:
             if call.status == "refused":
                 continue
@@ -473,7 +647,7 @@ def _wrong_call(log: Path, calls: list[CodeCall]) -> str:
             ):
                 stream = tar.extractfile(kept[name]) if name in kept else None
                 found = stream.read().decode("utf-8", "replace") if stream else ""
-                if found != text and not _is_cut(text, found):
+                if found != text and (text is call.code or not _is_cut(text, found)):
                     return f"call {call.call}: not what log/exec.tar has as {name}"
     return ""
 
@@ -483,25 +657,33 @@ def _is_cut(shown: str, whole: str) -> bool:
     return len(whole) > len(shown) and whole[:500] == shown[:500] and whole[-500:] == shown[-500:]
 
 
-def _wrong_start(log: Path, record: RunRecord) -> str:
-    """What the journal says that the attempt was begun with, against the record."""
-    start = next((line["value"] for line in _json_lines(log / "journal.jsonl") if line.get("kind") == "start"), None)
+def _wrong_start(folder: Path, record: RunRecord) -> str:
+    """What the journal says that the attempt was begun with, and when, against the record."""
+    start, last = started(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0][-1:]
     if start is None:
         return "log/journal.jsonl has no start"
-    identity = start["identity"]
-    same = ("agent_digest", "task_version", "brief_sha256", "cases_sha256", "limits")
-    enforced = ("backend", "network", "image_sha256")
-    other = [name for name in same if identity.get(name) != getattr(record, name)]
-    other += [name for name in enforced if start["enforced"].get(name) != getattr(record.enforced, name)]
-    return f"log/journal.jsonl began with another {other[0].replace('_sha256', '')}" if other else ""
+    asked, was = start.identity, identity_of(record)
+    other = [name for name in Identity.model_fields if getattr(asked, name) != getattr(was, name)]
+    fixed = ("backend", "network", "image_sha256", "layer_sha256")
+    other += [
+        name
+        for name, value in start.enforced
+        if (name in fixed and value != getattr(record.enforced, name))
+        or (value is False and getattr(record.enforced, name) is True)
+    ]
+    if other:
+        return f"log/journal.jsonl began with another {other[0].replace('_sha256', '')}"
+    if record.started_at != start.started_at or record.ended_at < last[0].at:
+        return "log/journal.jsonl tells other times"
+    return ""
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
     """Raises InfrastructureError for a line that is none."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except ValueError as error:
-        raise InfrastructureError(f"{path.name}: {error}.") from error
+        return [_JSON_OBJECT.validate_json(line) for line in path.read_bytes().splitlines() if line]
+    except ValidationError as error:
+        raise InfrastructureError(f"{path.name}: {error.errors()[0]['msg']}.") from error
 
 
 def check_quotes(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
@@ -515,33 +697,65 @@ def check_quotes(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreR
 
 
 def check_audit(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
-    """The audit of the same log."""
+    """The audit of the same log, and what their operator made of it."""
     again = audit_run(theirs.record, _again(theirs, run))
     before = read_record(theirs.folder(run) / "audit.json", AuditRecord)
-    old, new = ({finding.id for finding in audit.findings} for audit in (before, again))
-    if before.verdict != again.verdict:
-        yield _said("audit made again", f"the bundle says {before.verdict}, its log {again.verdict}")
-    else:
-        yield _said("audit made again", f"other findings: {', '.join(sorted(old ^ new)[:3])}" if old != new else "")
+    wrong = f"the bundle says {before.verdict}, its log {again.verdict}" if before.verdict != again.verdict else ""
+    yield _said("audit made again", wrong or _other_fields(before, again))
+    decision = before.decision
+    if decision and (decision.decision == "lift" or decision.confirmed_no_inference is False):
+        said = f"raised by {decision.by}: {' '.join(decision.why.split())[:200]}"
+        yield Check("operator's decision", "absent" if theirs.decisions else "differs", f"{said}; --accept-decisions")
 
 
-def check_judgement(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
-    """The judgement of the same transcript by the same judge, where that costs nothing or was asked for."""
+def check_judgement(theirs: _Theirs, run: RunId, record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
+    """The judgement of the same transcript by rules, and by the same panel, where that was asked for."""
     what, before = "judged again", read_record(theirs.folder(run) / "judge.json", JudgeRecord)
-    if before.kind == "llm" and not theirs.panel:
+    kind, ruled = theirs.settings.judge.kind, score_judge(theirs.rules, _again(theirs, run))
+    if before.kind != kind:
+        yield _said(what, f"judged by the kind {before.kind}, the settings say {kind}")
+        return
+    if kind == "heuristic":
+        yield _said(what, _other_fields(before, ruled))
+        return
+    found = [each.verdict if each else "" for each in (before.provenance, ruled.provenance)]
+    yield _said("origin of the outputs", "" if len(set(found)) == 1 else f"{found[0]}, by its code {found[1]}")
+    yield _said("panel's judgements", _wrong_panel(before, theirs.ours.cards[run.task].track, record.enforced.gpu))
+    if not theirs.panel:
         yield Check(what, "absent", f"{before.judge} was not asked again; --judge asks the panel of this campaign")
         return
     again = score_judge(theirs.scoring, _again(theirs, run))
     if again.judge != before.judge:
         yield Check(what, "absent", f"{before.judge} judged, here {again.judge} would")
         return
-    allowed = 0.0 if before.kind == "heuristic" else 0.25
     other = [
         f"{stage} {value:g}, again {again.stages.get(stage, 0):g}"
         for stage, value in before.stages.items()
-        if abs(value - again.stages.get(stage, 0)) > allowed + TOLERANCE
+        if abs(value - again.stages.get(stage, 0)) > 0.25 + TOLERANCE
     ]
     yield _said(what, "; ".join(other))
+
+
+def _wrong_panel(record: JudgeRecord, track: str, gpu: bool) -> str:
+    """Stages, criteria and codes against the judgements that they are made of, and these against their verdicts."""
+    from automedbench.judge import panel
+
+    rubric, tier, said = load_rubric(Path(RUBRICS), track), record.run.tier, record.judgements
+    for one in said:
+        settled_ones = settled({item.id: item for item in one.criteria if item.valid}, rubric, tier, gpu=gpu)
+        if any(stage_score(settled_ones, stage) != value for stage, value in one.stages.items()):
+            return f"stages of {one.judge}#{one.repeat} are not what its verdicts make"
+    made = record.model_copy(
+        update={
+            "stages": panel.mean_stages(said),
+            "spread": {stage: panel.spread_of(said, stage) for stage in panel.mean_stages(said)},
+            "criteria": panel.consensus(said, rubric, tier),
+            "error_codes": panel.common_codes(said, record.judge),
+            "tokens": sum((one.tokens for one in said), Tokens()),
+            "cost_usd": panel.total_cost([one.cost_usd for one in said]),
+        }
+    )
+    return _other_fields(record, made)
 
 
 def check_metrics(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
@@ -550,31 +764,46 @@ def check_metrics(theirs: _Theirs, run: RunId, _record: RunRecord, _score: Score
     if not (folder / OUTPUTS).exists():
         yield Check(what, "absent", "the bundle has no outputs, but their digests")
         return
+    again, before = _again(theirs, run), read_record(folder / "submission.json", SubmissionRecord)
+    claimed, there = sum(entry.bytes for entry in collected_files(before).values()), (folder / OUTPUTS).stat().st_size
+    if claimed > FREE_DATA + DATA_PER_BLOCK * there:
+        yield _said("collected files", f"{claimed} bytes out of an archive of {there}")
+        return
     yield from check_submission(folder)
+    with opened_outputs(folder, {PLAN: LARGEST_READ}) as workspace:
+        plan = read_record(folder / "conversation.json", Conversation).plan
+        yield _said("plan", "" if plan == read_plan(workspace) else f"conversation.json has another one than {OUTPUTS}")
     if not Path(theirs.ours.config.data.private, run.task).is_dir():
         yield Check(what, "absent", f"the answers of {run.task} are not staged here")
         return
-    again = _again(theirs, run)
     collected = collect_submission(theirs.scoring, again)
-    before = read_record(folder / "submission.json", SubmissionRecord)
-    yield _said("collected again", "" if collected.cases == before.cases else "other cases are valid, or other files")
-    old, new = read_record(folder / "detail_report.json", DetailReport), score_metrics(theirs.scoring, again)
-    yield _said(what, _other_metrics(old, new))
+    # Pictures are written anew by the library that is here, and so are not the same bytes.
+    same = collected.model_copy(update={"extra": before.extra})
+    other = _other_fields(before, same) or ("extra" if before.extra.keys() != collected.extra.keys() else "")
+    yield _said("collected again", other)
+    if judges_answers(theirs.ours.cards[run.task]):
+        yield Check("answers judged again", "absent", "verdicts on open answers are taken as they are")
+    old = read_record(folder / "detail_report.json", DetailReport)
+    yield _said(what, _other_fields(old, score_metrics(theirs.scoring, again, verify=old.verification is not None)))
 
 
-def _other_metrics(old: DetailReport, new: DetailReport) -> str:
-    """The first number that came out differently."""
-    pairs: dict[str, tuple[float | None, float | None]] = {
-        "task score": (old.task_score, new.task_score),
-        "quality": (old.quality, new.quality),
-    }
-    pairs |= {name: (value, new.metrics.get(name)) for name, value in old.metrics.items()}
-    for one, other in zip(old.cases, new.cases, strict=True):
-        pairs |= {f"{one.case} {name}": (value, other.metrics.get(name)) for name, value in one.metrics.items()}
-    for name, (before, after) in pairs.items():
-        if (before is None) != (after is None) or abs((before or 0.0) - (after or 0.0)) > TOLERANCE:
-            return f"{name}: the bundle says {before}, the outputs give {after}"
-    return "" if old.medal == new.medal else f"medal: the bundle says {old.medal}, the outputs give {new.medal}"
+def _other_fields(old: Model, new: Model) -> str:
+    """The first field that came out differently, numbers within the tolerance."""
+    found = _other_value(old.model_dump(mode="json"), new.model_dump(mode="json"), "")
+    return f"{found[0]}: the bundle says {str(found[1])[:80]}, here it is {str(found[2])[:80]}" if found else ""
+
+
+def _other_value(old: Any, new: Any, where: str) -> tuple[str, Any, Any] | None:
+    """Where two JSON values are not the same, and what is there."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        pairs = [(f"{where} {key}", old[key], new[key]) for key in old]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = [(f"{where} {number}", *pair) for number, pair in enumerate(zip(old, new, strict=True), start=1)]
+    elif isinstance(old, float) and isinstance(new, float):
+        return None if abs(old - new) <= TOLERANCE else (where.strip(), old, new)
+    else:
+        return None if old == new else (where.strip(), old, new)
+    return next((found for key, one, other in pairs if (found := _other_value(one, other, key))), None)
 
 
 def _again(theirs: _Theirs, run: RunId) -> Path:

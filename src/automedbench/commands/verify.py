@@ -165,8 +165,11 @@ def check_records(folder: Path, score: ScoreRecord) -> Check:
     return _compare("records of the run", files, sizes=False)
 
 
-def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None) -> Check:
-    """The score made again from the records, field by field."""
+def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None, *, whole: bool = False) -> Check:
+    """The score made again from the records, field by field; ``whole``: also what the score leaves out of its recipe.
+
+    Without it a score of an earlier version, which told less, is the same.
+    """
     what = "score made again"
     if card is None:
         return Check(what, "absent", "no card of this task was found")
@@ -183,7 +186,7 @@ def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None) -> Chec
     except AutoMedBenchError as error:
         return Check(what, "differs", str(error).partition("\n")[0])
     # What scores it now is not what scored it then, and an earlier version told less of the recipe.
-    told = {name for name, value in score.recipe if value not in (None, []) and name not in ("code", "code_version")}
+    told = {name for name, value in score.recipe if whole or value not in (None, [])} - {"code", "code_version"}
     left_out: dict[str, Any] = {"sources": True, "recipe": set(Recipe.model_fields) - told}
     old, new = (record.model_dump(mode="json", exclude=left_out) for record in (score, again))
     changed = [name for name in old if old[name] != new[name]]
