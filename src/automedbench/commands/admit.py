@@ -93,7 +93,7 @@ from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_with
 from automedbench.steps.score_judge import score_judge
 from automedbench.steps.score_metrics import score_metrics
-from automedbench.tracks import judges_answers
+from automedbench.tracks import judges_answers, settings_that_count
 
 AGAIN = "again/admit"
 TOLERANCE = 1e-6
@@ -439,12 +439,22 @@ def _of_the_run(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
     yield _image(theirs, run, record, score)
 
 
+def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An agent's settings without what may change between a run and its packing."""
+    return {
+        name: value for name, value in settings.items() if name not in ("approved_for", "request_timeout_s", "rate")
+    }
+
+
 def _agent(agent: Agent, run: RunId, record: RunRecord) -> Check:
     """What the record tells of the agent, and the digest of what it is; files are looked for below this folder only."""
     what = "agent's settings"
-    told = {"provider": agent.provider, "model": agent.model or agent.provider, "agent_settings": agent.settings}
+    told: dict[str, Any] = {"provider": agent.provider, "model": agent.model or agent.provider}
     told |= {} if agent.provider == "replay" else {"origin": agent.origin}
-    if other := [name for name, value in told.items() if getattr(record, name) not in (None, value)]:
+    other = [name for name, value in told.items() if getattr(record, name) not in (None, value)]
+    if record.agent_settings is not None and _kept(record.agent_settings) != _kept(agent.settings):
+        other.append("agent_settings")
+    if other:
         return Check(what, "differs", f"{other[0].replace('_', ' ')} of {run.agent}: the run had another one")
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:
@@ -789,8 +799,16 @@ def check_metrics(theirs: _Theirs, run: RunId, _record: RunRecord, _score: Score
 
 def _other_fields(old: Model, new: Model) -> str:
     """The first field that came out differently, numbers within the tolerance."""
-    found = _other_value(old.model_dump(mode="json"), new.model_dump(mode="json"), "")
+    found = _other_value(_shown(old), _shown(new), "")
     return f"{found[0]}: the bundle says {str(found[1])[:80]}, here it is {str(found[2])[:80]}" if found else ""
+
+
+def _shown(record: Model) -> dict[str, Any]:
+    """A record as JSON; of metric settings those that are not the usual ones, which later versions may have more of."""
+    content = record.model_dump(mode="json")
+    if isinstance(record, DetailReport):
+        content["settings"] = settings_that_count(record.track, record.settings)
+    return content
 
 
 def _other_value(old: Any, new: Any, where: str) -> tuple[str, Any, Any] | None:
