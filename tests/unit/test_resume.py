@@ -44,6 +44,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, Process, RunRecord, Tokens, Totals
 from automedbench.campaign.config import BudgetConfig
+from automedbench.commands._transcript import log_differs
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
@@ -146,6 +147,8 @@ def compare(folder: Path, whole: Path) -> None:
     assert said.workspace_files == expected.workspace_files
     assert lines(folder / "log/transcript.jsonl")[:3] == lines(whole / "log/transcript.jsonl")[:3]
     assert len(lines(folder / "log/transcript.jsonl")) == len(lines(whole / "log/transcript.jsonl"))
+    # Another lab that checks the run finds its records and its log at one.
+    assert log_differs(folder, one, said, expected.n_cases or 0) == ""
 
 
 PLACES: dict[str, tuple[Any, str, bool]] = {
@@ -670,6 +673,10 @@ def test_the_ledger_knows_every_request(plan: RunPlan, tmp_path: Path) -> None:
     record = priced(plan, *WORK, submit(), submit())
     after = ledger.totals().all
     assert record.totals.cost_usd == "0.002007"
+    said = read_record(plan.folder / "conversation.json", Conversation)
+    assert log_differs(plan.folder, record, said, said.n_cases or 0) == ""
+    cheaper = record.model_copy(update={"totals": record.totals.model_copy(update={"cost_usd": "0.001"})})
+    assert "cost_usd" in log_differs(plan.folder, cheaper, said, said.n_cases or 0)
     assert (after.spent, after.reserved, after.doubtful) == (Decimal("0.002007"), 0, 0)
     assert list(ledger.totals().runs) == [plan.run.path]
 

@@ -25,13 +25,13 @@ from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 MILLION = Decimal(1_000_000)
 
-_REACHED = {
+REACHED = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
     *("gateway", "gateway_url", "rate", "endpoint_file"),
 }
 """How a model is reached and what it costs; no part of its identity."""
 _OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "gateway", "gateway_url", "endpoint_file"}
-_NO_BEHAVIOUR = _REACHED | {
+_NO_BEHAVIOUR = REACHED | {
     *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
@@ -411,7 +411,7 @@ class JudgeModel(Asked):
 
     def digest(self) -> str:
         """Identity of the judge: what changes its answers. Keys, prices and approvals don't."""
-        return digest_of(self.model_dump(mode="json", exclude=_REACHED))
+        return digest_of(self.model_dump(mode="json", exclude=REACHED))
 
 
 class JudgesFile(GatewaysFile):

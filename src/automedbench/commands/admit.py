@@ -19,48 +19,36 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from automedbench.agent.budget.ledger import Book
 from automedbench.agent.budget.used import FOLDER, UsedBook, total_of
 from automedbench.agent.durable.attempts import (
-    AttemptFolder,
-    Identity,
-    identity_of,
     list_attempts,
-    read_lines,
-    started,
 )
-from automedbench.agent.loop import ANSWER
 from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import brief_of
-from automedbench.agent.run import MAX_SERVED
 from automedbench.agent.workspace import LARGEST_READ, read_plan
-from automedbench.base.endpoint.usage import tokens_in
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_bytes
 from automedbench.base.records import (
     AuditRecord,
-    CodeCall,
     Conversation,
     DetailReport,
     Enforced,
     JudgeRecord,
     Manifest,
-    Message,
     Model,
     RunId,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
     Tokens,
-    Totals,
 )
-from automedbench.campaign.agents import Agent, Pricing, as_money, cost_of
+from automedbench.campaign.agents import REACHED, Agent
 from automedbench.campaign.config import DEFAULT, PROMPTS, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
 from automedbench.campaign.record import CampaignRecord
-from automedbench.commands._bundle import LOGS, Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands._transcript import told_otherwise
 from automedbench.commands.replay import Surroundings, replay_run
 from automedbench.commands.verify import (
     DIFFERS,
@@ -104,14 +92,12 @@ VERSIONS = (
     *("audit policy", "score version"),
 )
 """Conditions that make the numbers, and that must be this machine's."""
-SUFFIX = {"python": "py", "bash": "sh"}
 PLAN = "plan/plan.md"
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError),
     *(EOFError, tarfile.TarError),
 )
 """What reading another lab's files can end with."""
-_JSON_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 CAMPAIGN = "campaign"
 
 
@@ -439,23 +425,17 @@ def _of_the_run(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
     yield _image(theirs, run, record, score)
 
 
-def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent's settings without what may change between a run and its packing."""
-    return {
-        name: value for name, value in settings.items() if name not in ("approved_for", "request_timeout_s", "rate")
-    }
-
-
 def _agent(agent: Agent, run: RunId, record: RunRecord) -> Check:
     """What the record tells of the agent, and the digest of what it is; files are looked for below this folder only."""
     what = "agent's settings"
-    told: dict[str, Any] = {"provider": agent.provider, "model": agent.model or agent.provider}
+    told = {"provider": agent.provider, "model": agent.model or agent.provider}
     told |= {} if agent.provider == "replay" else {"origin": agent.origin}
     other = [name for name, value in told.items() if getattr(record, name) not in (None, value)]
-    if record.agent_settings is not None and _kept(record.agent_settings) != _kept(agent.settings):
-        other.append("agent_settings")
+    old, new = record.agent_settings, agent.settings
+    if old is not None:
+        other += sorted(name for name in {*old, *new} - REACHED if old.get(name) != new.get(name))
     if other:
-        return Check(what, "differs", f"{other[0].replace('_', ' ')} of {run.agent}: the run had another one")
+        return Check(what, "differs", f"{other[0]} of {run.agent}: the run had another one")
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:
         return Check(what, "absent", f"{absent[0]} is not here")
@@ -544,156 +524,8 @@ def check_again(theirs: _Theirs, run: RunId, _record: RunRecord, score: ScoreRec
 
 def check_transcript(theirs: _Theirs, run: RunId, record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
     """Conversation, record, log and journal tell the same."""
-    folder, what = theirs.folder(run), "transcript"
-    log = folder / "log"
-    if missing := [name for name in LOGS if not (log / name).is_file()]:
-        yield _said(what, f"log/{missing[0]} is missing")
-        return
-    conversation = read_record(folder / "conversation.json", Conversation)
     manifest = read_record(theirs.opened.folder / "manifests" / f"{run.task}.json", Manifest)
-    events, lines = _json_lines(log / "events.jsonl"), _json_lines(log / "transcript.jsonl")
-    wrong = _wrong_end(events, record) or _wrong_call(log, conversation.calls) or _wrong_start(folder, record)
-    if (conversation.n_cases, conversation.gpu) != (len(manifest.cases), record.enforced.gpu):
-        wrong = "conversation.json says another number of cases, or another GPU"
-    elif "command" in (record.origin, record.provider):
-        said = [(line.get("turn"), line["content"]) for line in lines if line.get("role") == "assistant"]
-        lost = [each.turn for each in conversation.messages if each.role == "assistant" and not _among(each, said)]
-        wrong = wrong or (f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl" if lost else "")
-    else:
-        wrong = wrong or _wrong_messages(conversation, lines) or _wrong_calls(conversation.calls, events)
-        wrong = wrong or _wrong_journal(log, conversation.calls, record, theirs.agents[run.agent].pricing)
-    yield _said(what, wrong)
-
-
-def _among(message: Message, said: list[tuple[Any, str]]) -> bool:
-    return any(number == message.turn and message.content in text for number, text in said)
-
-
-def _wrong_messages(conversation: Conversation, lines: list[dict[str, Any]]) -> str:
-    """The first message that the log has otherwise; what was said aside of the conversation stands in the log alone."""
-    shown = [(each.turn, each.role, each.content, each.reasoning, each.by_program) for each in conversation.messages]
-    said = [
-        (line["turn"], line["role"], line["content"], line.get("reasoning", ""), bool(line.get("by_program")))
-        for line in lines
-        if not line.get("aside")
-    ]
-    if shown == said:
-        return ""
-    turn = next((one[0] for one, other in zip(shown, said, strict=False) if one != other), "the last")
-    return f"turn {turn} of conversation.json is not as log/transcript.jsonl has it"
-
-
-def _wrong_end(events: list[dict[str, Any]], record: RunRecord) -> str:
-    """How the run ended and what it had used by then."""
-    end = next((event for event in reversed(events) if event.get("type") == "run_end"), None)
-    if end is None:
-        return "log/events.jsonl has no end of the run"
-    same = (end["outcome"], " ".join(end["detail"].split())) == (record.outcome, record.detail)
-    totals = Totals.model_validate(end["totals"])
-    other = next((name for name, value in record.totals if getattr(totals, name) != value), "")
-    return f"log/events.jsonl tells other totals: {other}" if other else "" if same else "it ended otherwise in the log"
-
-
-def _wrong_calls(calls: list[CodeCall], events: list[dict[str, Any]]) -> str:
-    """The first call that the log of events has otherwise."""
-    ended = {event["call"]: event for event in events if event.get("type") == "exec_end"}
-    names = ("turn", "status", "exit_code", "elapsed_s", "stage", "new_files")
-    for call in calls:
-        if other := [name for name in names if ended.get(call.call, {}).get(name, ...) != getattr(call, name)]:
-            return f"call {call.call}: log/events.jsonl has another {other[0]}"
-    return "" if len(calls) == len(ended) else f"{len(ended)} calls in log/events.jsonl, {len(calls)} in the transcript"
-
-
-def _wrong_journal(log: Path, calls: list[CodeCall], record: RunRecord, pricing: Pricing | None) -> str:
-    """Replies, calls and the submission, against the effects that the run was made of."""
-    effects = [line for line in read_lines(log / "journal.jsonl")[0] if line.type == "effect"]
-    answers = [ANSWER.validate_python(line.value) for line in effects if line.kind == "reply"]
-    replies = [answer.reply for answer in answers if answer.reply]
-    spent = [
-        each
-        for answer in answers
-        for each in (answer.reply.spent if answer.reply else answer.failure.spent if answer.failure else ())
-    ]
-    looks = [line.value["n_missing"] for line in effects if line.kind == "submit"]
-    cost = cost_of(spent, pricing) if pricing else None
-    done = [line.value for line in effects if line.kind == "exec"]
-    told = {
-        "turns": (record.totals.turns, len(replies)),
-        "tokens": (record.totals.tokens, tokens_in(spent)),
-        "cost": (record.totals.cost_usd, as_money(cost)),
-        "models": (record.served, list(dict.fromkeys(reply.model for reply in replies if reply.model))[:MAX_SERVED]),
-        "submission": (record.submitted, 0 in looks or len(looks) > 1),
-        "calls": (record.totals.n_exec, len(done)),
-    }
-    if other := [name for name, (one, another) in told.items() if one is not None and one != another]:
-        return f"log/journal.jsonl has other {other[0]}"
-    names = ("status", "exit_code", "stdout", "stderr")
-    for call, value in zip((call for call in calls if call.status != "refused"), done, strict=True):
-        seen = value["processes"]
-        opened = None if call.processes is None else [(each.reads, each.writes) for each in call.processes]
-        if [value["result"][name] for name in names] != [getattr(call, name) for name in names]:
-            return f"call {call.call}: log/journal.jsonl has another result"
-        if (seen is None) != (opened is None) or [(one["reads"], one["writes"]) for one in seen or []] != (
-            opened or []
-        )[: len(seen or [])]:
-            return f"call {call.call}: log/journal.jsonl has other processes"
-    return ""
-
-
-def _wrong_call(log: Path, calls: list[CodeCall]) -> str:
-    """The first call whose code or output is not what the log kept of it."""
-    with tarfile.open(log / "exec.tar", "r:") as tar:
-        members = list(tar)
-        kept = {member.name: member for member in members if member.isfile() and not member.issparse()}
-        if len(kept) < len(members):
-            return "log/exec.tar holds a name twice, or what is no file"
-        for call in calls:
-            if call.status == "refused":
-                continue
-            for name, text in (
-                (f"{call.call:04d}.{SUFFIX[call.language]}", call.code),
-                (f"{call.call:04d}.out", call.stdout),
-                (f"{call.call:04d}.err", call.stderr),
-            ):
-                stream = tar.extractfile(kept[name]) if name in kept else None
-                found = stream.read().decode("utf-8", "replace") if stream else ""
-                if found != text and (text is call.code or not _is_cut(text, found)):
-                    return f"call {call.call}: not what log/exec.tar has as {name}"
-    return ""
-
-
-def _is_cut(shown: str, whole: str) -> bool:
-    """A long text is shown by its head and its tail."""
-    return len(whole) > len(shown) and whole[:500] == shown[:500] and whole[-500:] == shown[-500:]
-
-
-def _wrong_start(folder: Path, record: RunRecord) -> str:
-    """What the journal says that the attempt was begun with, and when, against the record."""
-    start, last = started(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0][-1:]
-    if start is None:
-        return "log/journal.jsonl has no start"
-    asked, was = start.identity, identity_of(record)
-    other = [name for name in Identity.model_fields if getattr(asked, name) != getattr(was, name)]
-    fixed = ("backend", "network", "image_sha256", "layer_sha256")
-    other += [
-        name
-        for name, value in start.enforced
-        if (name in fixed and value != getattr(record.enforced, name))
-        or (value is False and getattr(record.enforced, name) is True)
-    ]
-    if other:
-        return f"log/journal.jsonl began with another {other[0].replace('_sha256', '')}"
-    if record.started_at != start.started_at or record.ended_at < last[0].at:
-        return "log/journal.jsonl tells other times"
-    return ""
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    """Raises InfrastructureError for a line that is none."""
-    try:
-        return [_JSON_OBJECT.validate_json(line) for line in path.read_bytes().splitlines() if line]
-    except ValidationError as error:
-        raise InfrastructureError(f"{path.name}: {error.errors()[0]['msg']}.") from error
+    yield _said("transcript", told_otherwise(theirs.folder(run), record, len(manifest.cases)))
 
 
 def check_quotes(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
@@ -751,6 +583,8 @@ def _wrong_panel(record: JudgeRecord, track: str, gpu: bool) -> str:
     from automedbench.judge import panel
 
     rubric, tier, said = load_rubric(Path(RUBRICS), track), record.run.tier, record.judgements
+    if not said:
+        return "a panel is named, and no judgement of it"
     for one in said:
         settled_ones = settled({item.id: item for item in one.criteria if item.valid}, rubric, tier, gpu=gpu)
         if any(stage_score(settled_ones, stage) != value for stage, value in one.stages.items()):
