@@ -30,7 +30,15 @@ from automedbench.agent.durable.attempts import list_attempts
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
-from automedbench.base.files import atomic_path, read_record, sha256_bytes, sha256_file, to_json, write_bytes
+from automedbench.base.files import (
+    atomic_path,
+    read_record,
+    sha256_bytes,
+    sha256_file,
+    to_json,
+    unwritable,
+    write_bytes,
+)
 from automedbench.base.masking import secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.agents import Agent
@@ -104,9 +112,12 @@ def make_key(path: Path) -> str:
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise unwritable(path, error) from error
     return _public(key.public_key())
 
 

@@ -8,6 +8,7 @@ looked at here is said. Exit code 0: admitted; 3: refused, with the reasons.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tarfile
@@ -28,7 +29,8 @@ from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import brief_of
 from automedbench.agent.workspace import LARGEST_READ, read_plan
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import read_record, sha256_bytes
+from automedbench.base.files import new_folder, read_record, sha256_bytes
+from automedbench.base.option_types import whole_number
 from automedbench.base.records import (
     AuditRecord,
     Conversation,
@@ -110,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge", action="store_true", help="let the panel of this campaign judge again where a panel judged; paid"
     )
     parser.add_argument(
-        "--replay", type=int, default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
+        "--replay", type=whole_number(0), default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
     )
     parser.add_argument(
         "--accept-decisions", action="store_true", help="take their operators' decisions that raise a score"
@@ -124,8 +126,9 @@ def main(options: argparse.Namespace) -> None:
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
     campaign = campaign_of(options)
-    with tempfile.TemporaryDirectory(prefix="automedbench-admit-") as scratch:
-        folder = options.into or Path(scratch) / "results"
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="automedbench-admit-"))
+        folder = stack.enter_context(new_folder(options.into)) if options.into else Path(scratch) / "results"
         opened = open_bundle(options.bundle, folder)
         if options.signer not in (None, opened.signer):
             raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")

@@ -90,7 +90,10 @@ def read_lines(path: Path) -> list[bytes]:
     """Entries of a log, each as its line; none where the file does not exist. Raises InfrastructureError."""
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InfrastructureError(f"{path}: cannot be read: {error.strerror or error}.") from error
     if lines.pop() != b"":
         raise InfrastructureError(f"{path}: its last line is torn. Take a copy that is whole.")
     for number, line in enumerate(lines, start=1):
@@ -128,19 +131,28 @@ def _append(options: argparse.Namespace) -> None:
         record, signer, digest = read_head(options.bundle)
         if digest in standing(lines):
             raise ConfigError([f"{options.bundle}: is in {options.log} already"])
+        if digest in _admitted(lines):
+            raise ConfigError([f"{options.bundle}: was retracted or replaced in {options.log}; it stays out"])
         entry = LogEntry(kind="admit", bundle=digest, lab=record.labels.lab, signer=signer, at=now().isoformat())
     else:
         for digest in filter(None, (options.digest, getattr(options, "by", None))):
             _known(digest, lines, options.log)
         by = getattr(options, "by", None)
+        if by is not None and (by == options.digest or by not in standing(lines)):
+            raise ConfigError([f"--by: {by[:64]} does not stand in {options.log}, or is what it would replace"])
         entry = LogEntry(kind=options.action, bundle=options.digest, by=by, why=options.why, at=now().isoformat())
     lines.append(json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True).encode())
     write_bytes(options.log, b"\n".join(lines) + b"\n")
     _check(lines, None, options.log)
 
 
+def _admitted(lines: list[bytes]) -> list[str]:
+    """Bundles that were ever admitted."""
+    return [entry.bundle for entry in map(LogEntry.model_validate_json, lines) if entry.kind == "admit"]
+
+
 def _known(digest: str, lines: list[bytes], log: Path) -> None:
-    known = [entry.bundle for entry in map(LogEntry.model_validate_json, lines) if entry.kind == "admit"]
+    known = _admitted(lines)
     if digest not in known:
         raise ConfigError([f"{digest[:64]}: no bundle of that digest in {log}{suggestion(digest, known)}"])
 
@@ -151,7 +163,7 @@ def _check(lines: list[bytes], since: str | None, log: Path) -> None:
     if since is None:
         return
     size, _, root = since.partition(":")
-    if not size.isdigit() or not root:
+    if not (size.isascii() and size.isdigit()) or not root:
         raise ConfigError([f"--since: '{since}' is not of the form SIZE:ROOT, as `check` prints it"])
     if int(size) > len(leaves) or root_of(leaves[: int(size)]).hex() != root:
         print(f"{log}: does not begin with the {size} entries of root {root[:16]}: entries were changed or dropped")

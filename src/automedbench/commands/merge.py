@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import read_record, write_record
+from automedbench.base.files import new_folder, read_record, write_record
 from automedbench.base.records import RunId, ScoreRecord
+from automedbench.base.yamlfile import validate
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, record_of
 from automedbench.commands._bundle import Labels, Opened, open_bundle
@@ -52,28 +53,34 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
     campaign = campaign_of(options)
     admitted = None if options.log is None else set(standing(read_lines(options.log)))
-    sources = [_source(text, options.out, admitted) for text in options.sources]
-    board = merge(sources, options.out, campaign, partial=options.partial)
+    with new_folder(options.out) as out:
+        sources = [_source(text, out / "sources" / str(n), admitted) for n, text in enumerate(options.sources, start=1)]
+        board = merge(sources, out, campaign, partial=options.partial)
     print_ranking(board.tables["overall"], board.method)
     print(f"Page: {options.out / 'leaderboard' / 'index.html'}")
 
 
-def _source(text: str, out: Path, admitted: set[str] | None) -> Source:
-    """A bundle laid out below ``out``, or a folder as it is; raises ConfigError for one that is not in the log."""
+def _source(text: str, folder: Path, admitted: set[str] | None) -> Source:
+    """A bundle laid out in ``folder``, or a folder as it is.
+
+    Raises ConfigError for one that is not in the log, and for a name that no lab has.
+    """
     lab, _, place = text.rpartition("=")
     path = Path(place)
+    if lab:
+        validate({"lab": lab}, Labels, text)
     if path.is_dir():
         plan = read_record(path / "plan.json", Plan)
         return Source(Labels(lab=lab or _lab_of(path)), path, plan)
     if not path.is_file():
         raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
-    opened = _open(path, out, admitted)
+    opened = _open(path, folder, admitted)
     labels = opened.record.labels.model_copy(update={"lab": lab} if lab else {})
     return Source(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
 
 
-def _open(path: Path, out: Path, admitted: set[str] | None) -> Opened:
-    opened = open_bundle(path, out / "sources" / path.name.partition(".")[0])
+def _open(path: Path, folder: Path, admitted: set[str] | None) -> Opened:
+    opened = open_bundle(path, folder)
     if admitted is not None and opened.digest not in admitted:
         raise ConfigError(
             [f"{path}: bundle {opened.digest[:16]} does not stand in the log: `admit` it, then `log add`"]
