@@ -37,6 +37,7 @@ from automedbench.base.records import (
     Conversation,
     DetailReport,
     FileEntry,
+    Finding,
     JudgeRecord,
     RunRecord,
     SubmissionRecord,
@@ -45,6 +46,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._bundle import Bundle, Labels, open_bundle, pack, write_bundle
 from automedbench.commands.admit import admit
 from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.sandbox.evidence.audit import audit_files
 from automedbench.scoring import score_run
 
 SOURCES = ("run.json", "submission.json", "audit.json", "detail_report.json", "judge.json", "conversation.json")
@@ -90,6 +92,22 @@ class Forger:
         change(next(line["value"] for line in lines if line["kind"] == "start"))
         path.unlink()
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def log(self, name: str, change: Callable[[Any], Any]) -> None:
+        """Change each line of a log of the attempt."""
+        path = self.attempt / "log" / f"{name}.jsonl"
+        lines = [json.dumps(change(json.loads(line))) for line in path.read_text().splitlines() if line]
+        path.unlink()
+        path.write_text("\n".join(lines) + "\n")
+
+    def append(self, name: str, member: tarfile.TarInfo, data: bytes) -> None:
+        """Add a member to an archive of the attempt."""
+        path = self.attempt / name
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+        with tarfile.open(path, "a:", format=tarfile.PAX_FORMAT) as tar:
+            tar.addfile(member, io.BytesIO(data))
 
     def score(self) -> None:
         """The score made anew from what the records say now, with their digests."""
@@ -359,9 +377,245 @@ def agent(forger: Forger) -> set[str]:
     return {"agent's settings"}
 
 
+# --- forgeries of fields that no number is made of again, and of what a check itself reads ---------------------
+
+
+def prior(forger: Forger) -> set[str]:
+    """The score of answers that look at no case is lowered, so that more stands above it."""
+    report = forger.read("detail_report.json")
+    report["prior"] = None if report["prior"] and report["prior"]["value"] == 0 else {"answers": "none", "value": 0.0}
+    forger.write("detail_report.json", report)
+    forger.score()
+    return {"metrics made again"}
+
+
+def metrics_kept_mean(forger: Forger) -> set[str]:
+    """Single cases change, their mean does not; with one case a group."""
+    report = forger.read("detail_report.json")
+    if len(report["cases"]) > 1:
+        for case, change in zip(report["cases"], (0.001, -0.001), strict=False):
+            case["metrics"] = {name: (value or 0.0) + change for name, value in case["metrics"].items()}
+    else:
+        report["groups"]["all"] = {"quality": 1.0}
+    forger.write("detail_report.json", report)
+    with contextlib.suppress(AutoMedBenchError):
+        forger.score()
+    return {"metrics made again"}
+
+
+def provenance(forger: Forger) -> set[str]:
+    """Outputs that came out of no method are said to have come out of one, or the other way round."""
+    judge = forger.read("judge.json")
+    judge["provenance"]["verdict"] = "method" if judge["provenance"]["verdict"] == "none" else "none"
+    forger.write("judge.json", judge)
+    forger.score()
+    return {"judged again"}
+
+
+def judge_name(forger: Forger) -> set[str]:
+    """Better stages of a judge that is not here to be asked: an earlier one, or a panel."""
+    judge = forger.read("judge.json")
+    other = forger.chance.choice([{"judge": "heuristic-1"}, {"judge": "panel", "kind": "llm", "prompt_version": 1}])
+    forger.write("judge.json", judge | other | {"stages": {"S1": 1.0, "S2": 1.0, "S3": 1.0}})
+    forger.score()
+    return {"judged again"}
+
+
+def decision(forger: Forger) -> set[str]:
+    """The lab's own operator lifts what the audit found."""
+    audit = forger.read("audit.json")
+    made = {"decision": "lift", "by": "us", "date": "2026-11-26", "why": "false alarm", "confirmed_no_inference": None}
+    (forger.home / "decision.yaml").write_text(json.dumps(made))
+    lower = {"disqualified": "warned"}.get(audit["verdict"], "clean")
+    signed = f"{audit['verdict']}, lifted by us on 2026-11-26: false alarm"
+    reason = f"{signed} ({audit['reason']})" if audit["reason"] else signed
+    audit |= {"proposed": audit["verdict"], "verdict": lower, "decision": made, "reason": reason}
+    forger.write("audit.json", audit)
+    forger.score()
+    return {"operator's decision"}
+
+
+def totals(forger: Forger) -> set[str]:
+    """Less was used, as record and log of events say; the journal knows better."""
+    run = forger.read("run.json")
+    name, value = forger.chance.choice([("wall_s", 0.01), ("exec_s", 0.001), ("cost_usd", "0.01"), ("turns", 99)])
+    run["totals"][name] = value
+    forger.write_run(run)
+    if name != "cost_usd":  # agents of the demo have no price, so that the journal tells none
+        forger.log("events", lambda line: line | ({"totals": run["totals"]} if line["type"] == "run_end" else {}))
+    forger.score()
+    return {"transcript"}
+
+
+def outcome(forger: Forger) -> set[str]:
+    """A run that stopped is said to have submitted, or the other way round; log of events and record agree."""
+    run = forger.read("run.json")
+    run |= {"submitted": not run["submitted"], "outcome": "stopped" if run["submitted"] else "submitted"}
+    forger.write_run(run)
+    forger.log("events", lambda line: line | ({"outcome": run["outcome"]} if line["type"] == "run_end" else {}))
+    forger.score()
+    return {"transcript"}
+
+
+def times(forger: Forger) -> set[str]:
+    """The run was made before a model knew the cases."""
+    forger.write_run(forger.read("run.json") | {"started_at": "2024-01-01T00:00:00Z"})
+    forger.score()
+    return {"transcript"}
+
+
+def model(forger: Forger) -> set[str]:
+    """Another model's name in the record."""
+    name = forger.chance.choice(["model", "provider", "origin"])
+    forger.write_run(forger.read("run.json") | {name: "openai"})
+    forger.score()
+    return {"agent's settings"}
+
+
+def model_of_the_plan(forger: Forger) -> set[str]:
+    """Another model's name where the leaderboard takes it from."""
+    path = forger.folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["agents"][forger.run.split("/")[0]] |= {"model": "a-better-model", "weights": "open"}
+    path.unlink()
+    path.write_text(json.dumps(plan))
+    return {"agents of the plan"}
+
+
+def evidence(forger: Forger) -> set[str]:
+    """Everything is said to have been watched, from the start on."""
+    flags = {"decoy": True, "tripwire": True, "trace": True}
+    run = forger.read("run.json")
+    run["enforced"] |= flags
+    forger.write_run(run)
+    forger.start(lambda value: value["enforced"].update(flags))
+    forger.score()
+    return {"sandbox"}
+
+
+def answer_of_a_tool(forger: Forger) -> set[str]:
+    """What the model was told by a tool or by us, or its own words cut short."""
+    said = forger.read("conversation.json")
+    message = forger.chance.choice([each for each in said["messages"] if each["content"]])
+    message["content"] = message["content"][: len(message["content"]) // 2]
+    forger.write("conversation.json", said)
+    forger.score()
+    return {"transcript"}
+
+
+def findings(forger: Forger) -> set[str]:
+    """Findings are taken out of the log, or put in where there are none; the audit is made from it."""
+    made = Finding.of("net.blocked", "egress", "network", "notice", "low", "made up", place="end")
+    line = {"type": "finding", "turn": None, "finding": made.model_dump(mode="json")}
+    path = forger.attempt / "log/events.jsonl"
+    lines = path.read_text().splitlines()
+    kept = [each for each in lines if '"type": "finding"' not in each]
+    path.unlink()
+    path.write_text("\n".join(kept if len(kept) < len(lines) else [*lines[:-1], json.dumps(line), lines[-1]]) + "\n")
+    (forger.home / "audit.json").unlink()
+    audit_files(
+        forger.home / "run.json",
+        forger.attempt / "log",
+        contextlib.nullcontext(forger.home),
+        forger.home / "submission.json",
+        1,
+        forger.home / "audit.json",
+        conversation=forger.home / "conversation.json",
+    )
+    forger.score()
+    return {"transcript"}
+
+
+def recipe(forger: Forger) -> set[str]:
+    """What would set a score apart from others is not told."""
+    score = forger.read("score.json")
+    score["recipe"] |= dict.fromkeys(forger.chance.sample(["preset", "limits", "policy_version", "score_version"], 2))
+    forger.write("score.json", score)
+    return {"score made again"}
+
+
+def outputs(forger: Forger) -> set[str]:
+    """What one run submitted is left out, and its cases are better."""
+    score_of_cases(forger)
+    forger.forget(f"runs/{forger.run}/attempts/*/outputs.tar", f"runs/{forger.run}/outputs.tar")
+    return {"outputs of all runs, or of none"}
+
+
+def machine_time(forger: Forger) -> set[str]:
+    """Less was held, or another machine, or the ledger has no book of it."""
+    if forger.chance.random() < 0.5:
+        forger.forget(f"ledger/used/{forger.run.replace('/', '+')}+*")
+        return {"machine time"}
+    run = forger.read("run.json")
+    run["used"] |= {"held_s": 0.01, "machines": ["a telephone"]}
+    forger.write_run(run)
+    forger.score()
+    return {"machine time"}
+
+
+def laid_ready(forger: Forger) -> set[str]:
+    """Files where a check writes, and later reads what it has written."""
+    place = forger.folder / "again/admit" / forger.run
+    place.mkdir(parents=True)
+    shutil.copy(forger.attempt / "log/events.jsonl", place / "submission.json")
+    return {"is no name that `pack` gives a file"}
+
+
+def way_out(forger: Forger) -> set[str]:
+    """A collected file that lies above the folder it is laid out in, by its name or through a link."""
+    data, outside = b"x", Path(tempfile.gettempdir()) / "bench-bundles-outside"
+    member, record = tarfile.TarInfo(str(outside)), forger.read("submission.json")
+    member.size = len(data)
+    record["extra"][member.name] = {"sha256": sha256_bytes(data), "bytes": len(data)}
+    forger.write("submission.json", record)
+    forger.score()
+    forger.append("outputs.tar", member, data)
+    return {"collected files"}
+
+
+def link_first(forger: Forger) -> set[str]:
+    """A link at the path of an expected file, and a file of that name behind it."""
+    record = forger.read("submission.json")
+    names = [f"agents_outputs/{name}" for case in record["cases"] for name in case["files"]]
+    name, path = names[0] if names else "agents_outputs", forger.attempt / "outputs.tar"
+    path.unlink()
+    with tarfile.open(path, "w") as tar:
+        for folder in [each.as_posix() for each in reversed(Path(name).parents)][1:]:
+            member = tarfile.TarInfo(folder)
+            member.type = tarfile.DIRTYPE
+            tar.addfile(member)
+        link = tarfile.TarInfo(name)
+        link.type, link.linkname = tarfile.SYMTYPE, str(Path(tempfile.gettempdir()) / "bench-bundles-outside")
+        tar.addfile(link)
+    forger.append("outputs.tar", tarfile.TarInfo(name), b"")
+    return {"collected files", "metrics made again"}
+
+
+def call_twice(forger: Forger) -> set[str]:
+    """The archive of calls holds a name twice, a link, or is none."""
+    member = tarfile.TarInfo("0001.out")
+    if forger.chance.random() < 0.5:
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+    for _ in range(2):
+        forger.append("log/exec.tar", member, b"")
+    return {"transcript"}
+
+
+def unreadable(forger: Forger) -> set[str]:
+    """Files that are not what they are called."""
+    name = forger.chance.choice(["journal.jsonl", "events.jsonl", "transcript.jsonl", "exec.tar"])
+    path = forger.attempt / "log" / name
+    path.unlink()
+    path.write_text(forger.chance.choice(["[1, 2]\n", '{"type": "effect"}\n', "[" * 100_000 + "\n", "no\n"]))
+    return {"transcript"}
+
+
 RECORDS = (
     *(score_alone, score_of_cases, completion, judgement, transcript, dropped_call, prompt, limit, limit_everywhere),
     *(image, sandbox, case_swap, other_cases, dropped, dropped_everywhere, best_of, best_of_hidden, verdict, agent),
+    *(prior, metrics_kept_mean, provenance, judge_name, decision, totals, outcome, times, model, model_of_the_plan),
+    *(evidence, answer_of_a_tool, findings, recipe, outputs, machine_time, laid_ready, way_out, link_first),
+    *(call_twice, unreadable),
 )
 
 
@@ -462,7 +716,7 @@ def main() -> int:
                 expected = forge(bundle, kind, run, campaign, number, forged)
             why = reasons(forged, campaign, {run})
             tried[name] += 1
-            right = bool(why) if expected is None else bool(why & expected)
+            right = bool(why) if expected is None else any(wanted in said for wanted in expected for said in why)
             refused[name] += right
             if not right:
                 wrong.append(

@@ -54,6 +54,7 @@ def test_it_is_admitted_and_logged(lab: Project) -> None:
     command(lab, "log", "retract", found["bundle"], "--why", "run with another brief by mistake")
     refused = command(lab, *board, "after")
     assert refused.returncode == 1
+    assert "it stays out" in command(lab, "log", "add", "alpha.bundle.tar").stdout
     assert "does not stand in the log" in refused.stdout
     assert "1 were added since" in command(lab, "log", "check", "--since", seen).stdout
     entries = (lab.path / "admitted.jsonl").read_text().splitlines()
@@ -63,11 +64,11 @@ def test_it_is_admitted_and_logged(lab: Project) -> None:
 
 def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
     """Each kind once; what each changes, and which check must see it, is said in benchmarks/bench_bundles.py."""
-    script = ["benchmarks/bench_bundles.py", "--forgeries", "20", "--honest", "1", "--configfile", "demo/config.yaml"]
+    script = ["benchmarks/bench_bundles.py", "--forgeries", "41", "--honest", "1", "--configfile", "demo/config.yaml"]
     done = lab.run("python", *script)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert len(re.findall(r"^\| [a-z ]+ \| 1 \| 1 \|$", done.stdout, re.MULTILINE)) == 20
-    assert "20 forgeries, 20 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
+    assert len(re.findall(r"^\| [a-z ]+ \| 1 \| 1 \|$", done.stdout, re.MULTILINE)) == 41
+    assert "41 forgeries, 41 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
 
 
 def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
@@ -92,6 +93,35 @@ def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
     names = {row[0] for row in table(lab.path / "two", "overall")}
     assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
     assert "alpha · local · open weights · a laptop" in (lab.path / "two/leaderboard/index.html").read_text()
+
+
+def test_bundles_of_one_file_name_stay_apart(lab: Project) -> None:
+    """Two labs that packed into files of one name; a merge that fails leaves nothing."""
+    (lab.path / "other").mkdir()
+    (lab.path / "other/labels.yaml").write_text("lab: beta\n")
+    packing = [
+        "pack",
+        "--key",
+        "alpha.pem",
+        "--labels",
+        "other/labels.yaml",
+        "--configfile",
+        "demo/config.yaml",
+        "--out",
+    ]
+    assert command(lab, *packing, "other/alpha.bundle.tar").returncode == 0
+    both = ["merge", "alpha.bundle.tar", "other/alpha.bundle.tar", "--configfile", "demo/config.yaml", "--out"]
+    assert command(lab, *both, "apart").returncode == 0
+    labels = [
+        json.loads(path.read_text()) for path in sorted((lab.path / "apart/runs").glob("careful@*/*/*/*/score.json"))
+    ]
+    assert [each["run"]["agent"] for each in labels] == ["careful@alpha", "careful@beta"]
+    assert sorted(path.name for path in (lab.path / "apart/sources").iterdir()) == ["1", "2"]
+    refused = command(
+        lab, "merge", "alpha.bundle.tar", "alpha.bundle.tar", "--configfile", "demo/config.yaml", "--out", "no"
+    )
+    assert "two sources are called 'alpha'" in refused.stdout
+    assert not (lab.path / "no").exists() and not list(lab.path.glob(".no.*"))
 
 
 def table(results: Path, name: str) -> list[list[str]]:
