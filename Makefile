@@ -42,7 +42,7 @@ help:
 	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
 	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/data.md)"
 	@echo "make setup-translate  LiteLLM, where a program and its endpoint speak different protocols (docs/agents.md)"
-	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   results, logs and staged demo data"
+	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   the demo's results and data"
 
 setup: .venv/.run-ready
 setup-dev: .venv/.test-ready
@@ -134,10 +134,8 @@ pins: .venv/.test-ready
 unlock: .venv/.run-ready
 	@$(SNAKEMAKE) --profile profiles/demo --unlock
 
-# Only what the demo made: results of its agents alone, whichever campaign ran last. Others were paid for, or took days.
+# What the demo made, and nothing else: other results were paid for, or took days. Logs of other campaigns stay with them.
 clean:
-	@rm -rf logs; \
-	if grep -qs '"agents_file": "demo/agents.yaml"' results/campaign.json && \
-	  ! ls -A results/runs 2>/dev/null | grep -qvxE 'careful|hasty|silent|cheater|crasher'; then rm -rf results data; \
-	elif [ -e results ] || [ -e data ]; then \
-	  echo "results/ and data/ stay: not of the demo alone. Move or remove them yourself."; fi
+	@rm -rf results/demo data/demo
+	@[ -n "$$(ls -A results 2>/dev/null)" ] || rm -rf logs
+	@rmdir --ignore-fail-on-non-empty results data 2>/dev/null || true

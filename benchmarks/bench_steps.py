@@ -1,6 +1,6 @@
 """What a finished run costs after its agent: five commands beside one process that does the same steps.
 
-    python benchmarks/bench_steps.py [--campaign results/campaign.json] [--run FOLDER] [--rounds 5]
+    python benchmarks/bench_steps.py [--campaign results/demo/campaign.json] [--run FOLDER] [--rounds 5]
 
 After `make demo`, from the repository. The run is copied; nothing of the campaign is changed. CPU seconds are user and
 system time with all children (containers, readers of code), medians over rounds that are interleaved; MiB is the
@@ -31,8 +31,8 @@ Cost = tuple[float, float]
 def main() -> None:
     """Print the table; with ``--within``, be the process that does all steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--campaign", type=Path, default=Path("results/campaign.json"))
-    parser.add_argument("--run", type=Path, default=Path("results/runs/careful/bccd-det-task/lite/r1"))
+    parser.add_argument("--campaign", type=Path, default=Path("results/demo/campaign.json"))
+    parser.add_argument("--run", type=Path, default=Path("results/demo/runs/careful/bccd-det-task/lite/r1"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--within", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

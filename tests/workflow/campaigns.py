@@ -118,12 +118,12 @@ def planned(project: Project, *options: str) -> list[str]:
 
 def run_folder(project: Project, agent: str) -> Path:
     """Folder of an agent's one run."""
-    return project.path / f"results/runs/{agent}/{TASK}/lite/r1"
+    return project.path / f"results/demo/runs/{agent}/{TASK}/lite/r1"
 
 
 def stamps(project: Project, *names: str) -> dict[str, int]:
     """Date of files of every run, by path: a step that was executed again leaves another date."""
-    runs = project.path / "results/runs"
+    runs = project.path / "results/demo/runs"
     return {str(path): path.stat().st_mtime_ns for name in names for path in sorted(runs.rglob(name))}
 
 

@@ -38,7 +38,9 @@ def test_same_code_changes_nothing(finished: Project, target: str) -> None:
         logs = finished.path / f"logs/{target}_{scorer.removeprefix('score_')}"
         assert len(list(logs.rglob("*-r1.log"))) == len(AGENTS)
     assert stamps(finished, *SCORED, "run.json") == before
-    assert [path.name for path in (finished.path / "results/again").rglob("*") if path.is_file()] == [f"{target}.csv"]
+    assert [path.name for path in (finished.path / "results/demo/again").rglob("*") if path.is_file()] == [
+        f"{target}.csv"
+    ]
     assert planned(finished) == []
 
 
@@ -72,7 +74,7 @@ def test_another_rubric(finished: Project) -> None:
 
 
 def test_nothing_scored_yet(finished: Project) -> None:
-    for score in (finished.path / "results/runs").rglob("score.json"):
+    for score in (finished.path / "results/demo/runs").rglob("score.json"):
         score.unlink()
     done = finished.snakemake("rescore")
     assert done.returncode != 0
@@ -82,7 +84,7 @@ def test_nothing_scored_yet(finished: Project) -> None:
 def test_edited_code_is_looked_at_again(finished: Project) -> None:
     """What an interrupted call left behind is of other code: it is made again, not shown."""
     assert finished.snakemake("rejudge").returncode == 0
-    left = finished.path / f"results/again/rejudge/careful/{TASK}/lite/r1/score.json"
+    left = finished.path / f"results/demo/again/rejudge/careful/{TASK}/lite/r1/score.json"
     assert finished.snakemake(left.relative_to(finished.path).as_posix(), "--notemp").returncode == 0
     assert left.is_file()
     edit(finished, "src/automedbench/judge/heuristic.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")

@@ -45,7 +45,7 @@ class Demo:
 
     @property
     def results(self) -> Path:
-        return self.project.path / "results"
+        return self.project.path / "results/demo"
 
     def text_files(self, *folders: str) -> Iterator[tuple[Path, bytes]]:
         """Every regular file below these folders of the clone, with its content."""
@@ -79,7 +79,7 @@ def demo(container_stranger: Project) -> Demo:
 
 def test_ranking_and_scores_are_those_of_the_readme(demo: Demo) -> None:
     assert_demo_scores(demo.results)
-    assert "results/leaderboard/index.html" in demo.output
+    assert "results/demo/leaderboard/index.html" in demo.output
     assert (demo.results / "leaderboard/index.html").stat().st_size > 10_000
 
 
@@ -127,7 +127,7 @@ def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> Non
     agent = [call for call in starts if "images/light.sif" in call]
     collecting = [call for call in starts if "automedbench.steps.inside.collect_submission" in call]
     scoring = [call for call in starts if "automedbench.steps.inside.score_metrics" in call]
-    events = b"".join(data for path, data in demo.text_files("results/runs") if path.name == "events.jsonl")
+    events = b"".join(data for path, data in demo.text_files("results/demo/runs") if path.name == "events.jsonl")
     looks = [event for event in map(json.loads, events.splitlines()) if event["type"] == "submit"]
     refused = [event for event in looks if not event["accepted"]]
     # Each run has one container, which is probed before the first call, and another probe after the last one. A refused
@@ -137,32 +137,32 @@ def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> Non
     for call in starts:
         assert "--containall" in call
         assert "--network none" in call
-    private = str(demo.project.path / "data/private")
+    private = str(demo.project.path / "data/demo/private")
     assert [call for call in agent + collecting if private in call] == []
     assert all(f"{private}/bccd-det-task:/input/private:ro" in call for call in scoring)
     assert [call for call in scoring if "/workspace" in call] == []
 
 
 def test_private_data_is_in_no_result(demo: Demo) -> None:
-    private = [data for path, data in demo.text_files("data/private") if path.name == "boxes.json"]
+    private = [data for path, data in demo.text_files("data/demo/private") if path.name == "boxes.json"]
     assert len(private) == CASES
     copies = {hashlib.sha256(data).digest() for data in private}
     assert [path for path, data in demo.text_files("results") if hashlib.sha256(data).digest() in copies] == []
     # A key that only the files of the answers have; what an agent saw or left must not hold it.
     assert all(b'"source_class"' in data for data in private)
-    runs = [f"results/runs/{agent}/{RUN}" for agent in RANKING]
+    runs = [f"results/demo/runs/{agent}/{RUN}" for agent in RANKING]
     of_agents = [f"{run}/{part}" for run in runs for part in ("attempts", "submission")]
     assert [path for path, data in demo.text_files(*of_agents) if b'"source_class"' in data] == []
 
 
 def test_scorer_by_hand_agrees_with_the_independent_library(demo: Demo) -> None:
-    run = f"results/runs/careful/{RUN}"
-    again = f"results/again/check/careful/{RUN}"
-    campaign = ("--campaign", "results/campaign.json")
+    run = f"results/demo/runs/careful/{RUN}"
+    again = f"results/demo/again/check/careful/{RUN}"
+    campaign = ("--campaign", "results/demo/campaign.json")
     done = demo.project.run("python", "scripts/score_metrics.py", *campaign, "--run", again, "--verify")
     assert done.returncode == 0, done.stdout
     report = json.loads((demo.project.path / again / "detail_report.json").read_text())
-    shutil.rmtree(demo.project.path / "results/again")
+    shutil.rmtree(demo.project.path / "results/demo/again")
     assert report["verification"]["library"].startswith("pycocotools")
     assert report["verification"]["difference"] <= report["verification"]["tolerance"]
     before = json.loads((demo.project.path / run / "detail_report.json").read_text())

@@ -74,11 +74,11 @@ def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
 def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
     """One results folder per agent, merged, has the tables of the whole campaign; two labs' agents keep their labs."""
     parts = []
-    plan = json.loads((lab.path / "results/plan.json").read_text())
+    plan = json.loads((lab.path / "results/demo/plan.json").read_text())
     for agent in AGENTS:
         part = lab.path / "parts" / agent
         (part / "runs").mkdir(parents=True)
-        (part / "runs" / agent).symlink_to(lab.path / "results/runs" / agent)
+        (part / "runs" / agent).symlink_to(lab.path / "results/demo/runs" / agent)
         runs = [run for run in plan["runs"] if run["agent"] == agent]
         own = plan | {"agents": {agent: plan["agents"][agent]}, "runs": runs}
         (part / "plan.json").write_text(json.dumps(own))
@@ -86,9 +86,11 @@ def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
     done = command(lab, "merge", *parts, "--configfile", "demo/config.yaml", "--out", "whole")
     assert done.returncode == 0, done.stdout
     for name in ("overall", "tracks", "cells", "comparisons"):
-        assert table(lab.path / "whole", name) == table(lab.path / "results", name), name
+        assert table(lab.path / "whole", name) == table(lab.path / "results/demo", name), name
 
-    done = command(lab, "merge", "alpha.bundle.tar", "beta=results", "--configfile", "demo/config.yaml", "--out", "two")
+    done = command(
+        lab, "merge", "alpha.bundle.tar", "beta=results/demo", "--configfile", "demo/config.yaml", "--out", "two"
+    )
     assert done.returncode == 0, done.stdout
     names = {row[0] for row in table(lab.path / "two", "overall")}
     assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
@@ -131,7 +133,7 @@ def table(results: Path, name: str) -> list[list[str]]:
 
 def test_keys_and_strangers_are_refused(lab: Project) -> None:
     """A text like a key ends the packing and names the file; another signer than the one asked for is none."""
-    said = lab.path / f"results/runs/careful/{TASK}/lite/r1/conversation.json"
+    said = lab.path / f"results/demo/runs/careful/{TASK}/lite/r1/conversation.json"
     whole = said.read_text()
     said.write_text(whole.replace('"plan"', '"plan-sk-abcdefghijklmnop0123"', 1))
     packing = ["pack", "--key", "alpha.pem", "--labels", "labels.yaml", "--configfile", "demo/config.yaml", "--out"]

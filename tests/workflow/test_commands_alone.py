@@ -43,12 +43,12 @@ def test_each_gives_the_same_bytes(finished: Project) -> None:
 
 def test_settings_are_those_of_the_latest_call(finished: Project) -> None:
     """A dry run writes nothing; a call that does something writes what it was told before its first step."""
-    record = finished.path / "results/campaign.json"
+    record = finished.path / "results/demo/campaign.json"
     before = record.read_bytes()
     changed = ("--config", "limits={max_turns: 7}")
     assert finished.snakemake("-n", *changed).returncode == 0
     assert record.read_bytes() == before
-    (finished.path / f"results/runs/careful/{TASK}/lite/r1/score.json").unlink()
+    (finished.path / f"results/demo/runs/careful/{TASK}/lite/r1/score.json").unlink()
     assert finished.snakemake(*changed).returncode == 0
     assert b'"max_turns": 7' in record.read_bytes()
     assert str(Path.home()).encode() not in record.read_bytes()

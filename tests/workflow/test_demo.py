@@ -67,7 +67,7 @@ def test_exit_code_and_ranking(demo: FinishedDemo) -> None:
     rows = re.findall(r"^ +(\d) +([a-z]+) +([\d.]+) .*$", demo.output, re.MULTILINE)
     assert [(int(rank), agent) for rank, agent, _ in rows] == list(enumerate(RANKING, start=1))
     assert re.search(r"cheater.*disqualified", demo.output)
-    assert "results/leaderboard/index.html" in demo.output.splitlines()[-1]
+    assert "results/demo/leaderboard/index.html" in demo.output.splitlines()[-1]
 
 
 def test_output_is_for_people(demo: FinishedDemo) -> None:
@@ -77,7 +77,7 @@ def test_output_is_for_people(demo: FinishedDemo) -> None:
 
 
 def test_page_and_tables(demo: FinishedDemo) -> None:
-    folder = demo.path / "results/leaderboard"
+    folder = demo.path / "results/demo/leaderboard"
     page = (folder / "index.html").read_text()
     assert all(agent in page for agent in AGENTS)
     for table in ("runs", "overall", "tracks", "tasks"):
@@ -178,12 +178,12 @@ def test_every_record_of_a_run(demo: FinishedDemo, agent: str) -> None:
 
 
 def test_data_files(demo: FinishedDemo) -> None:
-    manifest = read_record(demo.path / f"data/manifests/{TASK}.json", Manifest)
+    manifest = read_record(demo.path / f"data/demo/manifests/{TASK}.json", Manifest)
     assert len(manifest.cases) == N_IMAGES
-    receipt = read_record(demo.path / "data/raw/bccd/receipt.json", Receipt)
+    receipt = read_record(demo.path / "data/demo/raw/bccd/receipt.json", Receipt)
     assert receipt.licence == "MIT"
     assert sum(name.endswith(".jpg") for name in receipt.files) == N_IMAGES
-    assert len(read_record(demo.path / "results/plan.json", Plan).runs) == len(AGENTS)
+    assert len(read_record(demo.path / "results/demo/plan.json", Plan).runs) == len(AGENTS)
 
 
 def test_scores_say_how_they_were_isolated(demo: FinishedDemo) -> None:

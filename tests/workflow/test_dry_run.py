@@ -42,7 +42,7 @@ def test_clone_is_not_changed(clone: Project, dry_run: str) -> None:
 
 def test_printed_commands_can_be_typed(dry_run: str) -> None:
     """Settings file, what the step works on, and a log, in at most 160 characters."""
-    step, word = r"python scripts/\w+\.py --campaign results/campaign\.json", r"[\w./-]+"
+    step, word = r"python scripts/\w+\.py --campaign results/demo/campaign\.json", r"[\w./-]+"
     for command in commands(dry_run):
         assert len(command) <= 160
         assert re.fullmatch(rf"{step}( --run {word} --log|( --\w+ {word}){{0,2}} > logs/{word}\.log 2>&1)", command)
@@ -51,7 +51,7 @@ def test_printed_commands_can_be_typed(dry_run: str) -> None:
 def test_log_of_a_run_has_the_name_of_rule_and_run(dry_run: str) -> None:
     """Snakemake shows this file when a step fails; with ``--log`` the step finds it by itself (test_planning)."""
     told = re.findall(
-        r" log: (\S+)\n(?:(?! +log: ).*\n)*?.*scripts/(\w+)\.py .*--run results/runs/(\S+) --log", dry_run
+        r" log: (\S+)\n(?:(?! +log: ).*\n)*?.*scripts/(\w+)\.py .*--run results/demo/runs/(\S+) --log", dry_run
     )
     assert len(told) == len(PER_RUN) * len(AGENTS)
     runs = ["{}/{}-{}-{}".format(*run.split("/")) for _, _, run in told]
@@ -62,7 +62,7 @@ def test_first_command_by_hand_is_named(clone: Project) -> None:
     """A dry run writes nothing, so the settings that the commands read are written by hand."""
     done = clone.snakemake("-n", "-p", "runs")
     line = next(line for line in done.stdout.splitlines() if line.startswith("To run one of these commands by hand"))
-    assert line.endswith("scripts/plan_campaign.py --campaign results/campaign.json --configfile demo/config.yaml")
+    assert line.endswith("scripts/plan_campaign.py --campaign results/demo/campaign.json --configfile demo/config.yaml")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_first_command_by_hand_is_named(clone: Project) -> None:
         pytest.param("partial", {"plan_campaign": 1, "build_leaderboard": 1}, id="partial"),
         pytest.param("plan_campaign", {"plan_campaign": 1}, id="one rule"),
         pytest.param(
-            "results/runs/hasty/bccd-det-task/lite/r1/score.json",
+            "results/demo/runs/hasty/bccd-det-task/lite/r1/score.json",
             {"fetch_dataset": 1, "stage_task": 1, **dict.fromkeys(PER_RUN, 1)},
             id="one file",
         ),

@@ -56,7 +56,7 @@ def test_below_the_plan(clone: Project) -> None:
     lines = err[err.index("Forecast") :].splitlines()
     assert lines[0] == "Forecast of 5 runs still to do; nothing is spent by a forecast:"
     assert re.split(r"\s{2,}", lines[-1]) == ["all", "5", "unknown", "5.0", "0", "0", "0.00", "0.00", "no model"]
-    assert not (clone.path / "results").exists()
+    assert not (clone.path / "results/demo").exists()
 
 
 def test_money_without_a_key(clone: Project) -> None:
@@ -84,7 +84,7 @@ def test_nothing_to_say(clone: Project, options: tuple[str, ...]) -> None:
 
 
 def test_only_planned_runs_count(clone: Project) -> None:
-    _, err = streams(clone, "results/runs/hasty/bccd-det-task/lite/r1/score.json")
+    _, err = streams(clone, "results/demo/runs/hasty/bccd-det-task/lite/r1/score.json")
     assert "Forecast of 1 run still to do" in err
     _, err = streams(clone, *only("careful", "hasty"))
     assert "Forecast of 2 runs still to do" in err

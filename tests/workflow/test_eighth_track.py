@@ -180,7 +180,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def run(project: Project) -> Path:
-    return project.path / f"results/runs/guesser/{TASK}/lite/r1"
+    return project.path / f"results/demo/runs/guesser/{TASK}/lite/r1"
 
 
 def counts(project: Project) -> list[int]:
@@ -217,7 +217,7 @@ def test_words_that_every_track_has(project: Project) -> None:
 
 def test_leaderboard(project: Project) -> None:
     """The track has its table and its name on the page."""
-    folder = project.path / "results/leaderboard"
+    folder = project.path / "results/demo/leaderboard"
     with open(folder / "tracks.csv", newline="") as stream:
         assert [row["track"] for row in csv.DictReader(stream)] == [TRACK]
     assert "Counting" in (folder / "index.html").read_text()
@@ -225,8 +225,8 @@ def test_leaderboard(project: Project) -> None:
 
 def test_verified(project: Project) -> None:
     """The scorer's script takes the track's own check, called by hand."""
-    again = Path("results/again/check") / run(project).relative_to(project.path / "results/runs")
-    campaign = "--campaign results/campaign.json"
+    again = Path("results/demo/again/check") / run(project).relative_to(project.path / "results/demo/runs")
+    campaign = "--campaign results/demo/campaign.json"
     done = project.run(*f"python scripts/score_metrics.py {campaign} --run {again} --verify".split())
     assert done.returncode == 0, done.stdout
     report = read_record(project.path / again / "detail_report.json", DetailReport)

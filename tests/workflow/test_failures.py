@@ -107,7 +107,7 @@ def test_card_with_three_errors(project: Project) -> None:
 
 
 def test_private_data_below_public(project: Project) -> None:
-    (problem,) = refused(project, "--config", "data={private: data/public/private}")
+    (problem,) = refused(project, "--config", "data={private: data/demo/public/private}")
     assert problem.startswith("--config: data.private: lies below data.public")
 
 
@@ -139,32 +139,32 @@ def test_raw_data_absent(project: Project) -> None:
 
 def test_no_source_answers(project: Project) -> None:
     """Without the user's copy and without network: the same way out."""
-    campaign = "--campaign results/campaign.json"
+    campaign = "--campaign results/demo/campaign.json"
     planned = project.run(*f"python scripts/plan_campaign.py {campaign} --config results=results".split())
     assert planned.returncode == 0, planned.stdout
     done = project.run(*f"python scripts/fetch_dataset.py {campaign} --dataset bccd".split(), GIT_ALLOW_PROTOCOL="file")
     assert done.returncode == 1
     assert "How to get it: " in done.stdout
     assert len(done.stdout.splitlines()) <= 3
-    assert not (project.path / "data/raw/bccd/receipt.json").exists()
+    assert not (project.path / "data/demo/raw/bccd/receipt.json").exists()
 
 
 def test_purged_data(finished: Project) -> None:
     """A scratch file system removed what was old: finished runs want nothing; a new one, and `prepare`, stage again."""
-    manifest = finished.path / f"data/manifests/{TASK}.json"
+    manifest = finished.path / f"data/demo/manifests/{TASK}.json"
     cases = manifest.read_bytes()
     before = stamps(finished, "run.json", "score.json")
 
     def purge(*folders: str, every: int = 1) -> None:
         for folder in folders:
-            files = [path for path in sorted((finished.path / "data" / folder).rglob("*")) if path.is_file()]
+            files = [path for path in sorted((finished.path / "data/demo" / folder).rglob("*")) if path.is_file()]
             for path in files[::every]:
                 path.unlink()
 
     purge(f"public/{TASK}", f"private/{TASK}", "raw/bccd/BCCD")
     assert planned(finished) == []
     add_agent(finished, "late")
-    step = f"--campaign results/campaign.json --run {run_folder(finished, 'late').relative_to(finished.path)}"
+    step = f"--campaign results/demo/campaign.json --run {run_folder(finished, 'late').relative_to(finished.path)}"
     alone = finished.run(*f"python scripts/run_agent.py {step}".split())
     assert alone.returncode == 1 and "Traceback" not in alone.stdout
     assert f"16 of 16 staged files of {TASK} are gone" in alone.stdout and "`snakemake prepare`" in alone.stdout
@@ -203,7 +203,7 @@ def test_damaged_data(project: Project, file: str, damage: object, expected: str
     assert Path(file).name in lines[0]
     assert expected in lines[0]
     assert not list((project.path / "data").rglob("image.png"))
-    assert not (project.path / f"data/manifests/{TASK}.json").exists()
+    assert not (project.path / f"data/demo/manifests/{TASK}.json").exists()
     path.write_bytes(whole)
     assert project.snakemake("--forcerun", "fetch_dataset", "--", "prepare").returncode == 0
 
@@ -231,7 +231,7 @@ def test_container_runtime_missing(project: Project, without_apptainer: str) -> 
     assert done.returncode == 1
     lines = message_in(project, "logs/build_image/light.log")
     assert lines[0].startswith("MissingDataError: Apptainer is not installed")
-    assert not (project.path / "results/runs").exists()
+    assert not (project.path / "results/demo/runs").exists()
 
 
 NO_IMAGE = """{"flavour": "none", "recipe": "", "base": "", "system": "Debian", "python": "3.11.2", "cuda": null,
@@ -266,7 +266,7 @@ def test_key_is_asked_for_by_the_run_alone(finished: Project) -> None:
         )
     options = (*APPTAINER, *only("careful", "paid"))
     assert "run_agent" in planned(finished, *options)
-    done = finished.snakemake(*options, "--", f"results/runs/paid/{TASK}/lite/r1/run.json")
+    done = finished.snakemake(*options, "--", f"results/demo/runs/paid/{TASK}/lite/r1/run.json")
     assert done.returncode == 1
     lines = message_in(finished, f"logs/run_agent/paid/{TASK}-lite-r1.log")
     assert "NO_SUCH_KEY" in lines[0]
@@ -291,8 +291,8 @@ def test_one_broken_agent_costs_nobody_the_page(finished: Project) -> None:
     assert lines[-2].startswith(
         "Next: snakemake --profile profiles/demo --config 'matrix={agents: [careful, hasty, broken]"
     )
-    assert lines[-1] == "Page: results/leaderboard/index.html"
-    assert "provisional" in (finished.path / "results/leaderboard/index.html").read_text()
+    assert lines[-1] == "Page: results/demo/leaderboard/index.html"
+    assert "provisional" in (finished.path / "results/demo/leaderboard/index.html").read_text()
     script.write_text(whole)
     done = finished.snakemake(*only("careful", "hasty", "broken"))
     assert (done.returncode, "All 3 runs are scored" in done.stdout) == (0, True)

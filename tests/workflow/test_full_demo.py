@@ -42,12 +42,12 @@ def test_the_whole_demo_ends_well(demo: FinishedDemo) -> None:
     # pip names every package that an index of the machine's own, set for it by file://, does not hold.
     said = [line for line in demo.output.splitlines() if not line.startswith("WARNING: Location 'file:")]
     assert len(said) < 100
-    assert "results/leaderboard/index.html" in demo.output.splitlines()[-1]
+    assert "results/demo/leaderboard/index.html" in demo.output.splitlines()[-1]
 
 
 def test_the_leaderboard_is_the_promised_one(demo: FinishedDemo) -> None:
     """Every run's scores and medal, and that each track is there with all five agents."""
-    expected, found = rows(EXPECTED), rows(demo.path / "results/leaderboard/runs.csv")
+    expected, found = rows(EXPECTED), rows(demo.path / "results/demo/leaderboard/runs.csv")
     assert set(found) == set(expected)
     assert {row["track"] for row in found.values()} == set(track_names())
     assert len(found) == len(AGENTS) * len(track_names())
@@ -65,7 +65,7 @@ def test_the_leaderboard_is_the_promised_one(demo: FinishedDemo) -> None:
 
 def test_better_work_ranks_higher(demo: FinishedDemo) -> None:
     """On every track careful is ahead of hasty, hasty of crasher, and the cheater has nothing."""
-    found = rows(demo.path / "results/leaderboard/runs.csv")
+    found = rows(demo.path / "results/demo/leaderboard/runs.csv")
     for task in {task for _, task in found}:
         overall = {agent: float(found[agent, task]["overall"]) for agent in AGENTS}
         assert overall["careful"] > overall["silent"] > overall["hasty"] > overall["crasher"] > overall["cheater"] == 0
@@ -87,7 +87,7 @@ def test_task_scores_are_verified_by_other_libraries(demo: FinishedDemo) -> None
 
 
 def test_a_second_call_does_nothing(demo: FinishedDemo) -> None:
-    pages = list((demo.path / "results").rglob("score.json"))
+    pages = list((demo.path / "results/demo").rglob("score.json"))
     before = {path: path.stat().st_mtime_ns for path in pages}
     assert len(before) == len(AGENTS) * len(track_names())
     assert at(demo.path).run("make", "demo").returncode == 0

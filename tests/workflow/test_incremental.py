@@ -35,7 +35,7 @@ def edit(project: Project, name: str, pattern: str, replacement: str) -> None:
 
 
 def overall(project: Project) -> list[dict[str, str]]:
-    with open(project.path / "results/leaderboard/overall.csv", newline="") as stream:
+    with open(project.path / "results/demo/leaderboard/overall.csv", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -103,7 +103,7 @@ def test_raised_track_version(finished: Project) -> None:
     again = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
     assert Counter(planned(finished)) == {**dict.fromkeys(again, len(AGENTS)), "build_leaderboard": 1}
     before = stamps(finished, *PAID)
-    target = f"results/runs/hasty/{TASK}/lite/r1/score.json"
+    target = f"results/demo/runs/hasty/{TASK}/lite/r1/score.json"
     assert finished.snakemake(target).returncode == 0
     assert sorted(executed(finished)) == sorted(again)
     assert '"track_version": 3' in (finished.path / target).read_text()
@@ -123,7 +123,7 @@ def test_repeated_run_keeps_the_old_attempt(finished: Project) -> None:
     edit(finished, CARD, r"^version: 1$", "version: 2")
     folder = run_folder(finished, "crasher")
     old = (folder / "attempts/0001/run.json").read_bytes()
-    done = finished.snakemake(f"results/runs/crasher/{TASK}/lite/r1/score.json")
+    done = finished.snakemake(f"results/demo/runs/crasher/{TASK}/lite/r1/score.json")
     assert done.returncode == 0, done.stdout[-3000:]
     assert (folder / "attempts/0001/run.json").read_bytes() == old
     assert '"attempt": 2' in (folder / "run.json").read_text()
@@ -179,7 +179,7 @@ def test_partial_leaderboard(finished: Project) -> None:
         assert (int(rows[agent]["n_scored"]), int(rows[agent]["n_planned"])) == (n, 2)
         assert rows[agent]["provisional"] == "true"
         assert re.search(rf"{agent}.* {n}/2\b", printed)
-    assert "rovisional" in (finished.path / "results/leaderboard/index.html").read_text()
+    assert "rovisional" in (finished.path / "results/demo/leaderboard/index.html").read_text()
 
 
 def test_partial_then_complete(finished: Project) -> None:

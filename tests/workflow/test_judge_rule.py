@@ -16,7 +16,7 @@ from conftest import Project
 
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
-RUN = "results/runs/careful/bccd-det-task/lite/r1"
+RUN = "results/demo/runs/careful/bccd-det-task/lite/r1"
 KEY = "sk-canary-of-the-judges"
 PLAN = ("Decision: I choose the last one as detector.", None)
 SETUP = ("import skimage", 3)
@@ -113,7 +113,7 @@ def test_a_panel_judges(campaign: Campaign) -> None:
         assert word not in sent
     assert re.search(r"\bcareful\b", sent) is None
     # Answers lie outside of every run, and the key in no file.
-    assert len(list((campaign.project.path / "results/judge_cache").glob("??/*.json"))) == 6
+    assert len(list((campaign.project.path / "results/demo/judge_cache").glob("??/*.json"))) == 6
     assert campaign.files_with(KEY) == []
 
 

@@ -23,7 +23,7 @@ def test_it_makes_the_tables_of_the_leaderboard(
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), named)  # the cells are this project's own
     named["plt"].close("all")
-    lines = Path("results/leaderboard/overall.csv").read_text().splitlines()
+    lines = Path("results/demo/leaderboard/overall.csv").read_text().splitlines()
     expected = {row["agent"]: 100 * float(row["overall"]) for row in csv.DictReader(lines)}
     assert named["overall"].to_dict() == pytest.approx(expected, abs=1e-3)
     assert list(named["tracks"].columns) == ["detection", "overall"]

@@ -73,7 +73,7 @@ def of_task(task: str) -> list[tuple[str, str]]:
     return [run for run in EVERY if run[1] == task]
 
 
-RUNS = "results/runs/{}/{}/lite/r1"
+RUNS = "results/demo/runs/{}/{}/lite/r1"
 LOCAL: dict[str, tuple[Callable[[Project], object], Steps]] = {
     "a judgement is gone": (
         lose(RUNS.format(SECOND, REPORTS) + "/judge.json"),

@@ -65,7 +65,7 @@ def project() -> Iterator[Project]:
     agents = place / "automedbench/demo/agents.yaml"
     card.write_text(card.read_text().replace("access: public", "access: credentialed"))
     agents.write_text(agents.read_text().replace("trusted: true}", "trusted: true, approved_for: [credentialed]}"))
-    for name in ("data/raw/bccd", "results", "logs", ".snakemake", "tmp"):
+    for name in ("data/demo/raw/bccd", "results", "logs", ".snakemake", "tmp"):
         (place / "automedbench" / name).mkdir(parents=True)
         (place / "automedbench" / name).chmod(0o777)
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
@@ -90,7 +90,9 @@ def campaign_beside_a_reader(project: Project, secret: str) -> dict[str, Any]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    done = project.snakemake(f"results/runs/careful/{TASK}/lite/r1/score.json", *only("careful"), OPENAI_API_KEY=secret)
+    done = project.snakemake(
+        f"results/demo/runs/careful/{TASK}/lite/r1/score.json", *only("careful"), OPENAI_API_KEY=secret
+    )
     seen, _ = reader.communicate("end\n", timeout=60)
     assert done.returncode == 0, done.stdout[-3000:]
     found: dict[str, Any] = json.loads(seen)
@@ -103,7 +105,7 @@ def test_reads_nothing_and_changes_nothing(project: Project) -> None:
     assert seen["rounds"] > 3  # during the campaign, not only before
     assert "config/config.yaml" in seen["names"]  # the reader does read
     assert [name for name in seen["names"] if name.startswith(CLOSED)] == []
-    run = project.path / f"results/runs/careful/{TASK}/lite/r1"
+    run = project.path / f"results/demo/runs/careful/{TASK}/lite/r1"
     assert json.loads((run / "audit.json").read_text())["findings"] == []
     overall = json.loads((run / "score.json").read_text())["scores"]["overall"]
     assert overall * 100 == pytest.approx(DEMO_SCORES["careful"][0], abs=0.051)

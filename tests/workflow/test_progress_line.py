@@ -97,7 +97,7 @@ def test_failure_without_a_terminal(project: Project) -> None:
     assert lines[start + 1] == "  MissingDataError: No raw data for 'bccd': nowhere is not a folder."
     assert lines[start + 2].startswith("  How to get it: ")
     assert lines[start + 3] == "  log: logs/fetch_dataset/bccd.log"
-    assert "python scripts/fetch_dataset.py --campaign results/campaign.json --dataset bccd" in lines[start + 4]
+    assert "python scripts/fetch_dataset.py --campaign results/demo/campaign.json --dataset bccd" in lines[start + 4]
     assert re.fullmatch(r"0 of 3 steps done, 1 failed \(fetch_dataset bccd\) in \d:\d\d", lines[-1])
 
 

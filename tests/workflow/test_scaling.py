@@ -29,5 +29,5 @@ def test_copied_runs_are_ranked_and_nothing_is_repeated(elsewhere: Project, tmp_
         assert done.returncode == 0, done.stdout[-3000:]
         assert set(executed(here)) <= {"build_leaderboard", "plan_campaign"}
         assert stamps(here, "run.json", "score.json") == before
-    ranks = "results/leaderboard/overall.csv"
+    ranks = "results/demo/leaderboard/overall.csv"
     assert (here.path / ranks).read_text() == (elsewhere.path / ranks).read_text()

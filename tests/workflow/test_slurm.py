@@ -213,7 +213,7 @@ def at_most_jobs(count: int) -> Iterator[None]:
 
 
 def test_scores_are_those_of_the_demo(matrix: Finished) -> None:
-    results = matrix.cluster.project.path / "results"
+    results = matrix.cluster.project.path / "results/demo"
     assert_demo_scores(results)
     assert {row["sandbox"] for row in read_table(results, "overall")} == {"apptainer/sealed"}
     assert (results / "leaderboard/index.html").is_file()
