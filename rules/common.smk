@@ -18,7 +18,7 @@ from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
-from snakemake_logger_plugin_automedbench.dry_run import say_below
+from snakemake_logger_plugin_automedbench.dry_run import say_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
 
 try:
@@ -41,7 +41,7 @@ RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
-say_below(workflow, CAMPAIGN, CONFIGURATION)
+say_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
 engine.execute_with(targets.cheap_steps(CAMPAIGN))
 say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 

@@ -2,7 +2,8 @@
 
 Use it with ``--logger automedbench`` or ``logger: [automedbench]`` in a profile. Only what needs attention is printed:
 warnings, errors, and each failed step with its command and the end of its log. Everything Snakemake says is still in
-its own log file. ``-n``, ``--verbose`` and ``--debug-dag`` ask for details and get Snakemake's usual output.
+its own log file. ``-n -p``, ``--verbose`` and ``--debug-dag`` ask for details and get Snakemake's usual output; what
+there is to do, with ``-n`` alone, is told by ``dry_run``.
 
 Snakemake imports every installed plugin whenever it starts, so that nothing large is imported here.
 """
@@ -27,7 +28,8 @@ __all__ = ["LogHandler"]
 _CHATTER = re.compile(
     r"None$|Using profile|Config file|Assuming unrestricted|Building DAG|Using shell|Provided |Rules claiming"
     r"|Conda environments: ignored|Singularity containers: ignored|Group jobs: inactive|Select jobs|Execute \d"
-    r"|DAG of jobs will be updated|Complete log|Elapsed time|Shutting down"
+    r"|DAG of jobs will be updated|Complete log|Elapsed time|Shutting down|This was a dry-run|\s*Reasons:"
+    r"|Will exit after finishing"
 )
 
 
@@ -43,10 +45,11 @@ class LogHandler(LogHandlerBase):
         self._silent = "ALL" in quiet
         self._shows_logs = bool(settings.show_failed_logs)
         self._display: Display | None = None
-        if (settings.dryrun and not self._silent) or settings.verbose or settings.debug_dag:
+        listed = settings.dryrun and settings.printshellcmds and not self._silent
+        if listed or settings.verbose or settings.debug_dag:
             self._usual = _usual_handler(settings)
         elif not self._silent:
-            progress = "PROGRESS" not in quiet
+            progress = "PROGRESS" not in quiet and not settings.dryrun
             self._display = make_display(sys.stdout if settings.stdout else sys.stderr, settings.nocolor, progress)
         self._events: dict[LogEvent, Callable[[Any], None]] = {
             LogEvent.RUN_INFO: self._plan,

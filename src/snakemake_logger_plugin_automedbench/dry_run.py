@@ -1,16 +1,20 @@
-"""Below the plan of a dry run: what its runs would take, and how to run one of its commands by hand."""
+"""What a dry run says of the whole plan: what its runs would take, its steps, and how to see or run one of them."""
 
 from __future__ import annotations
 
 import atexit
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from automedbench.base.plaintable import counted
 
 if TYPE_CHECKING:
     from automedbench.campaign.load import Campaign
 
 
-def say_below(workflow: Any, campaign: Campaign, configuration: str) -> None:
+def say_in_dry_run(workflow: Any, campaign: Campaign, configuration: str) -> None:
     """Print it when Snakemake ends and so the plan is complete; nothing but in a dry run that may say something.
 
     ``configuration``: options that name the same campaign on a command line.
@@ -25,8 +29,23 @@ def _say(workflow: Any, campaign: Campaign, configuration: str) -> None:
     from automedbench.campaign.load import campaign_file, is_written
     from automedbench.planning.forecast import print_forecast
 
-    steps = workflow.dag.needrun_jobs(exclude_finished=False) if workflow.dag else []
-    if steps and not is_written(campaign):
+    steps = [*workflow.dag.needrun_jobs(exclude_finished=False)] if workflow.dag else []
+    count = Counter(step.rule.name for step in steps)
+    listed = workflow.output_settings.printshellcmds
+    if listed and steps and not is_written(campaign):
         write = f"python scripts/plan_campaign.py --campaign {campaign_file(campaign)} {configuration}"
         print(f"To run one of these commands by hand, first write the settings: {write}", file=sys.stderr)
     print_forecast(campaign, [step.wildcards for step in steps if step.rule.name == "run_agent"])
+    sys.stderr.flush()
+    if steps and not listed:
+        print(*summary({rule.name: count[rule.name] for rule in workflow.rules if count[rule.name]}), sep="\n")
+
+
+def summary(steps: Mapping[str, int]) -> list[str]:
+    """Number of steps of each rule."""
+    width = max(map(len, steps))
+    return [
+        f"{counted(sum(steps.values()), 'step')} to do:",
+        *(f"  {rule.ljust(width)} {count:6d}" for rule, count in steps.items()),
+        "Nothing was done. With -p: every step, why, and the command that does it alone.",
+    ]

@@ -18,6 +18,7 @@ from snakemake_interface_logger_plugins.tests import MockOutputSettings, TestLog
 
 from snakemake_logger_plugin_automedbench import LogHandler
 from snakemake_logger_plugin_automedbench.display import Lines, LiveLine, make_display
+from snakemake_logger_plugin_automedbench.dry_run import summary
 from snakemake_logger_plugin_automedbench.steps import Steps, describe_failure, last_lines, step_name
 
 
@@ -210,17 +211,35 @@ def test_quiet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert said(capsys, records, quiet=None)[-1].startswith("1 of 2 steps done")
 
 
-@pytest.mark.parametrize("option", ["dryrun", "verbose", "debug_dag"])
-def test_details_on_demand(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+@pytest.mark.parametrize("options", [("dryrun", "printshellcmds"), ("verbose",), ("debug_dag",)], ids="-".join)
+def test_details_on_demand(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
     """Snakemake's own handler and filter."""
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
-    handler = LogHandler(settings(**{option: True, "stdout": True, "quiet": {Quietness.HOST}}), None)
+    asked = {**dict.fromkeys(("printshellcmds", *options), True), "stdout": True, "quiet": {Quietness.HOST}}
+    handler = LogHandler(settings(**asked), None)
     handler.emit(record(None, "Building DAG of jobs..."))
     handler.emit(record(LogEvent.SHELLCMD, "Shell command: ls", shellcmd="ls"))
     handler.emit(record(LogEvent.WORKFLOW_STARTED, "Workflow has started!", quietness=Quietness.HOST))
     handler.close()
     assert stream.getvalue().splitlines() == ["Building DAG of jobs...", "Shell command: ls"]
+
+
+def test_short_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without -p nothing but what needs attention; the counts come with the forecast, when the plan is complete."""
+    records = [planned(2), begun(1), record(None, "This was a dry-run (flag -n)."), record(None, "Nothing to be done")]
+    assert said(capsys, records, dryrun=True, printshellcmds=False) == ["Nothing to be done"]
+    assert summary({"fetch_dataset": 1, "run_agent": 12})[:3] == [
+        "13 steps to do:",
+        "  fetch_dataset      1",
+        "  run_agent         12",
+    ]
+
+
+def test_a_signal_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Snakemake says it with every step that ends; the signal's own line is the campaign's (planning/heads.py)."""
+    again = record(None, "Will exit after finishing currently running jobs (scheduler).")
+    assert [line for line in said(capsys, [planned(2), again, again]) if "exit" in line] == []
 
 
 def test_never_raises(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`snakemake -n` says what the planned runs would take, below the plan, and costs nothing itself."""
+"""`snakemake -n` says what the planned runs would take, then the steps, and costs nothing itself."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ def streams(project: Project, *options: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_below_the_plan(clone: Project) -> None:
-    """By hand: 5 scripted runs of at most an hour each. The plan itself stays on standard output."""
+def test_first_what_it_takes(clone: Project) -> None:
+    """By hand: 5 scripted runs of at most an hour each. The steps are counted on standard output, after it."""
     out, err = streams(clone)
-    assert "Forecast" not in out
+    assert out.splitlines()[0] == "39 steps to do:"  # 5 runs of 7 steps, fetch, stage, plan, leaderboard, all
+    assert ["run_agent", "5"] in [line.split() for line in out.splitlines()]
+    assert "python scripts" not in out
     lines = err[err.index("Forecast") :].splitlines()
     assert lines[0] == "Forecast of 5 runs still to do; nothing is spent by a forecast:"
     assert re.split(r"\s{2,}", lines[-1]) == ["all", "5", "unknown", "5.0", "0", "0", "0.00", "0.00", "no model"]
