@@ -139,7 +139,7 @@ def test_raw_data_absent(project: Project) -> None:
 
 def test_no_source_answers(project: Project) -> None:
     """Without the user's copy and without network: the same way out."""
-    campaign = "--campaign results/demo/campaign.json"
+    campaign = "--campaign results/campaign.json"
     planned = project.run(*f"python scripts/plan_campaign.py {campaign} --config results=results".split())
     assert planned.returncode == 0, planned.stdout
     done = project.run(*f"python scripts/fetch_dataset.py {campaign} --dataset bccd".split(), GIT_ALLOW_PROTOCOL="file")
