@@ -52,7 +52,7 @@ def streams(project: Project, *options: str) -> tuple[str, str]:
 def test_first_what_it_takes(clone: Project) -> None:
     """By hand: 5 scripted runs of at most an hour each. The steps are counted on standard output, after it."""
     out, err = streams(clone)
-    assert out.splitlines()[0] == "39 steps to do:"  # 5 runs of 7 steps, fetch, stage, plan, leaderboard, all
+    assert out.splitlines()[0] == "35 steps to do:"  # 5 runs of 6 steps, fetch, stage, plan, leaderboard, all
     assert ["run_agent", "5"] in [line.split() for line in out.splitlines()]
     assert "python scripts" not in out
     lines = err[err.index("Forecast") :].splitlines()
