@@ -119,7 +119,7 @@ def test_missing_track_is_a_dash() -> None:
     """b is planned on one track only; a's other track has one of three runs."""
     entries = [entry("a", "one", 1, 0.8), entry("a", "two", 1, 0.2), entry("a", "two", 2, None)]
     table = track_table(board([*entries, entry("b", "one", 1, 0.9)]))
-    assert texts(table) == [["b", "90.0", "–", "90.0"], ["a", "80.0", "20.0", "50.0"]]
+    assert texts(table) == [["a", "80.0", "20.0", "50.0"], ["b", "90.0", "–", "90.0"]]
     assert "Runs scored of planned, a: Detection 1/1, Segmentation 1/2." in table.notes
     assert "Runs scored of planned, b: Detection 1/1." in table.notes
 

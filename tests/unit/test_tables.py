@@ -20,8 +20,10 @@ from factories import (
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.conditions import told_by, what_differs
 from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, samples_of
-from automedbench.leaderboard.tables.cells import unequal_coverage
+from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import Row
+from automedbench.statistics.samples import Method
 
 
 def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:
@@ -203,10 +205,25 @@ def test_unplanned_score_is_left_out() -> None:
     assert only(build_rows(entries_of(planned, scores, {}), "overall")).n_planned == 1
 
 
-def test_unequal_coverage() -> None:
-    same = [entry("a", "one", "lite", 1, 0.5), entry("b", "one", "lite", 1, 0.5), entry("b", "one", "lite", 2, 0.5)]
-    assert not unequal_coverage(same)
-    assert unequal_coverage([*same, entry("b", "two", "lite", 1, 0.5)])
+def test_agents_on_other_tasks_have_no_rank() -> None:
+    """c did the easy task only: its mean of 0.9 is no better than a's, which has 0.9 there as well (by hand)."""
+    easy, hard = {"a": 0.9, "b": 0.8, "c": 0.9}, {"a": 0.3, "b": 0.2}
+    entries = [entry(agent, "easy", "lite", 1, value) for agent, value in easy.items()]
+    entries += [entry(agent, "hard", "lite", 1, value) for agent, value in hard.items()]
+    found = build_ranking(runs_of(entries), "overall", Method())
+    assert [(row.agent, row.rank, row.overall, row.other_tasks) for row in found.rows] == [
+        ("a", 1, pytest.approx(0.6), False),
+        ("b", 2, pytest.approx(0.5), False),
+        ("c", None, pytest.approx(0.9), True),
+    ]
+    assert len(found.comparisons) == 3  # pairs are fair: only cells that both have
+    ranks = {(row.task, row.agent): row.rank for row in build_rows(entries, "task")}
+    assert ranks == {("easy", "a"): 1, ("easy", "c"): 1, ("easy", "b"): 3, ("hard", "a"): 1, ("hard", "b"): 2}
+
+
+def test_of_two_choices_of_tasks_the_larger_ranks() -> None:
+    entries = [entry("a", "one", "lite", 1, 0.5), entry("b", "one", "lite", 1, 0.6), entry("b", "two", "lite", 1, 0.1)]
+    assert [(row.agent, row.rank) for row in build_rows(entries, "overall")] == [("b", 1), ("a", None)]
 
 
 def test_scores_helper_keeps_the_formulas() -> None:

@@ -52,6 +52,8 @@ def notes(row: Row) -> list[str]:
         found.append(f"insufficient for inference ({counted(row.min_repeats, 'repeat')})")
     if row.provisional:
         found.append("provisional")
+    if row.other_tasks:
+        found.append("other tasks")
     if row.mixed:
         found.append(f"mixed {row.mixed}")
     if row.outdated:
@@ -98,6 +100,8 @@ def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
         lines.append(MADE_UP)
     if any(row.provisional for row in rows):
         lines.append("Provisional: not every planned run is scored.")
+    if any(row.other_tasks for row in rows):
+        lines.append("Other tasks: planned on other tasks or tiers than most agents here, and so without a rank.")
     return lines
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from automedbench import __version__
 from automedbench.base.cards import TaskCard
-from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
+from automedbench.base.records import TIERS, ScoreRecord
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
@@ -21,11 +21,11 @@ from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
-from automedbench.leaderboard.entries import Entry, group_by, in_tiers, judged_by, scored
+from automedbench.leaderboard.entries import Entry, group_by, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
-from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage
+from automedbench.leaderboard.tables.cells import cells_of, parts_of
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table, plain_json
@@ -103,7 +103,8 @@ def other_pooling(board: Board) -> CompactTable:
     rows = [
         [track, agent, _shortened(row.overall), int(row["rank"])]
         for track, part in parts_of(board.headline)
-        for (_, agent), row in pooled_ranks(cells_of(part), ["everything"], pooling).iterrows()
+        for (_, agent), row in pooled_ranks(part, cells_of(part), ["everything"], pooling).iterrows()
+        if row["rank"] > 0  # none for agents on other tasks
     ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
@@ -235,7 +236,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "licence": definitions.LICENCE,
         "version": __version__,
         "outdated": board.outdated,
-        "unequal_coverage": unequal_coverage(in_tiers(board.entries, HEADLINE_TIERS)),
+        "other_tasks": any(row.other_tasks for row in board.tables["overall"]),
         "tracks": {track: definitions.track_text(track) for track in board.tracks},
         "stages": definitions.STAGES,
         "tiers": {tier: definitions.TIERS[tier] for tier in TIERS if tier in planned},

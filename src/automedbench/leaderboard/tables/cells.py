@@ -5,6 +5,7 @@ Every row of a table is made of whole cells, and every table can be recomputed f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from math import fsum
@@ -18,7 +19,6 @@ from automedbench.base.records import TIERS, ScoreRecord, Used
 from automedbench.leaderboard.conditions import judge_class, signature, told_by
 from automedbench.leaderboard.entries import (
     Entry,
-    cell_of,
     group_by,
     has_failed,
     has_medal,
@@ -30,10 +30,21 @@ from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
 
 
-def unequal_coverage(entries: Iterable[Entry]) -> bool:
-    """Agents are planned on different cells, so that their means rest on different tasks or tiers."""
-    agents = group_by(entries, lambda entry: entry.run.agent).values()
-    return len({frozenset(map(cell_of, group)) for group in agents}) > 1
+def has_other_tasks(runs: pd.DataFrame, where: Sequence[str]) -> pd.Series:
+    """Agent by place (``where``) → planned on other cells than most agents there, whose means its own can't rank with.
+
+    Of sets that equally many agents have, the largest counts. ``runs``: of ``runs_of``.
+    """
+    planned = runs.drop_duplicates(list(CELL))
+    cells = pd.Series(list(zip(planned.task, planned.tier, strict=True)), planned.index)
+    sets = cells.groupby([planned[key] for key in (*where, "agent")], sort=False).agg(frozenset)
+    return sets.groupby(level=list(where), sort=False).transform(_unlike_most).astype(bool)
+
+
+def _unlike_most(sets: pd.Series) -> list[bool]:
+    count = Counter(sets)
+    usual = max(count, key=lambda cells: (count[cells], len(cells)))
+    return [cells != usual for cells in sets]
 
 
 CELL = ("track", "task", "tier", "agent")

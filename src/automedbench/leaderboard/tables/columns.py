@@ -29,8 +29,8 @@ _RANKING = (
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
     "failure_rate no_medal_rate n_failed n_disqualified n_unverified mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
-    "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional preset "
-    "sandbox judge mixed outdated made_up signature"
+    "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional other_tasks "
+    "preset sandbox judge mixed outdated made_up signature"
 )
 
 
@@ -192,6 +192,7 @@ COLUMNS: dict[str, Column] = {
     "min_repeats": Column(int, "smallest number of scored repeats of any cell with a score"),
     "sufficient": Column(bool, "there are at least three repeats in each cell: intervals and tests can be had"),
     "provisional": Column(bool, "not every planned run is scored"),
+    "other_tasks": Column(bool, "planned on other tasks or tiers than most agents of the table, and so without a rank"),
     "preset": Column(str, "named setting of the campaign; rows of different ones never rank together"),
     "sandbox": Column(str, "what isolated the runs: backend/network"),
     "judge": Column(str, "who judged: kind (id); kinds are never mixed in a table"),

@@ -7,7 +7,7 @@ provisional. Reads and writes no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -17,7 +17,7 @@ import pandas as pd
 
 from automedbench.base.records import TIERS
 from automedbench.leaderboard.conditions import signature, what_differs
-from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, pooled, scored_of
+from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, has_other_tasks, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
@@ -63,7 +63,8 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
     for place, rows in table.groupby(where, sort=False):
         names, track = list(rows.agent), None if scope == "overall" else place[0]
         agents = {name: samples[*place, name] for name in sorted(names) if (*place, name) in samples}
-        pairs, possible = _contest(agents, method)
+        ranked = set(rows.agent[~rows.other_tasks])
+        pairs, possible = _contest(agents, ranked, method)
         found += _inferred(agents, names, pairs, possible, method)
         comparisons += [{"track": track} | vars(pair) for pair in pairs]
         ranks += [
@@ -77,12 +78,15 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
 
 
 def _contest(
-    agents: Mapping[str, Sequence[Sample]], method: Method
+    agents: Mapping[str, Sequence[Sample]], ranked: Container[str], method: Method
 ) -> tuple[list[PairedComparison], dict[str, RankRange]]:
-    """Every pair of agents with a score, and the ranks that each can have; nothing for one alone."""
-    if len(agents) < 2:
-        return [], {}
-    return compare_pairs(agents, method), rank_distribution(agents, method)
+    """Every pair of agents with a score, and the ranks that each can have; nothing for one alone.
+
+    Pairs are compared on the cells that both have; ranks are of agents on the same ones.
+    """
+    equals = {name: samples for name, samples in agents.items() if name in ranked}
+    pairs = compare_pairs(agents, method) if len(agents) > 1 else []
+    return pairs, rank_distribution(equals, method) if len(equals) > 1 else {}
 
 
 def _inferred(
@@ -111,14 +115,14 @@ def _inferred(
         }
 
 
-def pooled_ranks(cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
-    """Pooled scores and rank of every agent with a score, by ``where``; ``cells``: of ``cells_of``.
+def pooled_ranks(runs: pd.DataFrame, cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+    """Pooled scores and rank of every agent with a score, by ``where``; ``cells``: of ``cells_of(runs)``.
 
-    Rank = 1 + number of agents that are better by more than rounding.
+    Rank = 1 + number of agents that are better by more than rounding, among those on the tasks that most have.
     """
     found = pooled(cells, [*where, "agent"], pooling, SCORES)
-    ranks = found.overall.round(9).groupby(level=list(where)).rank(method="min", ascending=False)
-    return found.assign(rank=ranks)
+    alike = found.overall[~has_other_tasks(runs, where).reindex(found.index)].round(9)
+    return found.assign(rank=alike.groupby(level=list(where)).rank(method="min", ascending=False))
 
 
 def mean_cost(costs: Iterable[Decimal | None]) -> Decimal | None:
@@ -128,12 +132,13 @@ def mean_cost(costs: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
-    """By place and rank; agents without a score last, equals by name."""
+    """By place and rank; agents on other tasks and then those without a score last, equals by name."""
 
     def order(column: pd.Series) -> pd.Series:
         return column.map(TIERS.index) if column.name == "tier" else column
 
-    return table.sort_values([*where, "rank", "agent"], key=order, ignore_index=True)
+    unscored = table.assign(unscored=table.n_scored == 0)
+    return unscored.sort_values([*where, "rank", "unscored", "agent"], key=order, ignore_index=True)
 
 
 def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
@@ -143,7 +148,8 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
     table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)
     table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
-    table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    table = table.join([pooled_ranks(runs, cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    table = table.join(has_other_tasks(runs, keys[:-1]).rename("other_tasks"))
     return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
 
 

@@ -138,6 +138,7 @@ function noteTags(row, same) {
     row.made_up && MADE_UP(),
     row.n_unverified > 0 && tag(`${row.n_unverified} unverified`, "bad", "Outputs came out of no method: S4 of such a run is at most 0.3, and it wins no medal"),
     row.provisional && tag("provisional", "warn"),
+    row.other_tasks && tag("other tasks", "warn", "Planned on other tasks or tiers than most agents here, and so without a rank"),
     known(row.overall) && !row.sufficient && !same.sufficient && tag("insufficient for inference", "warn", "Below 3 repeats in a cell: no interval, no test"),
     row.mixed && tag(`mixed: ${row.mixed}`, "warn", "Runs of this row were not made under the same conditions"),
     row.outdated && tag(`outdated: ${row.outdated}`, "warn", "Runs of this row were not made or scored as the campaign asks now"),
