@@ -48,7 +48,8 @@ def _say(workflow: Any, campaign: Campaign, score: str) -> None:
     undone = [job for job in jobs if dag.needrun(job) and not dag.finished(job)]
     page = Path(campaign.config.results, "leaderboard/index.html")
     if not undone:
-        text = last_lines(f"logs/{jobs[0].rule.name}.log", 1000)
+        ranking = page.with_name("ranking.txt")  # not the log: another campaign may have been here since
+        text = last_lines(str(ranking), 1000) if ranking.is_file() else []
     else:
         text = _build_partial(campaign_file(campaign)) if done else []
         for job in undone:  # or Snakemake would take it for the whole one

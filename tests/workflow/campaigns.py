@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,30 @@ def at(place: Path) -> Project:
     # Where Slurm is installed but not running, its plugin would wait ten seconds for it in every call of Snakemake.
     ours = {"PYTHONPATH": str(place / "src"), "SLURM_CONF": os.devnull}
     return Project(place, clean_environment(place.parent, path) | ours)
+
+
+# --- pages that are followed ----------------------------------------------------------------------------------
+
+STEP = re.compile(r"^(?:`([^`\n]+)`:\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A file is a block below a line with its name; a command is a block of bash; blocks of text are only looked at."""
+
+
+def follow(project: Project, page: str, instead: Mapping[str, str]) -> list[str]:
+    """Write the files and run the commands of a page, with some texts replaced; what each block of commands printed."""
+    printed = []
+    for name, kind, text in STEP.findall(page):
+        if name:
+            path = project.path / name
+            assert not path.exists(), f"the page writes {name} twice, or over a file of the repository"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif kind == "bash":
+            for there, here in instead.items():
+                text = text.replace(there, here)
+            done = project.run("bash", "-euo", "pipefail", "-c", text, timeout=300)
+            assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}"
+            printed.append(done.stdout)
+    return printed
 
 
 # --- what a call did ------------------------------------------------------------------------------------------

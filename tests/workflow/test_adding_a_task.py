@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from campaigns import fresh_copy
+from campaigns import STEP, follow, fresh_copy
 from conftest import ROOT, Project
 
 from automedbench.base.files import read_record
@@ -14,26 +14,13 @@ from automedbench.base.records import Manifest, ScoreRecord
 
 TEXT = (ROOT / "docs/tasks.md").read_text()
 TASK = "malaria-cell-cls-task"
-# A file is a block below a line with its name; a command is a block of bash.
-STEP = re.compile(r"^(?:`([^`\n]+)`:\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, list[str]]:
     """A copy of the repository after every step of the text, and what each command printed."""
     project = fresh_copy(tmp_path_factory.mktemp("reader") / "automedbench", narrow=False)
-    printed = []
-    for name, kind, text in STEP.findall(TEXT):
-        if name:
-            path = project.path / name
-            assert not path.exists(), f"the text writes {name} twice, or over a file of the repository"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        elif kind == "bash":
-            done = project.run("bash", "-euo", "pipefail", "-c", text, timeout=300)
-            assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}"
-            printed.append(done.stdout)
-    return project, printed
+    return project, follow(project, TEXT, {})
 
 
 def test_every_block_is_a_step_or_an_illustration() -> None:
@@ -65,7 +52,7 @@ def test_a_rehearsal_passes_the_task_over(followed: tuple[Project, list[str]]) -
     """One card is all that a task of one's own needs."""
     project, _ = followed
     campaign = ("--configfile", "my-campaign/campaign.yaml")
-    done = project.run("snakemake", "-n", *campaign, "--config", "fixtures=true", "--", "prepare")
+    done = project.run("snakemake", "-n", "-p", *campaign, "--config", "fixtures=true", "--", "prepare")
     assert done.returncode == 0, done.stdout[-3000:]
     assert f"Not rehearsed, as there is no made-up data for it: {TASK}" in done.stdout
     assert f"{TASK}.json" not in done.stdout

@@ -19,7 +19,10 @@ from campaigns import fresh_copy
 from conftest import ROOT, Project
 
 PAGES = ["README.md", "containers/README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-ELSEWHERE = {"docs/tasks.md": "test_adding_a_task.py follows its commands, which build on each other"}
+ELSEWHERE = {
+    "docs/tasks.md": "test_adding_a_task.py follows its commands, which build on each other",
+    "docs/tutorial.md": "test_tutorial.py follows it",
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NO_COMMANDS = {"python", "text", "yaml"}
 COMMAND = re.compile(r"^(automedbench|git|make|pytest|python|snakemake) ", re.MULTILINE)

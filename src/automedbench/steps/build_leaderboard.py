@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import io
 import sys
 from collections import Counter
 from pathlib import Path
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import write_text
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign
@@ -18,6 +20,7 @@ from automedbench.leaderboard.formats import print_ranking
 from automedbench.planning.asked import OF_THE_RUN, asked_of
 from automedbench.statistics.samples import Method
 
+RANKING = "leaderboard/ranking.txt"
 SHOWN = 10
 """Scores counted as missing that are named; the page names all of them."""
 
@@ -25,9 +28,9 @@ SHOWN = 10
 def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> None:
     """Write ``<results>/leaderboard/`` from every planned run's score; ``partial``: from those that there are.
 
-    Prints the ranking, what was counted as missing (on standard error), and where the page is. Raises
-    InfrastructureError when a planned run has no score, unless ``partial``, and, with everything written, when a run
-    was not made or scored as the campaign asks now.
+    Prints the ranking, which stays in ``RANKING``, what was counted as missing (on standard error), and where the page
+    is. Raises InfrastructureError when a planned run has no score, unless ``partial``, and, with everything written,
+    when a run was not made or scored as the campaign asks now.
     """
     settings, results = campaign.settings, campaign.results
     agents = load_agents(Path(settings.agents_file))
@@ -41,7 +44,10 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         partial=partial,
         asked=lambda cards: functools.partial(asked_of, Campaign(settings, cards, {}, agents, [])),
     )
-    print_ranking(board.tables["overall"], board.method)
+    text = io.StringIO()
+    print_ranking(board.tables["overall"], board.method, text)
+    write_text(results / RANKING, text.getvalue())
+    print(text.getvalue(), end="")
     for path, reason in list(board.unreadable.items())[:SHOWN]:
         print(f"Counted as missing: {path}: {reason}", file=sys.stderr)
     if (more := len(board.unreadable) - SHOWN) > 0:
