@@ -63,7 +63,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
     papers = {f"{name}.{suffix}" for name in PAPER_TABLES for suffix in ("tex", "md")}
     pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
-    single = {"index.html", "leaderboard.json"}
+    single = {"index.html", "beside.html", "leaderboard.json"}
     assert tables | papers | pages | single <= written
     others = written - tables - papers - pages - single
     assert others and all(name.startswith("charts/") for name in others)

@@ -55,17 +55,27 @@ def test_no_case() -> None:
 
 
 def test_everything_missing() -> None:
-    """One missing case says what all of them say."""
+    """Beside what every run shows, another missing case says nothing more."""
     missing = [case(name, None, "missing") for name in "abc"]
-    assert chosen(missing, 6) == [("a", "first of 3 missing")]
+    assert chosen(missing, 6) == [("a", "shown of every run"), ("b", "shown of every run")]
+    assert chosen(missing, 2) == [("a", "first of 3 missing")]
+
+
+def test_every_run_shows_the_same_first_cases() -> None:
+    """Two of six, whatever they scored; the worst and the best of all ten are told of all ten."""
+    for values in (range(10), range(10, 0, -1), (5, 0, 9, 1, 8, 2, 7, 3, 6, 4)):
+        cases = [case(name, value / 10) for name, value in zip("abcdefghij", values, strict=True)]
+        assert [name for name, why in chosen(cases, 6) if why == "shown of every run"] == ["a", "b"]
+        assert len({name for name, _ in chosen(cases, 6)}) == 6
+    assert chosen(cases, 6)[2] == ("d", "ssim: 2 of 10 from below")
 
 
 def test_from_the_worst_to_the_best() -> None:
-    """Nine cases, three asked for: places 0, 4 and 8 of the order by value, which is not that of the names."""
+    """Nine cases, three asked for: the first, and both ends of the order by value, which is not that of the names."""
     cases = [case(name, value / 10) for name, value in zip("abcdefghi", (5, 1, 9, 2, 8, 3, 7, 4, 6), strict=True)]
     assert chosen(cases, 3) == [
+        ("a", "shown of every run"),
         ("b", "lowest ssim of 9"),
-        ("a", "ssim: 5 of 9 from below"),
         ("c", "highest ssim of 9"),
     ]
 
@@ -80,10 +90,10 @@ def test_faulty_cases_come_last_and_once() -> None:
         case("f", 0.6),
     ]
     assert chosen(cases, 4) == [
-        ("a", "lowest ssim of 3"),
+        ("a", "shown of every run"),
+        ("f", "ssim: 2 of 3 from below"),
         ("d", "highest ssim of 3"),
         ("c", "malformed"),
-        ("b", "first of 2 missing"),
     ]
 
 
@@ -101,9 +111,9 @@ def test_one_case_asked_for_is_the_worst_valid_one() -> None:
 def test_cases_without_the_metric_fill_up() -> None:
     cases = [case("a", None), case("b", 0.4), case("c", None, "malformed"), case("d", None, "malformed")]
     assert chosen(cases, 6) == [
-        ("b", "ssim 0.4"),
+        ("a", "shown of every run"),
+        ("b", "shown of every run"),
         ("c", "first of 2 malformed"),
-        ("a", "valid"),
         ("d", "malformed"),
     ]
 

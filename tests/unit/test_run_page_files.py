@@ -37,7 +37,7 @@ HOSTILE = [
     "&lt;b&gt; \\u003c",
 ]
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
-OVERHEAD = 85_000
+OVERHEAD = 90_000
 
 
 def write(results: Path, scores: list[ScoreRecord], **options: Any) -> None:

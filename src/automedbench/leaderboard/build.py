@@ -20,7 +20,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import judge_class, what_is_outdated
 from automedbench.leaderboard.entries import Entry, entries_of, scored
-from automedbench.leaderboard.page.board_page import write_board
+from automedbench.leaderboard.page.board_page import write_beside, write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
@@ -163,6 +163,7 @@ def build_leaderboard(
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
+        write_beside(out / "beside.html", board)
         write_board(out / "index.html", board, pages.result())
     return board
 

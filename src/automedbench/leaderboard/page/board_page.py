@@ -209,6 +209,19 @@ def write_board(path: Path, board: Board, last_run: datetime | None = None) -> N
     write_html(path, "board.html", page_context(board) | {"dated": last_run.date().isoformat() if last_run else ""})
 
 
+def write_beside(path: Path, board: Board) -> None:
+    """Write ``beside.html``: any two runs side by side, or one case of all agents, as frames of the runs' own pages."""
+    sheet, program = style("common.css", "beside.css"), script("common.js", "beside.js")
+    context = {
+        "policy": content_policy([sheet], [program], frames=True),
+        "style": safe_source(sheet),
+        "script": safe_source(program),
+        "titles": embed({task["id"]: task["title"] for task in _page_tasks(board)}),
+        "runs": embed(page_runs(board.tables["runs"])),
+    }
+    write_html(path, "beside.html", context)
+
+
 def page_context(board: Board) -> dict[str, Any]:
     """What the template needs."""
     sheet, program, vega = style("common.css", "board.css"), script(*SCRIPTS), vega_bundle()

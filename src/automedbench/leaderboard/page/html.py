@@ -35,11 +35,11 @@ def style(*names: str) -> str:
     return "\n".join(map(_asset, names))
 
 
-def content_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """Content security policy: nothing loads; only these styles and scripts apply."""
+def content_policy(styles: Sequence[str], scripts: Sequence[str], *, frames: bool = False) -> str:
+    """Content security policy: nothing loads; only these styles and scripts apply; ``frames``: of pages beside it."""
     return (
         f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'" + "; frame-src 'self' file:" * frames
     )
 
 

@@ -29,7 +29,7 @@ from automedbench.leaderboard.page.details import read_detail
 from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
 
 STYLES = ("common.css", "run.css")
-SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")
+SCRIPTS = ("common.js", "viewer.js", "transcript.js", "framed.js", "run.js")
 
 # What every record repeats of the score, which is embedded whole.
 _SAID_ALREADY: dict[str, Any] = {

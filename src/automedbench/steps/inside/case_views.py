@@ -17,6 +17,9 @@ from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 
 MAX_PROBLEMS = 5
 MAX_WHY, MAX_TEXT = 100, 20_000
+OF_EVERY_RUN = "shown of every run"
+SHARED_PART = 3
+"""One case in so many is the same for all runs, so that agents can be seen beside each other."""
 NONE_ASKED = "No case is shown: the campaign's case_views or the data set's access does not allow it."
 
 
@@ -55,20 +58,25 @@ def case_quality(report: DetailReport) -> str:
 
 
 def choose_cases(cases: Sequence[CaseScore], metric: str, limit: int) -> list[Choice]:
-    """Cases from the worst to the best, evenly by rank, then the first malformed and the first missing one.
+    """The task's first cases, which every run shows; then from the worst to the best, evenly by rank; then faulty ones.
 
-    The same cases for the same scores; ties go by the order of the cases. What is left is filled up with further cases
-    that were handed in.
+    Of those the first malformed and the first missing one. The same cases for the same scores; ties go by the order of
+    the cases. What is left is filled up with further cases that were handed in.
     """
-    faulty = _first_faulty(cases, room=limit // 2 if limit > 1 else 0)
-    valid = [case for case in cases if case.status == "valid"]
-    known = [case for case in valid if case.metrics.get(metric) is not None]
+    shared = [Choice(case, OF_EVERY_RUN) for case in cases[: limit // SHARED_PART]]
+    cases = cases[len(shared) :]
+    seen, limit = {choice.case.status for choice in shared}, limit - len(shared)
+    faulty = [each for each in _first_faulty(cases, limit // 2 if limit > 1 else 0) if each.case.status not in seen]
+    every = [*(choice.case for choice in shared), *cases]
+    known = [case for case in every if case.status == "valid" and case.metrics.get(metric) is not None]
     ranked = sorted(known, key=lambda case: case.metrics[metric] or 0.0)
-    room = limit - len(faulty)
-    chosen = [Choice(ranked[place], _why(place, ranked, metric)) for place in spread(len(ranked), room)]
+    there = {choice.case.case for choice in shared}
+    places = [place for place, case in enumerate(ranked) if case.case not in there]
+    spaced = [places[number] for number in spread(len(places), limit - len(faulty))]
+    chosen = [Choice(ranked[place], _why(place, ranked, metric)) for place in spaced]
     taken = {choice.case.case for choice in [*chosen, *faulty]}
     rest = [Choice(case, f"{case.status}") for case in cases if case.status != "missing" and case.case not in taken]
-    return [*chosen, *faulty, *rest[: limit - len(chosen) - len(faulty)]]
+    return [*shared, *chosen, *faulty, *rest[: limit - len(chosen) - len(faulty)]]
 
 
 def spread(n: int, count: int) -> list[int]:

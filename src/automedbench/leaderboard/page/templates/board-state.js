@@ -19,16 +19,8 @@ function view(tier, track) {
   return VIEWS.get(key);
 }
 
-// The ledger comes by columns; texts as numbers of levels.
 let allRuns = null;
-function runs() {
-  if (allRuns) return allRuns;
-  const { n, columns } = data("run-data");
-  const values = Object.entries(columns).map(([name, column]) =>
-    [name, column.levels ? (i) => column.levels[column.codes[i]] : (i) => column.values[i]]);
-  allRuns = Array.from({ length: n }, (_, i) => Object.fromEntries(values.map(([name, value]) => [name, value(i)])));
-  return allRuns;
-}
+const runs = () => (allRuns ??= ledger(data("run-data")));
 
 const trackTitle = (track) => (known(track) && track !== "all" ? DATA.tracks[track] ?? track : "All tracks");
 const tierOf = (choice) => DATA.tier_choices[choice] ?? [];

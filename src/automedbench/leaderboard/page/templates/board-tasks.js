@@ -21,7 +21,7 @@ function drawTask() {
   const link = el("a", { href: hrefOf({ ...NO_FILTER, "run-task": state.task, "run-tier": tiers.length === 1 ? tiers[0] : "", go: "runs" }) }, "Runs of this task");
   fill("task-table",
     rows.length ? rankingTable(state.at, rows, `Ranking on ${TITLES[state.task]}`) : none("Nothing of this task is planned or shown in this tier."),
-    el("p.aside", {}, link));
+    el("p.aside", {}, link, " · ", el("a", { href: `beside.html#${new URLSearchParams({ task: state.task, tier: tiers[0] ?? "" })}` }, "Its cases, of all agents")));
 }
 
 function drawMatrix() {

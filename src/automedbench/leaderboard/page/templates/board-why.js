@@ -68,7 +68,6 @@ function openWhy(button, row, measure, text, tiers) {
 const VERSIONS = { task_version: "Task version", track_version: "Scorer version", rubric_version: "Rubric version", code_version: "Code version" };
 const NO_FILTER = { "run-agent": "", "run-track": "", "run-task": "", "run-tier": "", "run-outcome": "", "run-code": "", "run-text": "" };
 const levelsOf = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort().join(", ") || DASH;
-const runPage = (run) => `runs/${encodePath(runPath(run))}.html`;
 
 function runsOf(row, tiers) {
   const among = row.tier ? [row.tier] : tierOf(tiers);

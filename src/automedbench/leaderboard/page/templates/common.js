@@ -37,8 +37,15 @@ const facts = (pairs) =>
 
 const data = (id) => JSON.parse(document.getElementById(id).textContent);
 const records = ({ columns, rows }) => rows.map((row) => Object.fromEntries(columns.map((name, i) => [name, row[i]])));
+// The ledger comes by columns; texts as numbers of levels.
+function ledger({ n, columns }) {
+  const values = Object.entries(columns).map(([name, column]) =>
+    [name, column.levels ? (i) => column.levels[column.codes[i]] : (i) => column.values[i]]);
+  return Array.from({ length: n }, (_, i) => Object.fromEntries(values.map(([name, value]) => [name, value(i)])));
+}
 const runPath = (run) => `${run.agent}/${run.task}/${run.tier}/r${run.repeat}`;
 const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");
+const runPage = (run) => `runs/${encodePath(runPath(run))}.html`;
 
 // --- numbers -----------------------------------------------------------------------------------------------
 

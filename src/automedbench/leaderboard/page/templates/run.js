@@ -11,6 +11,7 @@ const link = (id, ...content) => el("a", { href: `#${id}` }, content);
 const part = (id, title, ...children) => el("section", { id }, el("h2", {}, title), children);
 // A class or metric may be called like something that every object has (constructor).
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
+const besideHref = (choices) => `../../../../beside.html#${new URLSearchParams(choices)}`;
 const yes = (value) => (value ? "yes" : "no");
 
 // --- what it was -------------------------------------------------------------------------------------------
@@ -20,6 +21,8 @@ function head() {
   return el("header", {},
     el("h1.run-title", {}, foreign(ID.agent), " on ", SHARED.task,
       el("small", {}, `${SHARED.track} · ${ID.tier} tier · repeat ${ID.repeat} · model `, foreign(score.model || DASH))),
+    el("p.aside.others", {}, el("a", { href: besideHref({ a: runPath(ID) }) }, "Beside another run"), DETAIL.views?.cases?.length > 0 && [" · ",
+      el("a", { href: besideHref({ task: ID.task, tier: ID.tier }) }, "Cases of all agents")]),
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
     score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
@@ -358,3 +361,4 @@ window.addEventListener("hashchange", route);
 document.addEventListener("click", (event) => { if (event.target.closest?.("a")?.hash === location.hash && location.hash) route(); });
 document.addEventListener("keydown", byKey);
 if (location.hash) route();
+beFramed();

@@ -10,6 +10,7 @@ const seen = {
   share: 50, zoom: 1,
 };
 const ZOOMS = [1, 1.5, 2, 3, 4, 6, 8];
+let chose = () => {}; // hears which case, slice and way of looking the reader has now
 
 function caseViewer(views) {
   const names = views.map((view) => view.case);
@@ -24,12 +25,26 @@ function caseViewer(views) {
     el("div.control", {}, button("Full screen", whole), button("Smaller", () => zoom(-1)), button("Larger", () => zoom(1)), level), body,
     el("p.aside.keys", {}, "Keys: [ ] case · ← → slice · + − zoom · f full screen · p prediction · r reference · l box labels · m way of comparing"));
   let drawn;
+  const report = () => chose({ case: names[current], place: drawn.slider?.place(), seen: { ...seen, on: { ...seen.on } } });
+
+  // Look as another viewer does: at the same case, where this run has a view of it.
+  function follow(view) {
+    for (const key of Object.keys(seen)) if (typeof view.seen?.[key] === typeof seen[key]) seen[key] = view.seen[key];
+    root.classList.toggle("elsewhere", !names.includes(view.case));
+    if (!names.includes(view.case)) {
+      body.replaceChildren(el("p.notice", {}, "This run has no view of ", foreign(view.case), "."));
+      return;
+    }
+    show(names.indexOf(view.case));
+    if (view.place) drawn.slider?.go(view.place);
+    zoom();
+  }
 
   // The picture scrolls in its place when it is larger; what was in the middle stays there.
   function zoom(by) {
     const places = [...root.querySelectorAll(".frame-place")];
     const middles = places.map((place) => [(place.scrollLeft + place.clientWidth / 2) / place.scrollWidth, (place.scrollTop + place.clientHeight / 2) / place.scrollHeight]);
-    seen.zoom = by ? ZOOMS[Math.min(ZOOMS.length - 1, Math.max(0, ZOOMS.indexOf(seen.zoom) + by))] : 1;
+    if (known(by)) seen.zoom = by ? ZOOMS[Math.min(ZOOMS.length - 1, Math.max(0, ZOOMS.indexOf(seen.zoom) + by))] : 1;
     root.style.setProperty("--zoom", seen.zoom);
     level.textContent = `${Math.round(100 * seen.zoom)} %`;
     places.forEach((place, n) => place.scrollTo(middles[n][0] * place.scrollWidth - place.clientWidth / 2, middles[n][1] * place.scrollHeight - place.clientHeight / 2));
@@ -55,11 +70,13 @@ function caseViewer(views) {
     if (!act) return;
     event.preventDefault();
     act();
+    report();
   }
   show(0);
   zoom(0);
+  for (const kind of ["click", "input", "change"]) root.addEventListener(kind, report);
   document.addEventListener("keydown", byKey); // also without focus, while it is in sight
-  return { element: root, names, open: (name) => { show(names.indexOf(name)); root.scrollIntoView(); root.focus({ preventScroll: true }); } };
+  return { element: root, names, follow, report, open: (name) => { show(names.indexOf(name)); root.scrollIntoView(); root.focus({ preventScroll: true }); } };
 }
 
 function drawCase(view) {
@@ -69,6 +86,7 @@ function drawCase(view) {
   const marks = { valid: ["✓ valid", "good"], malformed: ["! malformed", "warn"], missing: ["✕ missing", "bad"] };
   return {
     keys: pictures.keys,
+    slider: pictures.slider,
     element: el("div", { id: `case-${view.case}` },
       el("p.view-head", {}, el("b.foreign", {}, view.case), " ", tag(...marks[view.status]), " ", view.why !== view.status && view.why,
         el("span.aside", {}, numbers.slice(0, 6).map(([name, value]) => ` · ${name} ${metric(value)}`))),
@@ -98,10 +116,18 @@ function frameSlider(view, draw) {
     draw(frame);
   };
   const step = (by) => { slider.value = Number(slider.value) + by; update(); };
+  const plain = (frame) => frame.title.split(" · ")[0]; // "axial 4 of 36", without what this run's frame shows there
+  const place = () => ({ title: plain(view.frames[Number(slider.value)]), share: view.frames.length > 1 ? slider.value / (view.frames.length - 1) : 0 });
+  // The same slice, else one as far along.
+  const go = (there) => {
+    const same = view.frames.findIndex((frame) => plain(frame) === there?.title);
+    slider.value = same >= 0 ? same : Math.round((Number(there?.share) || 0) * (view.frames.length - 1));
+    update();
+  };
   slider.addEventListener("input", update);
   const many = view.frames.length > 1;
   return {
-    update,
+    update, place, go,
     element: el("div.control.slices", {}, many && el("span", {}, view.frames[0].title.startsWith("image") ? "Image" : "Slice"), many && slider, title),
     keys: many ? { ArrowLeft: () => step(-1), ArrowRight: () => step(1) } : {},
   };
@@ -146,7 +172,7 @@ function overlays(view) {
   const keys = { ...slider.keys, p: switches.prediction?.flip, r: switches.reference?.flip, l: hasBoxes && labels.flip };
   const asks = !sides.length && view.texts.length > 0; // a picture that is asked about: the texts stand beside it
   return {
-    keys,
+    keys, slider,
     element: el(`div.pictures${asks ? ".asked" : ""}`, {}, place, el("div.panel", {}, slider.element,
       el("div.control", {}, sides.map((side) => switches[side].button), hasBoxes && labels.button),
       filled && el("div.control", {}, el("span", {}, "Opacity"), opacity),
@@ -202,7 +228,7 @@ function comparison(view) {
 
   slider.update();
   return {
-    keys: { ...slider.keys, m: mode.flip },
+    keys: { ...slider.keys, m: mode.flip }, slider,
     element: el("div.pictures.wide", {}, el("div", {}, place, line), el("div.panel", {}, slider.element, el("div.control", {}, mode.button), ends, legendOf(view)), textsOf(view)),
   };
 }
@@ -220,7 +246,7 @@ function textsOf(view) {
     const kept = text === prediction ? same[0] : same[1];
     return marked(wordsOf(text), kept, text === prediction ? "ins.extra" : "del.lacking");
   };
-  return el("div.texts", {}, view.texts.map((text) => el(`div.text.${text.side}`, {}, el("h4.foreign", {}, text.title), el("div.said", {}, content(text)))),
+  return el("div.texts", {}, view.texts.map((text) => el(`div.text.${text.side}`, {}, el("h3.foreign", {}, text.title), el("div.said", {}, content(text)))),
     same && el("p.aside", {}, "Marked: words that only the report has, and words that only the reference has."));
 }
 
