@@ -8,9 +8,8 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import write_text
+from automedbench.leaderboard.definitions import known_issues
 
-OURS = frozenset({"ours", "proposal", "unknown"})
-"""Words of ``provenance`` for a value that no public text gives."""
 INTRODUCTION = """\
 # Known issues
 
@@ -39,10 +38,7 @@ def render(folder: Path) -> str:
 
 def _cards(cards: Iterable[TaskCard]) -> Iterator[str]:
     for card in sorted(cards, key=lambda card: card.id):
-        decided = [name for name, source in card.provenance.items() if source in OURS]
-        lines = [f"- {' '.join(text.split())}" for text in card.open_questions]
-        if decided:
-            lines.append(f"- Decided here, as no public text says it: {', '.join(f'`{name}`' for name in decided)}.")
+        lines = [f"- {issue}" for issue in known_issues(card)]
         yield f"### {card.title}: `{card.id}`\n\n" + ("\n".join(lines) or "Nothing is open.")
 
 

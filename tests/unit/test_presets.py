@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from automedbench.base.records import FIXTURE_OF, DetailReport, Manifest, Receip
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.campaign.load import load_campaign
 from automedbench.campaign.presets import Preset, cards_under, load_preset, preset_names
+from automedbench.leaderboard.definitions import PUBLISHED_OVERALL
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.check import read_report
@@ -267,3 +269,10 @@ def test_campaign_under_a_preset() -> None:
         load_campaign({**CONFIG, **raw, "preset": "lite-v0.2"})
     with pytest.raises(ConfigError, match="release: is required"):
         load_campaign({**CONFIG, **raw, "release": None})
+
+
+def test_published_numbers_are_the_same_on_the_page_and_in_the_docs() -> None:
+    """Both copy table 4 of the paper; rows of docs/presets.md are agent, five tracks, Overall."""
+    rows = re.findall(r"^\| ([^|]+) \|((?: \d+\.\d \|){6})$", (ROOT / "docs/presets.md").read_text(), re.MULTILINE)
+    told = {agent: tuple(map(float, re.findall(r"[\d.]+", numbers))) for agent, numbers in rows}
+    assert {agent: told[agent] for agent in PUBLISHED_OVERALL} == PUBLISHED_OVERALL

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from automedbench.base.cards import TaskCard
 from automedbench.error_codes.taxonomy import CODES
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Method, Pooling
@@ -23,12 +24,36 @@ SECTIONS: dict[str, str] = {
     "runs": "Runs",
     "rules": "Rules",
     "data-sets": "Data sets",
+    "published": "Published",
 }
 """Section of the board → its name in the navigation."""
 
 CITATION = "Liu et al., AutoMedBench: Towards Medical AutoResearch with Agentic AI Models, arXiv:2606.01961 (2026)"
 LICENCE = "MIT"
 """As in ``CITATION.cff``."""
+
+PUBLISHED_HEADS = ("Segmentation", "Enhancement", "VQA", "Report", "Detection", "Overall")
+PUBLISHED_OVERALL: dict[str, tuple[float, ...]] = {
+    "Opus 4.6": (67.2, 78.3, 55.5, 55.8, 85.7, 66.5),
+    "GLM-5": (58.0, 68.8, 64.0, 48.6, 83.3, 61.6),
+    "Gemini 3.1 Pro": (54.7, 70.9, 62.3, 47.7, 77.2, 59.0),
+    "ChatGPT-5.4": (59.4, 75.1, 36.5, 40.8, 73.8, 55.3),
+    "MiniMax-M2.5": (46.5, 74.5, 55.8, 28.9, 80.0, 51.6),
+    "Qwen3.5 (397B-A17B)": (42.8, 63.5, 57.0, 38.7, 81.4, 51.2),
+}
+"""Overall ×100 of the public benchmark's agents on its tracks and over all of them: arXiv:2606.01961, table 4."""
+_OURS = frozenset({"ours", "proposal", "unknown"})
+"""Words of a card's ``provenance`` for a value that no public text gives."""
+
+
+def known_issues(card: TaskCard) -> list[str]:
+    """Where a task differs from the public benchmark, and what is not known of it, a sentence each."""
+    decided = [name for name, source in card.provenance.items() if source in _OURS]
+    found = [" ".join(text.split()) for text in card.open_questions]
+    if decided:
+        found.append(f"Decided here, as no public text says it: {', '.join(f'`{name}`' for name in decided)}.")
+    return found
+
 
 POOLINGS: dict[Pooling, str] = {
     "tasks": "Scores: mean over tasks of the mean over tiers of the mean over repeats (pooling: tasks).",

@@ -75,6 +75,7 @@ def page_data(board: Board) -> dict[str, Any]:
             "dark": {"colours": DARK | {"font": PAGE_FONT}, "series": SERIES_DARK},
         },
         "shapes": SHAPES,
+        "published": {"heads": definitions.PUBLISHED_HEADS, "agents": definitions.PUBLISHED_OVERALL},
         "exported": list(paper_charts(board)),
     }
 
@@ -238,6 +239,9 @@ def page_context(board: Board) -> dict[str, Any]:
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": _how_sure(board, found),
         "heuristic": _heuristic(found),
+        "issues": {
+            f"{card.title}: {card.id}": definitions.known_issues(card) for _, card in sorted(board.cards.items())
+        },
         "draws": sorted({draw_name(score.recipe.draw) for score in found} - {PUBLISHED}),
         "made_up": any(score.made_up for score in found),
         "n_scored": len(found),

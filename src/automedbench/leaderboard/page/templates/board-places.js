@@ -86,7 +86,18 @@ function drawDataSets() {
   fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets by task" }));
 }
 
+// Theirs: of the public benchmark, not of this board.
+function drawPublished() {
+  const { heads, agents } = DATA.published;
+  const columns = [
+    { title: "Agent", header: true, value: ([agent]) => agent, cell: ([agent]) => agent },
+    ...heads.map((title, i) => ({ title, numeric: true, value: ([, scores]) => scores[i], cell: ([, scores]) => number(scores[i]) })),
+  ];
+  fill("published-table", table(columns, Object.entries(agents), { label: "Published numbers, theirs" }));
+}
+
 onChange(["tier", "hide", "score"], drawTracks);
 onChange(SCORE_KEYS, drawTiers);
 onChange(["agent"], drawAgent);
 onChange([], drawDataSets);
+onChange([], drawPublished);
