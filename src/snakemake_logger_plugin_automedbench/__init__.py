@@ -111,7 +111,8 @@ class LogHandler(LogHandlerBase):
     def _fail(self, record: Any) -> None:
         name = self._steps.fail(record.jobid, record.rule_name)
         logs = list(record.log) if self._shows_logs else []
-        self._print(describe_failure(name, record.shellcmd, list(record.log), shown=logs))
+        said = getattr(record, "rule_msg", None)  # of the executor: how a job of a cluster ended
+        self._print(describe_failure(name, record.shellcmd, list(record.log), shown=logs, said=said))
         self._update()
 
     def _report(self, record: Any) -> None:

@@ -59,9 +59,14 @@ def step_name(rule: str, wildcards: Mapping[str, str] | None) -> str:
     return f"{rule} {values}".strip()
 
 
-def describe_failure(name: str, command: str | None, logs: Sequence[str], shown: Sequence[str]) -> str:
-    """What a person needs to know of a failed step: its name, the end of its log, where that is, its command."""
-    lines = [f"Failed: {name}"]
+def describe_failure(
+    name: str, command: str | None, logs: Sequence[str], shown: Sequence[str], said: str | None = None
+) -> str:
+    """What a person needs to know of a failed step: its name, the end of its log, where that is, its command.
+
+    ``said``: what its executor says of the end.
+    """
+    lines = [f"Failed: {name}", *(f"  {printable(line)}" for line in (said or "").splitlines())]
     for log in shown:
         lines += [f"  {line}" for line in last_lines(log)]
     lines += [f"  log: {log}" for log in logs]

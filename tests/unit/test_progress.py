@@ -193,6 +193,11 @@ def test_log_that_is_a_folder(tmp_path: Path) -> None:
     assert last_lines(str(tmp_path)) == ["(no log: Is a directory)"]
 
 
+def test_end_of_a_job_of_a_cluster() -> None:
+    text = describe_failure("run_agent a", None, [], [], said="Slurm job 7 ended as CANCELLED.\nThe next call goes on.")
+    assert text.splitlines() == ["Failed: run_agent a", "  Slurm job 7 ended as CANCELLED.", "  The next call goes on."]
+
+
 def test_step_without_anything() -> None:
     assert describe_failure(step_name("all", None), None, [], []) == "Failed: all"
 

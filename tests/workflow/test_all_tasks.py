@@ -324,10 +324,10 @@ def test_prepare_stages_every_task(project: Project, everything: list[str], stag
     done = project.run(*everything, "--quiet", "all", "--", "prepare", timeout=1100)
     logs = "\n".join(log.read_text() for log in project.path.glob("logs/*_*/*.log") if "rror" in log.read_text())
     assert done.returncode == 0, done.stdout[-2000:] + logs[-4000:]
-    made = {path.stem: read_record(path, Manifest) for path in project.path.glob("data/manifests-fixtures/*.json")}
+    made = {path.stem: read_record(path, Manifest) for path in project.path.glob("data/demo/manifests-fixtures/*.json")}
     assert sorted(made) == sorted(CARDS)
     assert [name for name, manifest in made.items() if manifest != stage(name).manifest] == []
-    assert sorted(path.name for path in (project.path / "data").iterdir()) == [
+    assert sorted(path.name for path in (project.path / "data/demo").iterdir()) == [
         *(f"{part}-fixtures" for part in ("manifests", "private", "public", "raw")),
     ]
 
