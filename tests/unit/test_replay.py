@@ -98,11 +98,22 @@ def recorded(original: Bench, tmp_path: Path) -> Path:
 def again(original: Bench, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """``automedbench replay``: exit code and what it printed."""
 
+    settings = {
+        "agents_file": str(ROOT / "demo/agents.yaml"),
+        "cards": [str(ROOT / "config/tasks")],
+        "matrix": {"agents": ["careful"], "tasks": [original.card.id], "tiers": ["lite"], "repeats": 1},
+        "data": {name: str(original.folder / name) for name in ("raw", "public", "private")},
+        "results": str(original.folder / "results"),
+        "sandbox": {"backend": "local", "network": "open"},
+    }
+    settings["data"] |= {"manifests": str(original.folder)}
+    campaign = original.folder / "config.yaml"
+    campaign.write_text(yaml.safe_dump(settings))
+
     def run(folder: Path, *options: str) -> tuple[int, str]:
         parser = argparse.ArgumentParser()
         replay.add_arguments(parser)
-        words = [str(folder), "--cards", str(ROOT / "config/tasks"), "--manifests", str(original.folder)]
-        words += ["--public", str(original.folder / "public"), "--prompts", str(ROOT / "config/prompts"), *options]
+        words = [str(folder), *options, "--configfile", str(campaign)]
         code = 0
         try:
             replay.main(parser.parse_args(words))
@@ -262,9 +273,9 @@ def test_a_replay_keeps_the_origin(recorded: Path, again: Callable[..., tuple[in
     assert json.loads((twice / "run.json").read_text())["origin"] == "scripted"
 
 
-def test_an_unknown_task_is_said(recorded: Path, again: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_an_unknown_task_is_said(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
     with pytest.raises(ConfigError, match="no card"):
-        again(recorded, "--cards", str(tmp_path))
+        again(recorded, "--config", f"cards=[{ROOT / 'demo/tasks'}]", "matrix={tasks: [demo-cxr-report-task]}")
 
 
 def test_a_folder_without_a_log_is_said(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     names = {name.replace("_", "-"): name for name in _modules()}
     word = next(iter(arguments), None)
-    if word in (None, "--json", "--config", "--configfile"):
+    if word is None or (word.startswith("-") and word not in ("-h", "--help", "--version")):
         arguments, word = ["status", *arguments], "status"
     if word in ("--version", "completion"):
         print(version_text() if word == "--version" else COMPLETION.format(commands=" ".join(names)))

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
+from automedbench.commands._output import add_json
+from automedbench.planning.load import add_campaign_options, results_of
 
 TOOL = "execute_code"
 
@@ -39,17 +41,19 @@ class Said(NamedTuple):
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Options that say which runs."""
-    parser.add_argument("--results", type=Path, default=Path("results"), help="results of the campaign")
     parser.add_argument("--agent", help="only this agent")
     parser.add_argument("--task", help="only this task")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def scored_runs(options: argparse.Namespace) -> list[Path]:
     """Folders of the scored runs; raises ConfigError without any."""
     pattern = f"{options.agent or '*'}/{options.task or '*'}/*/r*/score.json"
-    found = sorted(path.parent for path in (options.results / "runs").glob(pattern))
+    results = results_of(options)
+    found = sorted(path.parent for path in (results / "runs").glob(pattern))
     if not found:
-        raise ConfigError([f"{options.results}/runs/{pattern}: no scored run; give --results, check agent and task"])
+        raise ConfigError([f"{results}/runs/{pattern}: no scored run; give --results, check agent and task"])
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import tarfile
 import tempfile
@@ -46,20 +45,21 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.campaign.agents import REACHED, Agent
-from automedbench.campaign.config import DEFAULT, PROMPTS, RUBRICS, CampaignConfig, JudgeConfig
+from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands._output import add_json, show
 from automedbench.commands._transcript import told_otherwise
-from automedbench.commands.replay import Surroundings, replay_run
+from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import (
     DIFFERS,
     Check,
     check_digest,
+    check_lines,
     check_records,
     check_score,
     check_submission,
-    show_checks,
 )
 from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
@@ -107,7 +107,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench admit``."""
     parser.add_argument("bundle", type=Path, help="file that `automedbench pack` wrote")
     parser.add_argument("--signer", metavar="KEY", help="public key that must have signed it, as `pack` printed it")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--judge", action="store_true", help="let the panel of this campaign judge again where a panel judged; paid"
     )
@@ -118,6 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept-decisions", action="store_true", help="take their operators' decisions that raise a score"
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
+    add_json(parser)
     add_campaign_options(parser)
 
 
@@ -142,18 +142,15 @@ def main(options: argparse.Namespace) -> None:
         for check in checks
         if check.verdict == "differs"
     ]
-    if options.json:
-        said = {"bundle": opened.digest, "lab": opened.record.labels.lab, "signer": opened.signer, "reasons": reasons}
-        checks = {where: [vars(check) for check in checks] for where, checks in found.items()}
-        print(json.dumps({**said, "admitted": not reasons, "checks": checks}, indent=2))
-    else:
-        show_checks(found)
-        for name, check in replayed.items():
-            print(f"{name}: executed again: {neutralise(check.detail) or check.verdict}")
-        print(
-            f"{opened.record.labels.lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
-            f"bundle {opened.digest}, signed by {opened.signer}"
-        )
+    lab = opened.record.labels.lab
+    said = {"bundle": opened.digest, "lab": lab, "signer": opened.signer, "reasons": reasons}
+    lines = [
+        *check_lines(found),
+        *(f"{name}: executed again: {neutralise(check.detail) or check.verdict}" for name, check in replayed.items()),
+        f"{lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
+        f"bundle {opened.digest}, signed by {opened.signer}",
+    ]
+    show(options, {**said, "admitted": not reasons, "checks": found}, lines)
     if reasons:
         sys.exit(DIFFERS)
 
@@ -686,14 +683,9 @@ def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
     image = Path(settings.containers.folder, f"{settings.flavour(agents_of(opened.record)[run.agent].image)}.sif")
     if not image.is_file():
         return Check(what, "absent", f"{image} is not here, and code of others is executed in a container only")
-    where = Surroundings(
-        tuple(Path(place) for place in record_of(ours).card_folders),
-        *(Path(settings.data.manifests), Path(settings.data.public), Path(PROMPTS)),
-        *("apptainer", image),
-    )
-    record = read_record(folder / "run.json", RunRecord)
+    record, again = read_record(folder / "run.json", RunRecord), opened.folder / AGAIN / "replayed" / run.path
     try:
-        first = first_divergence(replay_run(folder, record, where, opened.folder / AGAIN / "replayed" / run.path))
+        first = first_divergence(replay_run(folder, record, ours, "apptainer", image, again))
     except AutoMedBenchError as error:
         return Check(what, "absent", str(error).partition("\n")[0])
     return (

@@ -24,11 +24,13 @@ from automedbench.base.records import CaseEntry, Conversation, RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import PROMPTS, SandboxConfig
 from automedbench.campaign.recipes import Recipe, load_recipe, recipe_names
+from automedbench.commands._output import add_json, show
 from automedbench.planning.rehearsal import scripted_model
 from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.container.layer import build_layer, find_layer, layer_path, layer_record
 
 FAILED = 3
+HEAD = ("agent", "version", "protocol", "layer")
 CARD = Path("config/tasks/detection/bccd-det-task.yaml")
 """The task whose brief the program gets; its data are not needed."""
 CODE = "echo checked > agents_outputs.txt; cat agents_outputs.txt"
@@ -48,32 +50,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="container image that the program runs in; layers lie beside it",
     )
     parser.add_argument("--anew", action="store_true", help="build a layer that is there already")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Do it; raises ConfigError for an unknown recipe, MissingDataError for what is not built."""
     if options.action == "list":
-        print("\n".join(table([("agent", "version", "protocol", "layer"), *map(_row, _with_folder(options))])))
+        rows = [_row(name, options.image.parent) for name in options.names or recipe_names()]
+        show(options, [dict(zip(HEAD, row, strict=True)) for row in rows], table([HEAD, *rows]))
         return
     if not options.names:
         raise ConfigError([f"agents {options.action}: name one of {', '.join(recipe_names())}"])
     recipes = {name: load_recipe(name) for name in options.names}
     if options.action == "build":
-        for name, recipe in recipes.items():
-            built = build_layer(name, recipe, options.image.parent, options.image, anew=options.anew)
-            print(f"{name} {built.version}: {layer_path(options.image.parent, name)}, {built.bytes / 2**20:.0f} MiB")
+        built = {
+            name: build_layer(name, recipe, options.image.parent, options.image, anew=options.anew)
+            for name, recipe in recipes.items()
+        }
+        lines = [
+            f"{name} {layer.version}: {layer_path(options.image.parent, name)}, {layer.bytes / 2**20:.0f} MiB"
+            for name, layer in built.items()
+        ]
+        show(options, built, lines)
         return
-    checks = [_checked(name, recipe, options.image) for name, recipe in recipes.items()]
-    if not all(checks):
+    checks = {name: _checked(name, recipe, options.image) for name, recipe in recipes.items()}
+    found = {name: {"works": works, "seen": lines} for name, (works, lines) in checks.items()}
+    show(options, found, [line for _, lines in checks.values() for line in lines])
+    if not all(works for works, _ in checks.values()):
         sys.exit(FAILED)
 
 
-def _with_folder(options: argparse.Namespace) -> list[tuple[str, Path]]:
-    return [(name, options.image.parent) for name in options.names or recipe_names()]
-
-
-def _row(named: tuple[str, Path]) -> tuple[str, ...]:
-    name, folder = named
+def _row(name: str, folder: Path) -> tuple[str, ...]:
     recipe, found = load_recipe(name), layer_record(layer_path(folder, name))
     if found is None:
         state = "not built"
@@ -87,8 +94,8 @@ def _row(named: tuple[str, Path]) -> tuple[str, ...]:
 # --- check -----------------------------------------------------------------------------------------------------
 
 
-def _checked(name: str, recipe: Recipe, image: Path) -> bool:
-    """Let the program do one thing in its container and print what was seen; whether that was all."""
+def _checked(name: str, recipe: Recipe, image: Path) -> tuple[bool, list[str]]:
+    """Let the program do one thing in its container; whether that was all, and what was seen."""
     with tempfile.TemporaryDirectory(prefix="agent-check-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         key = f"check-{secrets.token_hex(8)}"
@@ -99,20 +106,20 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
             try:
                 record = run_agent(plan, say=lambda _: None)
             except AutoMedBenchError as error:
-                print(f"{name} {recipe.version(name)}: failed\n  {error}")
-                return False
+                return False, [f"{name} {recipe.version(name)}: failed", f"  {error}"]
             asked = [f"{exchange.path} {exchange.status}" for exchange in server.exchanges]
         talk = read_record(plan.folder / "conversation.json", Conversation)
     ending = record.detail.partition(";")[0]
     calls = [f"{call.language}, exit code {call.exit_code}: {call.code[:60]!r}" for call in talk.calls[1:]]
     files = sorted(talk.workspace_files)
     good = bool(asked) and FILE in files and record.outcome == "submitted" and (bool(calls) or not recipe.tools)
-    print(f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {ending}")
     rows = [("requests", asked), ("code calls", calls), ("files", files)]
-    print("\n".join(f"  {what} ({len(seen)}): {', '.join(dict.fromkeys(seen)) or 'none'}" for what, seen in rows))
-    if not good:
-        print(f"  it said: {' '.join((talk.calls[0].stdout + talk.calls[0].stderr).split())[-600:]}")
-    return good
+    said = f"  it said: {' '.join((talk.calls[0].stdout + talk.calls[0].stderr).split())[-600:]}"
+    return good, [
+        f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {ending}",
+        *(f"  {what} ({len(seen)}): {', '.join(dict.fromkeys(seen)) or 'none'}" for what, seen in rows),
+        *([] if good else [said]),
+    ]
 
 
 def _turns(recipe: Recipe) -> list[ScriptedTurn]:

@@ -30,6 +30,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
+from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers.checking import Checker, Finding
@@ -76,10 +77,10 @@ class _Part:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: some tasks, form of the output, asking anew; which campaign's cards and mirrors."""
     parser.add_argument("--task", action="append", default=[], metavar="ID", help="only this task; may be repeated")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")
     parser.add_argument("--state", type=Path, metavar="FILE", help="where answers are kept (the user's cache folder)")
+    add_json(parser)
     add_campaign_options(parser)
 
 
@@ -91,10 +92,7 @@ def main(options: argparse.Namespace) -> None:
     parts = list(_parts(campaign, _asked_for(campaign, options.task)))
     state = options.state or _state_file()
     checked = _check(parts, campaign, state, options)
-    if options.json:
-        print(CheckFile(checked=checked).model_dump_json(by_alias=True, indent=2))
-    else:
-        print("\n".join(_lines(checked)))
+    show(options, CheckFile(checked=checked), _lines(checked))
     if any(each.state in ("changed", "gone") for part in checked.values() for each in part.findings):
         sys.exit(BAD)
 

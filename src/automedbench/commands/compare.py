@@ -20,11 +20,13 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.commands._output import add_json, show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, told_by, what_differs
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
 from automedbench.leaderboard.tables.cells import cells_of, pooled, runs_of
+from automedbench.planning.load import add_campaign_options, results_of
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
@@ -43,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh", type=Path, metavar="RESULTS", help="results of a fresh draw (cases.draw): the gap of A to B there"
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     parser.add_argument("--measure", choices=MEASURES, default="overall")
     parser.add_argument("--track", help="only this track")
     parser.add_argument("--task", help="only this task")
@@ -54,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
     )
     parser.add_argument("--anyway", action="store_true", help="test agents whose runs differ in what changes scores")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -64,7 +67,8 @@ def main(options: argparse.Namespace) -> None:
     if options.fresh is not None:
         options.b = options.b or options.a
         a, b = _scores(options, options.a), _scores(options, options.b, options.fresh)
-        print(neutralise("\n".join(gap_lines(a, b, options.measure, method, anyway=options.anyway))))
+        gap = gap_of_draws(a, b, options.measure, method, anyway=options.anyway)
+        show(options, gap, [neutralise("\n".join(gap_lines(gap, method)))])
         return
     if options.b in (None, options.a):
         raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
@@ -73,12 +77,13 @@ def main(options: argparse.Namespace) -> None:
     if found is None:
         raise MissingDataError(_no_cell(options, a, b))
     # Names and conditions come from records, which may be a third party's.
-    print(neutralise("\n".join(report_lines(found, method))))
+    lines = [neutralise("\n".join(report_lines(found, method)))]
+    show(options, {**found, "conclusion": conclusion(found, method)}, lines)
 
 
 def _scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
     """The agent's scores in the part that was asked for."""
-    runs = (results or options.results) / "runs"
+    runs = (results or results_of(options)) / "runs"
     if not runs.is_dir():
         raise MissingDataError(f"{runs} is no folder.\nGive the campaign's results folder with --results.")
     known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
@@ -107,10 +112,10 @@ def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRec
     )
 
 
-def gap_lines(
+def gap_of_draws(
     published: list[ScoreRecord], fresh: list[ScoreRecord], measure: Measure, method: Method, *, anyway: bool = False
-) -> list[str]:
-    """Scores on the published draw and on a fresh one, and their gap: of all tasks, and of each.
+) -> Comparison:
+    """Scores on the published draw and on a fresh one, and their gap: of all tasks, and of each, scores in [0, 1].
 
     Raises ConfigError for runs of the wrong draw, MissingDataError without a common cell.
     """
@@ -128,24 +133,39 @@ def gap_lines(
     runs = [*scored(first), *scored(second)]
     found, other = differences(runs, left_out=OF_A_DRAW)
     tasks = sorted({entry.run.task for entry in first})
-    rows: list[Sequence[str]] = []
-    gaps: list[PairedComparison] = []
+    places: list[dict[str, Any]] = []
     for task in [None, *tasks] if len(tasks) > 1 else tasks:
         a, b = ([entry for entry in side if task in (None, entry.run.task)] for side in (first, second))
         gap = draw_gap(samples_of(a), samples_of(b), method, measure)
-        limits = UNKNOWN if found and not anyway else span(gap.low, gap.high) or UNKNOWN
-        both = percent(_mean(a, measure, method)), percent(_mean(b, measure, method))
-        rows.append((task or "all tasks", str(gap.n_cells), *both, _signed(gap.difference or 0.0), limits))
-        gaps.append(gap)
+        if found and not anyway:
+            gap = replace(gap, low=None, high=None)
+        means = {"published": _mean(a, measure, method), "fresh": _mean(b, measure, method)}
+        places.append({"task": task, **means, "gap": gap})
+    return {
+        "measure": measure,
+        "draws": sorted({draw_name(score.recipe.draw) for score in scored(second)}),
+        "places": places,
+        "conflicts": found,
+        "cautions": other,
+        "conclusion": _gap_conclusion(places[0]["gap"], [] if anyway else found),
+    }
+
+
+def gap_lines(found: Comparison, method: Method) -> list[str]:
+    """The gap for a terminal, its conclusion last; ``found``: of ``gap_of_draws``."""
+    rows = []
+    for place in found["places"]:
+        gap, both = place["gap"], (percent(place["published"]), percent(place["fresh"]))
+        shown = *both, _signed(gap.difference or 0.0), span(gap.low, gap.high) or UNKNOWN
+        rows.append((place["task"] or "all tasks", str(gap.n_cells), *shown))
     head = ("", "cells", "published", "fresh", "gap", f"{100 * method.confidence:g} % interval")
-    draws = ", ".join(sorted({draw_name(score.recipe.draw) for score in scored(second)}))
     return [
-        f"Published draw minus {draws}: {measure} score, ×100, pooled by {method.pooling}",
+        f"Published draw minus {', '.join(found['draws'])}: {found['measure']} score, ×100, pooled by {method.pooling}",
         "",
-        *_warnings({"conflicts": found, "cautions": other}),
+        *_warnings(found),
         *table([head, *rows], right=range(1, 6)),
         "",
-        _gap_conclusion(gaps[0], found if not anyway else []),
+        found["conclusion"],
     ]
 
 

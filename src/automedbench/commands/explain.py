@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -19,6 +18,7 @@ from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.commands._output import add_json, show
 from automedbench.error_codes import detectors
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.evidence import neutralise
@@ -27,6 +27,7 @@ from automedbench.leaderboard.entries import Entry, group_by, value_of
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
+from automedbench.planning.load import add_campaign_options, results_of
 from automedbench.tracks import get_track, track_names
 
 WIDTH = 110
@@ -36,7 +37,6 @@ DEFAULT_LIMIT = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: the code, where the results are, which runs, and how many."""
     parser.add_argument("code", metavar="CODE", help="E1, E2, E3, E4 or E5")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     for name in ("agent", "track", "task"):
         parser.add_argument(f"--{name}", help=f"only runs of this {name}")
     parser.add_argument("--tier", choices=TIERS, help="only runs of this tier; default: lite and standard")
@@ -45,15 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0),
         default=DEFAULT_LIMIT,
         metavar="N",
-        help=f"runs to list, 0 for all ({DEFAULT_LIMIT})",
+        help=f"runs to list, 0 for all ({DEFAULT_LIMIT}); JSON has all",
     )
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
     code = _code(options.code)
     found = explain(_entries(options), code)
-    print("\n".join(explanation_lines(found, options.track, options.limit)))
+    show(options, found, explanation_lines(found, options.track, options.limit))
 
 
 def _code(text: str) -> str:
@@ -67,13 +69,14 @@ def _code(text: str) -> str:
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
+    results = results_of(options)
     try:
-        plan = read_record(options.results / "plan.json", Plan)
+        plan = read_record(results / "plan.json", Plan)
     except MissingDataError as error:
         raise MissingDataError(
-            f"{options.results} holds no plan of a campaign.\nGive the results folder with --results."
+            f"{results} holds no plan of a campaign.\nGive the results folder with --results."
         ) from error
-    scores = gather_scores(options.results, plan, partial=True).scores
+    scores = gather_scores(results, plan, partial=True).scores
     entries = [Entry(score.run, score.track, score) for score in scores]
     names = {
         "agent": {entry.run.agent for entry in entries},

@@ -7,16 +7,16 @@ as <agent>/<task>/<tier>/r<k> or by its folder, is told in full, also in what it
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
+from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.conditions import (
     BY_NAME,
@@ -35,6 +35,7 @@ from automedbench.leaderboard.conditions import (
     told_by,
     weight,
 )
+from automedbench.planning.load import add_campaign_options, results_of
 
 SHOWN = 64
 _SEVERAL = re.compile(r"(\d+)\*[0-9a-f]{8}")
@@ -46,23 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "first", metavar="SIGNATURE", help="a signature in quotes, or a run: <agent>/<task>/<tier>/r<k>"
     )
     parser.add_argument("second", metavar="OTHER", nargs="?", help="another one: what differs, and what that means")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print it; raises ConfigError for what is neither a signature nor a scored run."""
-    first = _named(options.first, options.results)
+    first = _named(options.first, options)
     if options.second is None:
         fields = list(told(first))
-        found: dict[str, object] = {"fields": [asdict(field) for field in fields]}
+        found: dict[str, object] = {"fields": fields}
         lines = [*_signature_line(first), *_told_table(fields)]
     else:
-        second = _named(options.second, options.results)
+        second = _named(options.second, options)
         fields = differing(first, second)
-        found = {"fields": [asdict(field) for field in fields], "conclusion": conclusion(fields)}
+        found = {"fields": fields, "conclusion": conclusion(fields)}
         lines = [*_difference_table(fields), conclusion(fields)]
-    print(json.dumps(found, indent=2) if options.json else neutralise("\n".join(lines)))
+    show(options, found, [neutralise("\n".join(lines))])
 
 
 Named = str | ScoreRecord
@@ -86,16 +87,16 @@ class Field:
         return UNKNOWN in (self.value.split("@") + self.other.split("@"))
 
 
-def _named(text: str, results: Path) -> Named:
+def _named(text: str, options: argparse.Namespace) -> Named:
     if text.lstrip().startswith("amb:"):
         parse_signature(text)
         return text.strip()
-    for folder in (results / "runs" / text, Path(text)):
-        if (folder / "score.json").is_file():
-            return read_record(folder / "score.json", ScoreRecord)
-    raise ConfigError(
-        [f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {results}/runs"]
-    )
+    if (score := Path(text, "score.json")).is_file():
+        return read_record(score, ScoreRecord)
+    runs = results_of(options) / "runs"
+    if (score := runs / text / "score.json").is_file():
+        return read_record(score, ScoreRecord)
+    raise ConfigError([f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {runs}"])
 
 
 def told(named: Named) -> Iterator[Field]:

@@ -25,6 +25,7 @@ from automedbench.commands._export import (
     scored_runs,
     shown_result,
 )
+from automedbench.commands._output import show
 
 VERSION = "ATIF-v1.6"
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
@@ -38,11 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Write the trajectories and say how many."""
-    folders = scored_runs(options)
-    for folder in folders:
+    written = []
+    for folder in scored_runs(options):
         run = read_logged_run(folder)
-        write_json(options.out / f"{run.score.run.path.replace('/', '_')}.json", trajectory(run))
-    print(f"{options.out}: trajectories of {counted(len(folders), 'run')}")
+        written.append(options.out / f"{run.score.run.path.replace('/', '_')}.json")
+        write_json(written[-1], trajectory(run))
+    show(
+        options,
+        {"runs": len(written), "files": written},
+        [f"{options.out}: trajectories of {counted(len(written), 'run')}"],
+    )
 
 
 def trajectory(run: LoggedRun) -> dict[str, Any]:

@@ -7,7 +7,6 @@ and has null everywhere; so has a stage that its judge did not judge. Scores are
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,13 @@ from typing import Any
 from pydantic import Field
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import read_record, write_json
+from automedbench.base.files import read_record, write_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, RunId, Score, ScoreRecord, Tier
 from automedbench.base.yamlfile import suggestion
+from automedbench.commands._output import add_json, show
 from automedbench.leaderboard.plan import Plan
+from automedbench.planning.load import add_campaign_options, results_of
 
 STAGES = ("s1", "s2", "s3", "s4", "s5")
 
@@ -56,25 +57,24 @@ class Evaluation(Model):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench export-evaluator``."""
     parser.add_argument("agent", help="name of the agent")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="results of the campaign")
     parser.add_argument("--out", type=Path, help="the file; default: it is printed")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Write it and say how many cells."""
-    plan = read_record(options.results / "plan.json", Plan)
+    results = results_of(options)
+    plan = read_record(results / "plan.json", Plan)
     if options.agent not in plan.agents:
-        raise ConfigError(
-            [f"{options.agent}: is no agent of {options.results}{suggestion(options.agent, list(plan.agents))}"]
-        )
+        raise ConfigError([f"{options.agent}: is no agent of {results}{suggestion(options.agent, list(plan.agents))}"])
     runs = [run for run in plan.runs if run.agent == options.agent]
-    found = evaluation(options.agent, runs, options.results).model_dump(mode="json")
-    if options.out is None:
-        print(json.dumps(found, indent=2))
-        return
-    write_json(options.out, found)
-    n_valid = sum(cell["valid"] for cell in found["cells"])
-    print(f"{options.out}: {counted(len(found['cells']), 'cell')}, {n_valid} valid")
+    found = evaluation(options.agent, runs, results)
+    if options.out is not None:
+        write_record(options.out, found)
+    options.json |= options.out is None
+    n_valid = sum(cell.valid for cell in found.cells)
+    show(options, found, [f"{options.out}: {counted(len(found.cells), 'cell')}, {n_valid} valid"])
 
 
 def evaluation(agent: str, runs: Sequence[RunId], results: Path) -> Evaluation:

@@ -22,6 +22,7 @@ from automedbench.commands._export import (
     scored_runs,
     shown_result,
 )
+from automedbench.commands._output import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +35,16 @@ def main(options: argparse.Namespace) -> None:
     """Write the logs and say how many."""
     folders = scored_runs(options)
     cells = [list(found) for _, found in groupby(folders, key=lambda folder: folder.parent)]
+    written = []
     for cell in cells:
         runs = [read_logged_run(folder) for folder in cell]
-        write_json(options.out / log_name(runs), eval_log(runs))
-    print(f"{counted(len(cells), 'log')} of {counted(len(folders), 'run')} in {options.out}")
-    print(f"To read them: inspect view --log-dir {options.out}")
+        written.append(options.out / log_name(runs))
+        write_json(written[-1], eval_log(runs))
+    lines = [
+        f"{counted(len(cells), 'log')} of {counted(len(folders), 'run')} in {options.out}",
+        f"To read them: inspect view --log-dir {options.out}",
+    ]
+    show(options, {"runs": len(folders), "files": written}, lines)
 
 
 # --- logs --------------------------------------------------------------------------------------------------

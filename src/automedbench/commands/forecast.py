@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.planning.forecast import forecast_lines, runs_to_do
+from automedbench.commands._output import add_json, show
+from automedbench.planning.forecast import as_json, forecast_lines, runs_to_do
 from automedbench.planning.load import add_campaign_options, campaign_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign."""
+    add_json(parser)
     add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the forecast; raises ConfigError when the campaign is wrong."""
     campaign = campaign_of(options)
-    lines = forecast_lines(campaign, runs_to_do(campaign))
-    print("\n".join(lines or ["No run is left to do."]))
+    left = runs_to_do(campaign)
+    show(options, as_json(campaign, left), forecast_lines(campaign, left) or ["No run is left to do."])

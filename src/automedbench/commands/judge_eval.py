@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import to_json
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
 from automedbench.base.untrusted.picture import small_picture
 from automedbench.campaign.agents import load_judges
+from automedbench.commands._output import add_json, show
 from automedbench.judge import judge_run
 from automedbench.judge.evidence import neutralise
 from automedbench.judge.gold import (
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder of the rubrics")
     parser.add_argument("--track", help="only transcripts of this track")
     parser.add_argument("--split", choices=["all", *SPLITS], default="all", help="part of the gold set (all)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--verbose", action="store_true", help="also print every verdict that differs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -72,12 +72,8 @@ def main(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         judge = _open(options, stack)
         found = measure(gold, options.rubrics, judge, options.split)
-    if options.json:
-        print(to_json(found.model_dump(mode="json", by_alias=True)), end="")
-        return
-    print(neutralise("\n".join(report_lines(found))))
-    if options.verbose:
-        print(neutralise("\n".join(["", *disagreement_lines(found.disagreements)])))
+    more = ["", *disagreement_lines(found.disagreements)] if options.verbose else []
+    show(options, found, [neutralise("\n".join([*report_lines(found), *more]))])
 
 
 def _open(options: argparse.Namespace, stack: ExitStack) -> HeuristicJudge | Panel:

@@ -16,11 +16,12 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, to_json, write_bytes
+from automedbench.base.files import read_given, to_json, write_bytes
 from automedbench.base.records import Model, Sha256, now
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._bundle import read_head
 from automedbench.commands._merkle import inclusion_path, leaf_hash, root_by_inclusion, root_of
+from automedbench.commands._output import add_json, show
 from automedbench.commands.verify import DIFFERS
 
 HASHES = Field(description="hexadecimal")
@@ -70,18 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     proof = actions.add_parser("verify-proof", help="check a proof, without the log")
     proof.add_argument("proof", type=Path)
     proof.add_argument("--root", help="the root that was published; default: the one that the proof names")
+    add_json(add, retract, correct, prove, check, proof)
 
 
 def main(options: argparse.Namespace) -> None:
     """Do it; exit 3 where a check fails."""
     if options.action == "verify-proof":
-        _verify_proof(read_record(options.proof, Proof), options.root)
+        _verify_proof(options, read_given(options.proof, Proof, "automedbench log prove"))
     elif options.action == "prove":
         lines = read_lines(options.log)
         _known(options.digest, lines, options.log)
         print(to_json(prove(lines, options.digest).model_dump(mode="json", by_alias=True)), end="")
     elif options.action == "check":
-        _check(read_lines(options.log), options.since, options.log)
+        _check(options, read_lines(options.log), options.since)
     else:
         _append(options)
 
@@ -143,7 +145,7 @@ def _append(options: argparse.Namespace) -> None:
         entry = LogEntry(kind=options.action, bundle=options.digest, by=by, why=options.why, at=now().isoformat())
     lines.append(json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True).encode())
     write_bytes(options.log, b"\n".join(lines) + b"\n")
-    _check(lines, None, options.log)
+    _check(options, lines, None)
 
 
 def _admitted(lines: list[bytes]) -> list[str]:
@@ -157,27 +159,42 @@ def _known(digest: str, lines: list[bytes], log: Path) -> None:
         raise ConfigError([f"{digest[:64]}: no bundle of that digest in {log}{suggestion(digest, known)}"])
 
 
-def _check(lines: list[bytes], since: str | None, log: Path) -> None:
-    leaves = [leaf_hash(line) for line in lines]
-    print(f"{log}: {len(lines)}:{root_of(leaves).hex()}")
+def _check(options: argparse.Namespace, lines: list[bytes], since: str | None) -> None:
+    log, leaves = options.log, [leaf_hash(line) for line in lines]
+    now_has = {"log": log, "size": len(lines), "root": root_of(leaves).hex()}
+    told = [f"{log}: {len(lines)}:{now_has['root']}"]
     if since is None:
+        show(options, now_has, told)
         return
     size, _, root = since.partition(":")
     if not (size.isascii() and size.isdigit()) or not root:
         raise ConfigError([f"--since: '{since}' is not of the form SIZE:ROOT, as `check` prints it"])
-    if int(size) > len(leaves) or root_of(leaves[: int(size)]).hex() != root:
-        print(f"{log}: does not begin with the {size} entries of root {root[:16]}: entries were changed or dropped")
+    grew = int(size) <= len(leaves) and root_of(leaves[: int(size)]).hex() == root
+    if grew:
+        told.append(
+            f"{log}: begins with the {size} entries of root {root[:16]}; {len(leaves) - int(size)} were added since"
+        )
+    else:
+        told.append(
+            f"{log}: does not begin with the {size} entries of root {root[:16]}: entries were changed or dropped"
+        )
+    show(options, {**now_has, "only_grew": grew}, told)
+    if not grew:
         sys.exit(DIFFERS)
-    print(f"{log}: begins with the {size} entries of root {root[:16]}; {len(leaves) - int(size)} were added since")
 
 
-def _verify_proof(proof: Proof, root: str | None) -> None:
+def _verify_proof(options: argparse.Namespace, proof: Proof) -> None:
     try:
         path = [bytes.fromhex(each) for each in proof.path]
     except ValueError as error:
         raise ConfigError([f"path: {error}"]) from error
     found = root_by_inclusion(leaf_hash(proof.entry.encode()), proof.index, proof.size, path)
-    if found is None or found.hex() != (root or proof.root):
-        print(f"The entry is not in the log of {proof.size} entries with root {(root or proof.root)[:16]}.")
+    root = options.root or proof.root
+    holds = found is not None and found.hex() == root
+    if holds:
+        told = f"Entry {proof.index + 1} of {proof.size}, root {root[:16]}: {proof.entry}"
+    else:
+        told = f"The entry is not in the log of {proof.size} entries with root {root[:16]}."
+    show(options, {"holds": holds, "root": root, "proof": proof}, [told])
+    if not holds:
         sys.exit(DIFFERS)
-    print(f"Entry {proof.index + 1} of {proof.size}, root {proof.root[:16]}: {proof.entry}")

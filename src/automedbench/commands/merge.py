@@ -20,6 +20,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, record_of
 from automedbench.commands._bundle import Labels, Opened, open_bundle
+from automedbench.commands._output import add_json, show
 from automedbench.commands.log import read_lines, standing
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the merged results")
     parser.add_argument("--log", type=Path, metavar="FILE", help="take bundles only that stand in this log")
     parser.add_argument("--partial", action="store_true", help="also with planned runs that have no score")
+    add_json(parser)
     add_campaign_options(parser)
 
 
@@ -56,8 +58,10 @@ def main(options: argparse.Namespace) -> None:
     with new_folder(options.out) as out:
         sources = [_source(text, out / "sources" / str(n), admitted) for n, text in enumerate(options.sources, start=1)]
         board = merge(sources, out, campaign, partial=options.partial)
-    print_ranking(board.tables["overall"], board.method)
-    print(f"Page: {options.out / 'leaderboard' / 'index.html'}")
+    ranking, page = board.tables["overall"], options.out / "leaderboard" / "index.html"
+    if not options.json:
+        print_ranking(ranking, board.method)
+    show(options, {"page": page, "agents": ranking.frame.to_dict("records")}, [f"Page: {page}"])
 
 
 def _source(text: str, folder: Path, admitted: set[str] | None) -> Source:

@@ -12,6 +12,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.commands._bundle import Labels, make_key, pack, read_key
+from automedbench.commands._output import add_json, show
 from automedbench.planning.load import add_campaign_options, campaign_of
 
 
@@ -27,13 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--not-a-key", nargs="+", default=[], metavar="TEXT", help="texts that look like keys and are none"
     )
+    add_json(parser)
     add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Write the bundle and say what it holds and who signed it."""
     if options.make_key is not None:
-        print(f"{options.make_key}: keep it to yourself. Public key: {make_key(options.make_key)}")
+        public = make_key(options.make_key)
+        told = f"{options.make_key}: keep it to yourself. Public key: {public}"
+        show(options, {"file": options.make_key, "public_key": public}, [told])
         return
     if missing := [f"--{name}: is missing" for name in ("key", "labels") if getattr(options, name) is None]:
         raise ConfigError([f"{name}; see docs/bundles.md" for name in missing])
@@ -41,7 +45,10 @@ def main(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{labels.lab}.bundle.tar")
     record = pack(campaign_of(options), labels, key, out, outputs=not options.hashes_only, harmless=options.not_a_key)
     size = sum(entry.bytes for entry in record.files.values())
-    print(f"{out}: {len(record.runs)} runs, {len(record.files)} files, {size / 1e6:.1f} MB, signed by")
-    print(key.public_key().public_bytes_raw().hex())
-    for task, why in sorted(record.left_out.items()):
-        print(f"{task}: {why}")
+    signer = key.public_key().public_bytes_raw().hex()
+    lines = [
+        f"{out}: {len(record.runs)} runs, {len(record.files)} files, {size / 1e6:.1f} MB, signed by",
+        signer,
+        *(f"{task}: {why}" for task, why in sorted(record.left_out.items())),
+    ]
+    show(options, {"file": out, "signer": signer, "record": record}, lines)

@@ -8,16 +8,16 @@ invalid. A stage that one of the two lacks is left out of its mean, and said. Ex
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import read_record
+from automedbench.base.files import read_given
 from automedbench.base.plaintable import counted, table
+from automedbench.commands._output import add_json, show
 from automedbench.commands.export_evaluator import STAGES, Cell, Evaluation
 from automedbench.commands.verify import DIFFERS
 from automedbench.scoring import AGENTIC_WEIGHTS
@@ -31,22 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench promote``."""
     parser.add_argument("base", type=Path, help="evaluation of the agent that stands")
     parser.add_argument("candidate", type=Path, help="evaluation of the one that is to take its place")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print what was compared; exit 0 or 3."""
-    base, candidate = (read_record(path, Evaluation) for path in (options.base, options.candidate))
+    base, candidate = (
+        read_given(path, Evaluation, "automedbench export-evaluator") for path in (options.base, options.candidate)
+    )
     found = compare(base, candidate)
     reasons = [one.reason for one in found if one.reason]
-    if options.json:
-        print(json.dumps({"promoted": not reasons, "reasons": reasons, "compared": [asdict(one) for one in found]}))
-    else:
-        rows = [
-            (one.what, f"{one.base:.4f}", f"{one.candidate:.4f}", str(one.pairs), one.reason or "ok") for one in found
-        ]
-        print("\n".join(table([("", base.agent, candidate.agent, "pairs", ""), *rows])))
-        print(f"{candidate.agent}: {'refused, ' + counted(len(reasons), 'reason') if reasons else 'promoted'}")
+    rows = [(one.what, f"{one.base:.4f}", f"{one.candidate:.4f}", str(one.pairs), one.reason or "ok") for one in found]
+    lines = [
+        *table([("", base.agent, candidate.agent, "pairs", ""), *rows]),
+        f"{candidate.agent}: {'refused, ' + counted(len(reasons), 'reason') if reasons else 'promoted'}",
+    ]
+    show(options, {"promoted": not reasons, "reasons": reasons, "compared": found}, lines)
     if reasons:
         sys.exit(DIFFERS)
 

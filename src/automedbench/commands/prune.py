@@ -20,6 +20,8 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
+from automedbench.commands._output import add_json, show
+from automedbench.planning.load import add_campaign_options, results_of
 from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS
@@ -31,13 +33,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which runs, what of them, and whether to do it."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="<agent>/<task>/<tier>/r<k> or the start of it; all")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     parser.add_argument(
         "--what",
         choices=KINDS,
         default="caches",
         help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all",
     )
+    add_json(parser)
+    add_campaign_options(parser)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")
     action.add_argument("-n", "--dry-run", action="store_true", help="only count: what happens without --delete")
@@ -45,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print files and bytes per kind, and the runs that are left alone; raises ConfigError for an unknown run."""
-    runs, what = options.results / "runs", KINDS[: KINDS.index(options.what) + 1]
+    runs, what = results_of(options) / "runs", KINDS[: KINDS.index(options.what) + 1]
     folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
     chosen = [path for path in folders if _is_asked(path.relative_to(runs).as_posix(), options.runs)]
     if not chosen:
@@ -53,7 +56,7 @@ def main(options: argparse.Namespace) -> None:
     found = Found()
     for folder in chosen:
         prune(folder, what, found, delete=options.delete)
-    print("\n".join(found.lines(what, deleted=options.delete)))
+    show(options, {"deleted": options.delete, **vars(found)}, found.lines(what, deleted=options.delete))
 
 
 def _is_asked(run: str, names: Sequence[str]) -> bool:

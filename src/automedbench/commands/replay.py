@@ -9,101 +9,87 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay, read_recording
-from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest, RunRecord
 from automedbench.campaign.agents import Agent
+from automedbench.campaign.load import Campaign
+from automedbench.commands._output import add_json, show
+from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
 
 DIVERGED = 3
-CARDS = [Path("config/tasks"), Path("demo/tasks")]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench replay``."""
-    parser.add_argument(
-        "recorded", type=Path, metavar="RUN_FOLDER", help="folder of the run: <results>/runs/<agent>/<task>/<tier>/r<k>"
-    )
-    parser.add_argument(
-        "--cards",
-        type=Path,
-        nargs="+",
-        default=CARDS,
-        help="folders of task cards",
-    )
-    parser.add_argument("--manifests", type=Path, default=Path("data/manifests"), help="manifests of the staged tasks")
-    parser.add_argument("--public", type=Path, default=Path("data/public"), help="staged public data of all tasks")
-    parser.add_argument("--prompts", type=Path, default=Path("config/prompts"), help="blocks of the brief")
+    parser.add_argument("recorded", metavar="RUN", help="<agent>/<task>/<tier>/r<k>, or the folder of a run")
     parser.add_argument("--sandbox", choices=["apptainer", "local"], help="default: that of the recorded run")
-    parser.add_argument(
-        "--image", type=Path, default=Path("images/research.sif"), help="container image of the agent role"
-    )
     parser.add_argument("--into", type=Path, help="new folder for the replayed run; default: a scratch folder, removed")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Replay, print one line per turn and the first difference, exit 0 or 3."""
-    record = read_record(options.recorded / "run.json", RunRecord)
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
-    where = Surroundings(
-        tuple(options.cards), options.manifests, options.public, options.prompts, options.sandbox, options.image
-    )
+    campaign = campaign_of(options)
+    recorded = Path(campaign.config.results, "runs", options.recorded)
+    recorded = recorded if (recorded / "run.json").is_file() else Path(options.recorded)
+    record = read_record(recorded / "run.json", RunRecord)
+    agent = campaign.agents.get(record.run.agent)
+    image = Path(campaign.config.containers.folder, f"{campaign.config.flavour(agent.image if agent else None)}.sif")
     with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
-        reports = replay_run(options.recorded, record, where, options.into or Path(scratch) / "run")
-    if _is_pruned(options.recorded):
-        print("The recorded workspace was pruned: what is gone of it is not compared.")
-    for report in reports:
-        print(f"turn {report.turn:3d}  {report.n_calls} calls  {report.reason or 'same'}")
-    first = first_divergence(reports)
+        folder = options.into or Path(scratch) / "run"
+        reports = replay_run(recorded, record, campaign, options.sandbox, image, folder)
+    first, pruned = first_divergence(reports), _is_pruned(recorded)
+    lines = ["The recorded workspace was pruned: what is gone of it is not compared."] if pruned else []
+    lines += [f"turn {report.turn:3d}  {report.n_calls} calls  {report.reason or 'same'}" for report in reports]
     if first is None:
-        print(f"{record.run.path}: {counted(len(reports), 'turn')}, all came out the same")
-        return
-    print(f"{record.run.path}: diverges at turn {first.turn}: {first.reason}")
-    if first.difference:
-        print(first.difference)
-    sys.exit(DIVERGED)
+        lines.append(f"{record.run.path}: {counted(len(reports), 'turn')}, all came out the same")
+    else:
+        lines += [f"{record.run.path}: diverges at turn {first.turn}: {first.reason}"]
+        lines += filter(None, [first.difference])
+    show(options, {"run": record.run.path, "same": first is None, "pruned": pruned, "turns": reports}, lines)
+    if first is not None:
+        sys.exit(DIVERGED)
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """Where a recorded run is replayed; ``sandbox`` None: in that of the record."""
+def replay_run(
+    recorded: Path,
+    record: RunRecord,
+    campaign: Campaign,
+    sandbox: Literal["apptainer", "local"] | None,
+    image: Path,
+    folder: Path,
+) -> list[TurnReport]:
+    """Replay a run into a new ``folder``, with the campaign's cards and staged data, one report per turn.
 
-    cards: tuple[Path, ...]
-    manifests: Path
-    public: Path
-    prompts: Path
-    sandbox: Literal["apptainer", "local"] | None
-    image: Path
-
-
-def replay_run(recorded: Path, record: RunRecord, where: Surroundings, folder: Path) -> list[TurnReport]:
-    """Replay a run into a new ``folder``, one report per turn.
+    ``sandbox`` None: in that of the record; ``image``: for Apptainer.
 
     Raises ConfigError for what cannot be replayed, MissingDataError for data that is not staged.
     """
     from automedbench.agent.plan import RunPlan
     from automedbench.agent.run import run_agent
-    from automedbench.campaign.config import SandboxConfig
+    from automedbench.campaign.config import PROMPTS, SandboxConfig
 
     agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
     load_replay(agent)  # what cannot be replayed is said before anything is made
-    card = _find_card(record.run.task, where.cards)
+    card = _card(record.run.task, campaign)
     enforced = record.enforced
-    backend = where.sandbox or enforced.backend
+    backend = sandbox or enforced.backend
     run_agent(
         RunPlan(
             run=record.run,
             card=card,
-            manifest=read_record(where.manifests / f"{card.id}.json", Manifest),
+            manifest=read_record(Path(campaign.config.data.manifests, f"{card.id}.json"), Manifest),
             agent=agent,
             limits=_limits(record),
             sandbox=SandboxConfig(
@@ -112,10 +98,10 @@ def replay_run(recorded: Path, record: RunRecord, where: Surroundings, folder: P
                 gpu=len(enforced.gpu_names) or enforced.gpu,
                 decoy=enforced.decoy,
             ),
-            public=where.public,
+            public=Path(campaign.config.data.public),
             folder=folder,
-            prompts=where.prompts,
-            image=where.image if backend == "apptainer" else None,
+            prompts=Path(PROMPTS),
+            image=image if backend == "apptainer" else None,
         )
     )
     recordings = read_recording(recorded / "log"), read_recording(folder / "log")
@@ -135,8 +121,7 @@ def _limits(record: RunRecord) -> Limits:
     return Limits.model_validate(known | free)
 
 
-def _find_card(task: str, folders: Sequence[Path]) -> TaskCard:
-    for path in find_cards([str(folder) for folder in folders]):
-        if path.stem == task:
-            return load_card(path)
-    raise ConfigError([f"--cards: no card of the task '{task}' in {', '.join(map(str, folders))}"])
+def _card(task: str, campaign: Campaign) -> TaskCard:
+    if task not in campaign.cards:
+        raise ConfigError([f"no card of the task '{task}' in this campaign's folders; name its own with --results"])
+    return campaign.cards[task]

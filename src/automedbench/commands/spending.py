@@ -7,35 +7,34 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import operator
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
 from automedbench.agent.budget.used import gpu_use
-from automedbench.base.errors import MissingDataError
 from automedbench.base.plaintable import table
 from automedbench.base.records import Used
 from automedbench.campaign.agents import as_money
+from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import spent_line, usd_text
+from automedbench.planning.load import add_campaign_options, results_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: where the results are."""
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
-    parser.add_argument("--json", action="store_true", help="exact numbers for a program, one object per run")
+    add_json(parser)
+    add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the table; raises MissingDataError when there is no such folder."""
-    if not options.results.is_dir():
-        raise MissingDataError(f"{options.results} is no folder.\nGive the campaign's results folder with --results.")
-    gpus = gpu_use(options.results)
-    books = CampaignLedger(options.results / "ledger").totals()
+    results = results_of(options)
+    gpus = gpu_use(results)
+    books = CampaignLedger(results / "ledger").totals()
     totals = replace(books, runs=dict.fromkeys(sorted({*books.runs, *gpus}), Position()) | books.runs)
-    print(as_json(totals, gpus) if options.json else "\n".join(spending_lines(totals, gpus)))
+    show(options, as_json(totals, gpus), spending_lines(totals, gpus))
 
 
 def spending_lines(totals: LedgerTotals, gpus: Mapping[str, Used]) -> list[str]:
@@ -65,7 +64,7 @@ def _hours(used: Used | None) -> tuple[str, str]:
     return held, busy
 
 
-def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> str:
+def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> dict[str, Any]:
     """Per run: decimal strings and counts, and seconds of GPUs; null: none held, or not known."""
     runs = {
         run: {
@@ -80,7 +79,7 @@ def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> str:
         }
         for run, position in totals.runs.items()
     }
-    return json.dumps({"runs": runs, "problems": totals.problems}, indent=2, sort_keys=True)
+    return {"runs": runs, "problems": totals.problems}
 
 
 def _row(name: str, position: Position) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ Without a word behind it `automedbench` says this. It reads files only, and can 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,9 +21,17 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.campaign.load import Campaign
+from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.forecast import spent_line
-from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of, given_keys, options_of
+from automedbench.planning.load import (
+    DEFAULT,
+    add_campaign_options,
+    campaign_of,
+    is_configured,
+    named_by,
+    other_results,
+)
 
 State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
 STATES: tuple[State, ...] = ("scored", "at work", "finished, not scored", "interrupted", "not begun")
@@ -45,7 +52,7 @@ class RunState:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a text")
+    add_json(parser)
     add_campaign_options(parser)
 
 
@@ -56,13 +63,15 @@ def main(options: argparse.Namespace) -> None:
     totals = CampaignLedger(Path(campaign.config.results, "ledger")).totals()
     staged = sum(Path(campaign.config.data.manifests, f"{task}.json").is_file() for task in campaign.tasks)
     command = next_command(options, found, staged == len(campaign.tasks))
-    if options.json:
-        print(json.dumps(as_json(found, totals, command), indent=2))
-        return
-    print("\n".join(status_lines(campaign, found, totals, staged)))
-    if page := _page(campaign):
-        print(f"Page: {page}")
-    print(f"Next: {command}")
+    page, same = _page(campaign), named_by(options)
+    other = None if same else other_results(Path(campaign.config.results))
+    lines = [
+        *status_lines(campaign, found, totals, staged),
+        *([f"Page: {page}"] if page else []),
+        *([f"Another campaign is in {other}: automedbench --results {other}"] if other else []),
+        f"Next: {command}",
+    ]
+    show(options, as_json(found, totals, command), lines)
 
 
 def state_of(folder: Path) -> RunState:
@@ -126,11 +135,13 @@ def status_lines(
 
 def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], staged: bool) -> str:
     """What to do now, for the campaign that the options mean."""
-    same = options_of([DEFAULT, *options.configfile], given_keys(options.config))
-    same = "" if same == f"--configfile {DEFAULT}" else f" {same}"
+    named = named_by(options)
+    same = "" if named in ("", f"--configfile {DEFAULT}") else f" {named}"
     left = [each.state for each in found.values() if each.state != "scored"]
     if not left:
         return f"automedbench verify --all{same} (checks each score back to its raw data)"
+    if same and not is_configured(options):
+        same = " --configfile FILE, with the configuration of this campaign"
     if not staged:
         return f"snakemake prepare{same} (fetches and stages data), then snakemake{same}"
     if all(state == "at work" for state in left):

@@ -28,6 +28,7 @@ from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign, no_tier, record_of
+from automedbench.commands._output import add_json, show
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.steps.stage_task import is_made_up
 
@@ -42,19 +43,21 @@ WIDE = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: one card, or a slice of the list; which campaign's folders are looked at."""
     below = parser.add_subparsers(metavar="show")
-    show = below.add_parser("show", help="one card, or its brief", description="One card, or the brief of a tier.")
-    show.add_argument("task", metavar="ID", help="the task's id")
-    show.add_argument(
+    card = below.add_parser("show", help="one card, or its brief", description="One card, or the brief of a tier.")
+    card.add_argument("task", metavar="ID", help="the task's id")
+    card.add_argument(
         "--brief", action="store_true", help="what an agent is told instead, as a run of the campaign prints it"
     )
-    show.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
-    show.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")
-    add_campaign_options(show)
+    card.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
+    card.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")
+    add_campaign_options(card)
+    add_json(card)
     parser.add_argument("--track", help="only tasks of this track")
     parser.add_argument(
         "--open-questions", action="store_true", help="open questions: proposals, unknown facts, unpublished numbers"
     )
     parser.set_defaults(task=None)
+    add_json(parser)
     add_campaign_options(parser)
 
 
@@ -63,15 +66,19 @@ def main(options: argparse.Namespace) -> None:
     campaign = campaign_of(options)
     if options.task is not None:
         card = _card(campaign, options.task)
-        path = Path(campaign.card_paths[card.id])
-        sys.stdout.write(brief_text(campaign, card, options.tier, options.agent) if options.brief else path.read_text())
+        text = brief_text(campaign, card, options.tier, options.agent) if options.brief else _card_text(campaign, card)
+        show(options, {"brief": text} if options.brief else card, [text.removesuffix("\n")])
         return
     cards = _of_track(campaign.cards, options.track)
     if options.open_questions:
-        print("\n".join(open_lines(cards)) or "No question is open.")
+        questions = {
+            name: {"facts": open_facts(card), "questions": card.open_questions} for name, card in cards.items()
+        }
+        show(options, questions, list(open_lines(cards)) or ["No question is open."])
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(_listed(campaign, list(cards.values()), width)))
+    rows = [_row(campaign, card) for card in sorted(cards.values(), key=lambda card: (card.track, card.id))]
+    show(options, rows, _listed(rows, list(cards.values()), width))
 
 
 def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
@@ -81,9 +88,13 @@ def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCa
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
-def _listed(campaign: Campaign, cards: list[TaskCard], width: int | None) -> list[str]:
+def _card_text(campaign: Campaign, card: TaskCard) -> str:
+    return Path(campaign.card_paths[card.id]).read_text()
+
+
+def _listed(found: list[dict[str, Any]], cards: list[TaskCard], width: int | None) -> list[str]:
     """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
-    rows = [_row(campaign, card) for card in sorted(cards, key=lambda card: (card.track, card.id))]
+    rows = [_shown(row) for row in found]
     staged = sum(row["ready"] == "staged" for row in rows)
     total = sum({card.dataset.name: card.dataset.download_gb or 0.0 for card in cards}.values())
     told = (
@@ -145,8 +156,17 @@ OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
 
-def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
-    """A task as the list shows it, by the names of columns."""
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    """A row as text."""
+    unknown = {"cases": "all", "GB": ""}
+    return {
+        name: unknown[name] if value is None else f"{value:g}" if name == "GB" else str(value)
+        for name, value in row.items()
+    }
+
+
+def _row(campaign: Campaign, card: TaskCard) -> dict[str, Any]:
+    """A task by the names of columns; ``cases`` None: all that there are, ``GB`` None: not known."""
     staged = staged_cases(campaign, card)
     n_cases = card.staging.sampling.count if staged is None else len(staged)
     return {
@@ -154,9 +174,9 @@ def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
         "task": card.id,
         "access": card.dataset.access,
         "ready": "staged" if staged is not None else way_to_data(campaign, card),
-        "cases": "all" if n_cases is None else str(n_cases),
-        "GB": "" if card.dataset.download_gb is None else f"{card.dataset.download_gb:g}",
-        "open": str(len(open_facts(card)) + len(card.open_questions)),
+        "cases": n_cases,
+        "GB": card.dataset.download_gb,
+        "open": len(open_facts(card)) + len(card.open_questions),
     }
 
 

@@ -7,7 +7,6 @@ its records. What is not there is said, and is no difference. Exit code 0: all t
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
+from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench verify``."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="<agent>/<task>/<tier>/r<k>, or the folder of a run")
     parser.add_argument("--all", action="store_true", help="every scored run of the campaign")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
     parser.add_argument("--strict", action="store_true", help="what is not there counts as a difference")
     add_campaign_options(parser)
 
@@ -63,10 +63,7 @@ def main(options: argparse.Namespace) -> None:
         )
         for folder in folders
     }
-    if options.json:
-        print(json.dumps({name: [vars(check) for check in checks] for name, checks in found.items()}, indent=2))
-    else:
-        show_checks(found)
+    show(options, found, check_lines(found))
     bad = {"differs", "absent"} if options.strict else {"differs"}
     if any(check.verdict in bad for checks in found.values() for check in checks):
         sys.exit(DIFFERS)
@@ -89,7 +86,7 @@ def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     scored = sorted(path.parent for path in runs.glob("*/*/*/r*/score.json"))
     if options.all:
         if not scored:
-            raise ConfigError([f"{runs}: holds no scored run; name the campaign with --configfile"])
+            raise ConfigError([f"{runs}: holds no scored run; name the campaign with --results or --configfile"])
         return scored
     if not options.runs:
         raise ConfigError(["name a RUN (<agent>/<task>/<tier>/r<k>), or --all"])
@@ -105,16 +102,15 @@ def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     return folders
 
 
-def show_checks(found: dict[str, list[Check]]) -> None:
+def check_lines(found: dict[str, list[Check]]) -> Iterator[str]:
     """One line per run where all is the same, else a line per check."""
     for name, checks in found.items():
         counts = {verdict: sum(check.verdict == verdict for check in checks) for verdict in ("differs", "absent")}
         if len(found) > 1 and not counts["differs"]:
-            print(f"{name}: same" + (f", {counts['absent']} not there to compare" if counts["absent"] else ""))
+            yield f"{name}: same" + (f", {counts['absent']} not there to compare" if counts["absent"] else "")
             continue
-        print(f"{name}:")
-        for line in table([(f"  {check.what}", check.verdict, neutralise(check.detail)) for check in checks]):
-            print(line)
+        yield f"{name}:"
+        yield from table([(f"  {check.what}", check.verdict, neutralise(check.detail)) for check in checks])
 
 
 # --- links of the chain ------------------------------------------------------------------------------------

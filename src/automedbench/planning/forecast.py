@@ -224,6 +224,27 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
     ]
 
 
+def as_json(campaign: Campaign, planned: Sequence[RunId]) -> dict[str, Any]:
+    """The forecast for a program: per agent and in all; money as decimal strings, null: not known, or not limited."""
+    agents = make_forecast(campaign, planned)
+    totals = CampaignLedger(Path(campaign.config.results) / "ledger").totals()
+    return {
+        "runs": len(planned),
+        "agents": {agent.agent: _as_json(agent) for agent in agents},
+        "all": _as_json(_total("all", agents)) if agents else None,
+        "spent_usd": str(totals.all.spent),
+        "reserved_usd": str(totals.all.reserved),
+        "max_cost_usd": campaign.config.budget.max_cost_usd,
+        "problems": totals.problems,
+    }
+
+
+def _as_json(agent: AgentForecast) -> dict[str, Any]:
+    names = [f"{name}{most}" for name in ("hours", "gpu_hours", "tokens", "usd") for most in ("", "_at_most")]
+    amounts = dict(zip(names, agent.amounts, strict=True))
+    return {"runs": agent.runs, **amounts, "priced": agent.priced, "expected_from": dict(agent.basis)}
+
+
 def _row(agent: AgentForecast) -> tuple[str, ...]:
     forms = (*["{:.1f}".format] * 4, *["{:,}".format] * 2, *[usd_text] * 2)
     unknown = (*["unknown", "no limit"] * 3, "unknown", "no limit" if agent.priced else "unknown")

@@ -1,6 +1,7 @@
 """Loading a campaign to plan it: everything that could stop it is found now, with the file that it stands in.
 
-On a command line it is named as for Snakemake: configuration files and single keys over config/config.yaml.
+On a command line it is named by its results folder, by its record there, or as for Snakemake: configuration files and
+single keys over config/config.yaml.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 import yaml
 
-from automedbench.base.errors import ConfigError
+from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.yamlfile import load_yaml
-from automedbench.campaign.load import CONFIG, Campaign, load_campaign
+from automedbench.campaign.load import CONFIG, FILE, Campaign, load_campaign
+from automedbench.campaign.record import read_campaign
 from automedbench.tracks import judges_answers, track_settings
 
 
@@ -111,40 +113,146 @@ def _shown(file: str) -> str:
 
 
 def _content(file: str) -> Any:
+    """Keys of a configuration file, or the settings of a planned campaign."""
     try:
-        return load_yaml(Path(file))
+        content = load_yaml(Path(file))
     except ConfigError:
         return None
+    return content.get("settings", content) if isinstance(content, dict) else content
 
 
 DEFAULT = Path("config/config.yaml")
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say which campaign is meant; the same names and meaning as Snakemake's."""
+    """The options of a command that reads a campaign; what is not given is no attribute of the parsed options."""
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=argparse.SUPPRESS,
+        metavar="FOLDER",
+        help=f"the campaign that was planned there: its results folder with its {FILE}; for the demo: results/demo",
+    )
+    parser.add_argument(
+        "--campaign", type=Path, default=argparse.SUPPRESS, metavar="FILE", help=f"the same, by its {FILE}"
+    )
+    add_configuration_options(parser)
+
+
+def add_configuration_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which configuration is meant; the same names and meaning as Snakemake's."""
     parser.add_argument(
         "--configfile",
         type=Path,
         nargs="+",
         action="extend",
-        default=[],
+        default=argparse.SUPPRESS,
         metavar="FILE",
         help=f"configuration files, each over the one before, all over {DEFAULT}; for the demo: demo/config.yaml",
     )
     parser.add_argument(
-        "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="single keys, over all files"
+        "--config",
+        nargs="+",
+        action="extend",
+        default=argparse.SUPPRESS,
+        metavar="KEY=VALUE",
+        help="single keys, over all files",
     )
 
 
 def campaign_of(options: argparse.Namespace) -> Campaign:
-    """The campaign that the options mean; raises ConfigError with every problem."""
-    files = [*([DEFAULT] if DEFAULT.is_file() else []), *options.configfile]
+    """The campaign that the options mean; without any, that of config/config.yaml.
+
+    Raises ConfigError with every problem, and for options that mean two; MissingDataError where none was planned.
+    """
+    folder = _named_folder(options)
+    if folder is None:
+        return configured_campaign(options)
+    if is_configured(options):
+        campaign = configured_campaign(options)
+        _same_folder(folder, Path(campaign.config.results), "the configuration has its results in")
+        return campaign
+    file = _record(options) or folder / FILE
+    settings = read_campaign(file).settings
+    if Path(settings.results).resolve() != folder.resolve():  # a copy: its files are not read where they were written
+        settings = settings.model_copy(update={"results": str(folder)})
+    return plan(settings.model_dump(mode="json"), [file])
+
+
+def results_of(options: argparse.Namespace) -> Path:
+    """The results folder of the same campaign, for a command that reads nothing else: a copy needs no record.
+
+    Raises ConfigError for options that mean two, MissingDataError where it is no folder, or an empty one by default
+    while another campaign's lies below it.
+    """
+    if is_configured(options):
+        return Path(campaign_of(options).config.results)
+    folder = _named_folder(options)
+    if file := _record(options):
+        read_campaign(file)
+    if folder is None:
+        folder = _default_results()
+        if other := other_results(folder):
+            raise MissingDataError(f"{folder} holds no runs.\nThere are some in {other}: add --results {other}")
+    if not folder.is_dir():
+        raise MissingDataError(f"{folder} is no folder.\nGive the campaign's results folder with --results.")
+    return folder
+
+
+def other_results(folder: Path) -> Path | None:
+    """The one campaign below a results folder that has no runs of its own; None where there is none, or several."""
+    if (folder / "runs").is_dir():
+        return None
+    others = [path.parent for path in folder.glob(f"*/{FILE}")]
+    return others[0] if len(others) == 1 else None
+
+
+def configured_campaign(options: argparse.Namespace) -> Campaign:
+    """The campaign of the configuration that the options name; raises ConfigError with every problem."""
+    given = getattr(options, "configfile", [])
+    files = [*([DEFAULT] if DEFAULT.is_file() else []), *given]
     if not files:
         raise ConfigError([f"{DEFAULT}: file does not exist; run this in the repository's folder or give --configfile"])
     if missing := [str(file) for file in files if not file.is_file()]:
         hint = "--configfile takes every word behind it, so give other arguments before it"
         raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
-    return plan(merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), files)
+    keys = given_keys(getattr(options, "config", []))
+    return plan(merge([*(load_yaml(file) or {} for file in files), keys]), files)
+
+
+def is_configured(options: argparse.Namespace) -> bool:
+    """Whether the options name a configuration."""
+    return bool(getattr(options, "configfile", []) or getattr(options, "config", []))
+
+
+def named_by(options: argparse.Namespace) -> str:
+    """The options that mean the same campaign again, for a command to be printed; empty where none was given."""
+    if is_configured(options):
+        return options_of([DEFAULT, *getattr(options, "configfile", [])], given_keys(getattr(options, "config", [])))
+    folder = _named_folder(options)
+    return "" if folder is None else shlex.join(["--results", str(folder)])
+
+
+def _record(options: argparse.Namespace) -> Path | None:
+    return getattr(options, "campaign", None)
+
+
+def _named_folder(options: argparse.Namespace) -> Path | None:
+    """The results folder that ``--results`` or ``--campaign`` names."""
+    results, file = getattr(options, "results", None), _record(options)
+    if results is not None and file is not None:
+        _same_folder(results, file.parent, "--campaign lies in")
+    return results if file is None else file.parent
+
+
+def _same_folder(results: Path, other: Path, told: str) -> None:
+    if results.resolve() != other.resolve():
+        raise ConfigError([f"two campaigns are named: {results}, and {told} {other}; leave one out"])
+
+
+def _default_results() -> Path:
+    content = load_yaml(DEFAULT) if DEFAULT.is_file() else None
+    return Path(str((content or {}).get("results", "results")))
 
 
 def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:

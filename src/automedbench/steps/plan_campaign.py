@@ -11,7 +11,7 @@ from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, campaign_file, expand_matrix, write_campaign
 from automedbench.campaign.record import CampaignRecord, read_campaign
 from automedbench.leaderboard.plan import Plan, plan_of
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_configuration_options, configured_campaign, is_configured
 
 
 def plan_campaign(campaign: CampaignRecord) -> Plan:
@@ -27,7 +27,7 @@ def plan_parser(description: str | None) -> argparse.ArgumentParser:
     """``--campaign FILE``, and the configuration to write it from."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--campaign", type=Path, required=True, metavar="FILE", help="<results>/campaign.json")
-    add_campaign_options(parser)
+    add_configuration_options(parser)
     return parser
 
 
@@ -36,8 +36,8 @@ def settings_of(options: argparse.Namespace) -> CampaignRecord:
 
     Raises ConfigError when the configuration is wrong or puts its results elsewhere.
     """
-    if options.configfile or options.config:
-        campaign = campaign_of(options)
+    if is_configured(options):
+        campaign = configured_campaign(options)
         if (file := campaign_file(campaign)) != str(options.campaign):
             raise ConfigError([f"--campaign: '{options.campaign}' is not where this configuration has it: '{file}'"])
         share_with(campaign.config.share)

@@ -6,17 +6,17 @@ Exit status 1 when anything fails. No key is ever printed, nothing is spent, and
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
+from automedbench.commands._output import add_json, show
 from automedbench.commands.doctor import campaign as campaigns
 from automedbench.commands.doctor import cluster, containers, files, machine
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, report_lines
-from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of
+from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of, named_by
 
 PROBES = (
     Probe("python", machine.python),
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
     parser.add_argument("--profile", default="", help="profile to compare with; profiles/site where it is, else slurm")
     parser.add_argument("--machine-only", action="store_true", help="probe the machine and leave the campaign out")
-    parser.add_argument("--json", action="store_true", help="a list of findings for a program")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -59,19 +59,15 @@ def main(options: argparse.Namespace) -> None:
     default = Path(campaign.config.containers.folder if campaign else "images")
     host = Host(campaign, options.images or default, profile=options.profile)
     findings = [*wrong, *examine(host, PROBES)]
-    if options.json:
-        print(json.dumps([finding.model_dump() for finding in findings], indent=2))
-    else:
-        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n".join(report_lines(findings, coloured=coloured)))
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    show(options, findings, report_lines(findings, coloured=coloured))
     if any(finding.status == "FAIL" for finding in findings):
         sys.exit(1)
 
 
 def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[ProbeResult]]:
     """The campaign; None where there is no configuration, with findings where it is wrong."""
-    asked = bool(options.configfile or options.config)
-    if options.machine_only or not (asked or DEFAULT.is_file()):
+    if options.machine_only or not (named_by(options) or DEFAULT.is_file()):
         return None, []
     try:
         return campaign_of(options), []

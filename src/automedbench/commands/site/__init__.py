@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from automedbench.campaign.load import Campaign
+from automedbench.commands._output import add_json, show
 from automedbench.commands.site.decide import Asked, Decision, Needs, decide
 from automedbench.commands.site.parse import parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
@@ -22,6 +23,7 @@ MOST_WARNINGS = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, what the user decides, and where the files go."""
+    add_json(parser)
     add_campaign_options(parser)
     parser.add_argument("--partition", help="of the small steps, and of runs without GPUs")
     parser.add_argument("--run-partition", help="of runs with GPUs, or that may be preempted")
@@ -48,7 +50,8 @@ def main(options: argparse.Namespace) -> None:
     dumps = read_dumps(options.dumps) if options.dumps else site_dumps(_folders(campaign))
     if options.record:
         write_dumps(dumps, options.record)
-        print(f"{options.record} holds what this site says; `automedbench site --dumps {options.record}` goes by it.")
+        told = f"{options.record} holds what this site says; `automedbench site --dumps {options.record}` goes by it."
+        show(options, {"record": options.record}, [told])
         return
     site = parse(dumps)
     asked = Asked(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
@@ -58,7 +61,8 @@ def main(options: argparse.Namespace) -> None:
         folder / "config.yaml": profile_text(decision, str(folder), site.cluster),
         folder / "partitions.yaml": partitions_text(decision, options.network),
     }
-    print("\n".join([*_said(decision), *write_files(texts, force=options.force), *_next(folder)]))
+    written = list(write_files(texts, force=options.force))
+    show(options, {"profile": folder, "files": written, **vars(decision)}, [*_said(decision), *written, *_next(folder)])
 
 
 def needs_of(campaign: Campaign) -> Needs:
