@@ -108,5 +108,3 @@ def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'staus' is no command (did you mean 'status'?)" in capsys.readouterr().err
     main(["--version"])
     assert capsys.readouterr().out.startswith("automedbench 0.1.0, code ")
-    main(["completion"])
-    assert " status " in capsys.readouterr().out

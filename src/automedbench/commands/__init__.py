@@ -19,30 +19,32 @@ from automedbench.base.yamlfile import suggestion
 
 def main(arguments: list[str]) -> None:
     """Run one subcommand; without one, ``status``."""
-    parser = _Parser(prog="automedbench", description="Tools beside the workflow; without a command: status.")
-    parser.add_argument("--version", action="store_true", help="print version and code, and end")
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    names = {name.replace("_", "-"): name for name in _modules()}
     word = next(iter(arguments), None)
     if word is None or (word.startswith("-") and word not in ("-h", "--help", "--version")):
         arguments, word = ["status", *arguments], "status"
-    if word in ("--version", "completion"):
-        print(version_text() if word == "--version" else COMPLETION.format(commands=" ".join(names)))
+    if word == "--version":
+        print(version_text())
         return
-    if word not in names and not str(word).startswith("-"):
-        parser.error(f"'{word}' is no command{suggestion(str(word), list(names))}")
-    for name in [word] if word in names else names:  # the other modules take a second to import
-        module = importlib.import_module(f"{__name__}.{names[str(name)]}")
-        text = (module.__doc__ or "").strip()
-        below = subparsers.add_parser(str(name), help=text.partition("\n")[0], description=text)
-        module.add_arguments(below)
-        below.set_defaults(run=module.main)
-    options = parser.parse_args(arguments)
+    options = make_parser(word).parse_args(arguments)
     options.run(options)
 
 
-def _modules() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+def make_parser(word: str = "--help") -> argparse.ArgumentParser:
+    """The parser of the command that a word names, of all for an option; it ends the process where there is none."""
+    parser = _Parser(prog="automedbench", description="Tools beside the workflow; without a command: status.")
+    parser.add_argument("--version", action="store_true", help="print version and code, and end")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    modules = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    names = {name.replace("_", "-"): name for name in modules}
+    if word not in names and not word.startswith("-"):
+        parser.error(f"'{word}' is no command{suggestion(word, list(names))}")
+    for name in [word] if word in names else names:  # the other modules take a second to import
+        module = importlib.import_module(f"{__name__}.{names[name]}")
+        text = (module.__doc__ or "").strip()
+        below = subparsers.add_parser(name, help=text.partition("\n")[0], description=text)
+        module.add_arguments(below)
+        below.set_defaults(run=module.main)
+    return parser
 
 
 def version_text() -> str:
@@ -50,10 +52,6 @@ def version_text() -> str:
     code = present_code()
     commit = f", commit {code.commit[:12]}{' with changes' if code.dirty else ''}" if code.commit else ""
     return f"automedbench {__version__}, code {code.digest}{commit}"
-
-
-COMPLETION = """# bash: source <(automedbench completion); zsh: autoload -U bashcompinit; bashcompinit; then the same.
-complete -o default -W "{commands}" automedbench"""
 
 
 class _Parser(argparse.ArgumentParser):
