@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -35,11 +36,24 @@ def test_architecture_page_is_current() -> None:
 
 def test_known_issues_are_current() -> None:
     """After a change of cards: ``python docs/make_known_issues.py config/tasks docs/known-issues.md``."""
-    spec = importlib.util.spec_from_file_location("make_known_issues", ROOT / "docs/make_known_issues.py")
+    assert (ROOT / "docs/known-issues.md").read_text("utf-8") == maker("make_known_issues").render(
+        ROOT / "config/tasks"
+    )
+
+
+def test_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of commands: ``python docs/make_reference.py docs/reference.md``."""
+    monkeypatch.setenv("COLUMNS", "40")  # the width of the terminal that runs this does not count
+    assert (ROOT / "docs/reference.md").read_text("utf-8") == maker("make_reference").render()
+
+
+def maker(name: str) -> ModuleType:
+    """A script beside the pages."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs/known-issues.md").read_text("utf-8") == module.render(ROOT / "config/tasks")
+    return module
 
 
 def sources() -> list[Path]:

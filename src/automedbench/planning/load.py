@@ -126,20 +126,21 @@ DEFAULT = Path("config/config.yaml")
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     """The options of a command that reads a campaign; what is not given is no attribute of the parsed options."""
-    parser.add_argument(
+    group = parser.add_argument_group(f"which campaign; without any that of {DEFAULT}")
+    group.add_argument(
         "--results",
         type=Path,
         default=argparse.SUPPRESS,
         metavar="FOLDER",
-        help=f"the campaign that was planned there: its results folder with its {FILE}; for the demo: results/demo",
+        help=f"results folder of one that was planned, with its {FILE}; for the demo: results/demo",
     )
-    parser.add_argument(
+    group.add_argument(
         "--campaign", type=Path, default=argparse.SUPPRESS, metavar="FILE", help=f"the same, by its {FILE}"
     )
-    add_configuration_options(parser)
+    add_configuration_options(group)
 
 
-def add_configuration_options(parser: argparse.ArgumentParser) -> None:
+def add_configuration_options(parser: argparse._ActionsContainer) -> None:
     """The options that say which configuration is meant; the same names and meaning as Snakemake's."""
     parser.add_argument(
         "--configfile",
