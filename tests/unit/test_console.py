@@ -143,6 +143,18 @@ def test_later_signals_do_not_cut_tidying_short() -> None:
     assert (process.returncode, out) == (143, "tidied\n")
 
 
+@pytest.mark.parametrize("wrapped", ["RuntimeError('an import failed') from error", "BufferError('still in use')"])
+def test_what_a_library_makes_of_an_interruption(wrapped: str) -> None:
+    """Seen in real: a class that is made while its module is imported, and a mapped file that is closed."""
+    body = f"""try:
+        os.kill(os.getpid(), signal.SIGINT); time.sleep(60)
+    except BaseException as error:
+        raise {wrapped}"""
+    done = script(body)
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1)
+    assert done.stderr.startswith("Interrupted;")
+
+
 def test_ignored_signals_stay_ignored() -> None:
     """As under nohup."""
     body = "print('ready', flush=True); time.sleep(1); print('done', flush=True)"

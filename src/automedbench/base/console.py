@@ -41,7 +41,7 @@ def run_script(main: Callable[[list[str]], None]) -> None:
         for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, interrupt)
-        main(sys.argv[1:])
+        _call(main)
     except AutoMedBenchError as error:
         _stop(error)
     except BrokenPipeError:
@@ -55,6 +55,24 @@ def run_script(main: Callable[[list[str]], None]) -> None:
     except KeyboardInterrupt as error:
         print("Interrupted; what was finished is kept. Run the same command again to go on.", file=sys.stderr)
         sys.exit(128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT))
+
+
+def _call(main: Callable[[list[str]], None]) -> None:
+    """Call ``main``; what a library made of an interruption (in an import, or while it closed something) is that one.
+
+    Raises what ``main`` raises.
+    """
+    try:
+        main(sys.argv[1:])
+    except AutoMedBenchError:
+        raise
+    except Exception as error:
+        below: BaseException | None = error
+        while below is not None:
+            if isinstance(below, Interrupted):
+                raise below from None
+            below = below.__cause__ or below.__context__
+        raise
 
 
 def _as_infrastructure(error: OSError) -> InfrastructureError:

@@ -11,10 +11,7 @@ import pkgutil
 from typing import NoReturn
 
 from automedbench import __version__
-from automedbench.base.code import present_code
-from automedbench.base.console import run_script
-from automedbench.base.files import share_with
-from automedbench.base.yamlfile import suggestion
+from automedbench.base.console import run_script  # all else is imported within it, where Ctrl-C is one line
 
 
 def main(arguments: list[str]) -> None:
@@ -37,6 +34,8 @@ def make_parser(word: str = "--help") -> argparse.ArgumentParser:
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
     names = {name.replace("_", "-"): name for name in modules}
     if word not in names and not word.startswith("-"):
+        from automedbench.base.yamlfile import suggestion
+
         parser.error(f"'{word}' is no command{suggestion(word, list(names))}")
     for name in [word] if word in names else names:  # the other modules take a second to import
         module = importlib.import_module(f"{__name__}.{names[name]}")
@@ -49,6 +48,8 @@ def make_parser(word: str = "--help") -> argparse.ArgumentParser:
 
 def version_text() -> str:
     """Version, and the code that this is: its digest, and the commit where there is one."""
+    from automedbench.base.code import present_code
+
     code = present_code()
     commit = f", commit {code.commit[:12]}{' with changes' if code.dirty else ''}" if code.commit else ""
     return f"automedbench {__version__}, code {code.digest}{commit}"
@@ -63,5 +64,11 @@ class _Parser(argparse.ArgumentParser):
 
 def run() -> None:
     """Entry point of the installed command; what it exports is the caller's alone."""
+    run_script(_as_private)
+
+
+def _as_private(arguments: list[str]) -> None:
+    from automedbench.base.files import share_with
+
     share_with("private")
-    run_script(main)
+    main(arguments)
