@@ -1,0 +1,85 @@
+"""Every command with ``--json`` in a finished campaign: one JSON document on standard output, nothing else there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from campaigns import TASK, copy_of_finished
+from conftest import Project
+
+from automedbench.commands import make_parser
+from automedbench.commands.completion import commands_of
+
+RUN = f"careful/{TASK}/lite/r1"
+CAMPAIGN = ("--results", "results/demo")
+PACK = ("pack", "--key", "key.pem", "--labels", "labels.yaml", "--out")
+CALLS: list[tuple[tuple[str, ...], set[str]]] = [
+    (("pack", "--make-key", "key.pem"), {"file", "public_key"}),
+    ((*PACK, "alpha.tar", *CAMPAIGN), {"file", "signer", "record"}),
+    (("admit", "alpha.tar", *CAMPAIGN), {"bundle", "lab", "signer", "reasons", "admitted", "checks"}),
+    (("merge", "alpha.tar", "beta=results/demo", "--out", "merged", *CAMPAIGN), {"page", "agents"}),
+    (("log", "add", "alpha.tar"), {"log", "size", "root"}),
+    (("log", "check"), {"log", "size", "root"}),
+    (("status", *CAMPAIGN), {"runs", "counts", "spent_usd", "reserved_usd", "next"}),
+    (("forecast", *CAMPAIGN), {"runs", "agents", "all", "spent_usd", "reserved_usd", "max_cost_usd", "problems"}),
+    (("spending", *CAMPAIGN), {"runs", "problems"}),
+    (("verify", RUN, *CAMPAIGN), {f"results/demo/runs/{RUN}"}),
+    (("replay", RUN, *CAMPAIGN), {"run", "same", "pruned", "turns"}),
+    (("prune", *CAMPAIGN), {"deleted", "files", "bytes", "left"}),
+    (("compare", "careful", "hasty", *CAMPAIGN), {"a", "b", "places", "cells", "conflicts", "conclusion"}),
+    (("explain", "E3", *CAMPAIGN), {"code", "count", "cost", "runs"}),
+    (("explain-signature", RUN, *CAMPAIGN), {"fields"}),
+    (("explain-signature", RUN, RUN, *CAMPAIGN), {"fields", "conclusion"}),
+    (("export-atif", "--out", "atif", *CAMPAIGN), {"runs", "files"}),
+    (("export-inspect", "--out", "inspect", *CAMPAIGN), {"runs", "files"}),
+    (("export-evaluator", "careful", "--out", "careful.json", *CAMPAIGN), {"agent", "cells"}),
+    (("promote", "careful.json", "careful.json"), {"promoted", "reasons", "compared"}),
+    (("tasks", *CAMPAIGN), {"task", "ready", "cases"}),
+    (("tasks", "--open-questions", *CAMPAIGN), {TASK}),
+    (("tasks", "show", TASK, *CAMPAIGN), {"id", "dataset", "briefs"}),
+    (("tasks", "show", TASK, "--brief", *CAMPAIGN), {"brief"}),
+    (("agents", "list"), {"agent", "version", "layer"}),
+    (("site", "--dumps", "tests/sites/mig", "--out", "site", *CAMPAIGN), {"profile", "files", "said", "warned"}),
+    (("doctor", "--machine-only"), {"probe", "status", "message", "fix"}),
+    (("judge-eval", "--track", "vqa"), {"judge", "stages", "criteria"}),
+]
+"""In an order in which each finds what it reads, with keys of the document, or of the first of its list."""
+ELSEWHERE = {"announce", "completion", "check-sources"}
+"""The first two have no --json; the third asks the network: tests/unit/test_check_sources.py."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = copy_of_finished(tmp_path_factory, tmp_path_factory.mktemp("json") / "automedbench")
+    (project.path / "labels.yaml").write_text(yaml.safe_dump({"lab": "alpha"}))
+    return project
+
+
+def test_one_document_and_nothing_else(finished: Project) -> None:
+    wrong = {}
+    for words, keys in CALLS:
+        done = subprocess.run(
+            ["python", "-m", "automedbench", *words, "--json"],
+            cwd=finished.path,
+            env=finished.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        try:
+            found = json.loads(done.stdout)
+            first = found[0] if isinstance(found, list) else found
+            if missing := keys - first.keys():
+                wrong[words] = f"no {sorted(missing)} in {sorted(first)}"
+        except ValueError:
+            wrong[words] = f"{done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}"
+    assert wrong == {}
+
+
+def test_no_command_is_left_out() -> None:
+    commands = {place.split()[0] for place, _ in commands_of(make_parser()) if place}
+    assert {words[0] for words, _ in CALLS} == commands - ELSEWHERE
