@@ -7,6 +7,7 @@ against them. Of a program that ran by itself the journal holds no more than its
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,16 @@ from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, Message, Process, RunRecord, Totals
 from automedbench.campaign.agents import Pricing, as_money, cost_of
 from automedbench.sandbox.airlock.archive import DATA_PER_BLOCK, FREE_DATA
+from automedbench.sandbox.container.process import NOTE
 
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl")
 CALLS = "exec.tar"
 SUFFIX = {"python": "py", "bash": "sh"}
 ROUNDED_S = 0.002
 """What times may differ by that were rounded to a thousandth, each for itself."""
+_REMOVED = re.compile(r"\n\[\.\.\. \d+ bytes removed \.\.\.\]\n")
+_NOT_LOGGED = re.compile(r"\n\[\.\.\. \d+ bytes not logged \.\.\.\]\n\Z")
+_CUT_CHARACTER, _OF_A_CHARACTER = "\ufffd", 4
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
@@ -203,21 +208,43 @@ def _in_archive(archive: Path, calls: list[CodeCall], record: RunRecord) -> str:
         if sum(member.size for member in members) > FREE_DATA + DATA_PER_BLOCK * archive.stat().st_size:
             return f"log/{CALLS} claims more than it can hold"
         for call in calls[: 1 if by_program(record) else None]:
-            for name, text in (
-                (f"{call.call:04d}.{SUFFIX[call.language]}", call.code),
-                (f"{call.call:04d}.out", call.stdout),
-                (f"{call.call:04d}.err", call.stderr),
+            for suffix, texts in (
+                (SUFFIX[call.language], [call.code]),
+                ("out", [call.stdout]),
+                ("err", [call.stderr, *_without_notes(call.stderr)]),
             ):
+                name = f"{call.call:04d}.{suffix}"
                 stream = tar.extractfile(kept[name]) if name in kept else None
                 found = stream.read().decode("utf-8", "replace") if stream else ""
-                if found != text and (text is call.code or not _is_cut(text, found)):
+                if found not in texts and (texts[0] is call.code or not any(_is_shown(each, found) for each in texts)):
                     return f"call {call.call}: not what log/{CALLS} has as {name}"
     return ""
 
 
-def _is_cut(shown: str, whole: str) -> bool:
-    """A long text is shown by its head and its tail."""
-    return len(whole) > len(shown) and whole[:500] == shown[:500] and whole[-500:] == shown[-500:]
+def _is_shown(shown: str, logged: str) -> bool:
+    """Whether a call's output is what its log has, which differs from it in what the sandbox does.
+
+    Of a long output the middle is not shown. The log also has what background processes wrote behind the call's end,
+    and of a very long one the end is not there.
+    """
+    whole = _NOT_LOGGED.sub("", logged)
+    is_cut, whole = whole != logged, whole.rstrip(_CUT_CHARACTER)
+
+    def begins(text: str) -> bool:
+        text = text.rstrip(_CUT_CHARACTER)
+        return whole.startswith(text) or (is_cut and text.startswith(whole))
+
+    def ends(text: str) -> bool:
+        return is_cut or text.rstrip(_CUT_CHARACTER)[_OF_A_CHARACTER:] in whole
+
+    cuts = _REMOVED.finditer(shown)
+    return begins(shown) or any(begins(shown[: cut.start()]) and ends(shown[cut.end() :]) for cut in cuts)
+
+
+def _without_notes(stderr: str) -> list[str]:
+    """The text before the notes of the sandbox, two at most, which are added to what a call wrote."""
+    told, *notes = stderr.rsplit(NOTE, 2)
+    return [NOTE.join([told, *notes[:count]]).removesuffix("\n") for count in range(len(notes))]
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
