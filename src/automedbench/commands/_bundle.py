@@ -89,6 +89,7 @@ class Bundle(Model):
     runs: list[RunId] = Field(description="planned runs")
     files: dict[str, FileEntry] = Field(description="path below the results → content")
     left_out: dict[str, str] = Field(default_factory=dict, description="task → why its texts and outputs are not here")
+    silent: list[str] = Field(default_factory=list, description="folders of attempts that were killed without a word")
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def pack(
         if closed:
             left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
         chosen |= _of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed)
-    _refuse_keys(chosen, _known_keys(campaign), harmless)
+    _refuse_keys(chosen, {*_known_keys(campaign)} - {*harmless}, harmless)
     record = Bundle(
         labels=labels,
         code_version=__version__,
@@ -168,6 +169,7 @@ def pack(
         runs=campaign.runs,
         files={name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()},
         left_out=left_out,
+        silent=_silent(campaign.runs, results, chosen),
     )
     write_bundle(record, chosen, key, out)
     return record
@@ -225,6 +227,13 @@ def _of_run(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator
                 yield f"{name}/{path.relative_to(folder).as_posix()}", path
 
 
+def _silent(runs: Iterable[RunId], results: Path, chosen: Iterable[str]) -> list[str]:
+    """Attempts of which nothing is packed: their driver was killed, or they could not be begun."""
+    told = {"/".join(name.split("/")[:7]) for name in chosen}
+    places = [attempt.path for run in runs for attempt in list_attempts(results / "runs" / run.path)]
+    return [name for place in places if (name := place.relative_to(results).as_posix()) not in told]
+
+
 def _there(path: Path) -> Path:
     if not path.is_file():
         raise ConfigError([f"{path}: does not exist; a bundle holds a finished campaign: run `snakemake` first"])
@@ -250,7 +259,10 @@ def _refuse_keys(files: Mapping[str, Path], keys: Iterable[str], harmless: Seque
             continue
         with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if any(content.find(form) >= 0 for form in forms):
-                problems.append(f"{name}: holds a key of this campaign; nothing was packed, revoke that key")
+                problems.append(
+                    f"{name}: holds a key of this campaign; nothing was packed, revoke it; if it is any word that "
+                    "your own server takes: --not-a-key with it"
+                )
                 continue
             found = {match[0].decode("ascii") for match in LOOKS_LIKE_KEY.finditer(content)} - {*harmless}
             problems += [
@@ -333,12 +345,15 @@ def _next(tar: tarfile.TarFile, name: str) -> bytes:
 
 def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
-    if len(record.files) > MAX_MEMBERS:
-        raise _Wrong(f"{len(record.files)} files; at most {MAX_MEMBERS} are opened.")
+    if (count := len(record.files) + len(record.silent)) > MAX_MEMBERS:
+        raise _Wrong(f"{count} files; at most {MAX_MEMBERS} are opened.")
     _refuse_odd_runs(record.runs)
     missing, runs = dict(record.files), {run.path for run in record.runs}
-    if odd := [name for name in missing if not _is_packed(name, runs)]:
+    silent = [f"{name}/published" for name in record.silent]
+    if odd := [name for name in (*missing, *silent) if not _is_packed(name, runs)]:
         raise _Wrong(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
+    for name in record.silent:
+        (folder / name).mkdir(parents=True, exist_ok=True)
     while (member := tar.next()) is not None:
         entry = missing.pop(member.name, None)
         if member.issparse():  # a few bytes would become as many as the disk holds
