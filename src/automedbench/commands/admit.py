@@ -13,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +27,7 @@ from automedbench.agent.durable.attempts import (
 from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import brief_of
 from automedbench.agent.workspace import LARGEST_READ, read_plan
+from automedbench.base.cards import Limits
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import new_folder, read_record, sha256_bytes
 from automedbench.base.option_types import whole_number
@@ -47,6 +48,7 @@ from automedbench.base.records import (
 from automedbench.campaign.agents import REACHED, Agent
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, expand_matrix, record_of
+from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents
 from automedbench.commands._output import add_json, show
@@ -63,7 +65,7 @@ from automedbench.commands.verify import (
 )
 from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
-from automedbench.leaderboard.conditions import BY_NAME, what_is_outdated
+from automedbench.leaderboard.conditions import BY_NAME, draw_name, what_is_outdated
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 from automedbench.planning.asked import asked_of
 from automedbench.planning.load import add_campaign_options, campaign_of
@@ -114,7 +116,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay", type=whole_number(0), default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
     )
     parser.add_argument(
-        "--accept-decisions", action="store_true", help="take their operators' decisions that raise a score"
+        "--accept-decisions",
+        action="store_true",
+        help="take their operators' decisions that can raise a score: disqualifications lifted, tasks of some agents "
+        "only, limits lowered half-way, images of their own",
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
     add_json(parser)
@@ -273,11 +278,11 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
         cells.setdefault((run.agent, run.task, run.tier), set()).add(run.repeat)
     most = max(map(max, cells.values()))
     gaps = ["/".join(cell) for cell, repeats in cells.items() if repeats != set(range(1, most + 1))]
-    yield _said("repeats", f"{gaps[0]}: not each of 1 … {most}; {len(gaps)} cells" if gaps else "")
+    yield _decided(theirs, "repeats", f"{gaps[0]}: not each of 1 … {most}; {len(gaps)} cells" if gaps else "")
     tasks = {agent: {cell[1:] for cell in cells if cell[0] == agent} for agent in plan.agents}
     every = set.union(*tasks.values())
     short = [f"{agent} lacks {'/'.join(min(every - own))}" for agent, own in tasks.items() if every - own]
-    yield _said("the same tasks for all agents", short[0] if short else "")
+    yield _decided(theirs, "the same tasks for all agents", short[0] if short else "")
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
     yield _equal("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
@@ -289,36 +294,38 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
 
 
 def check_ledger(theirs: _Theirs) -> Iterator[Check]:
-    """Every attempt that money or a machine's time was booked for is here, made once."""
-    folder = theirs.opened.folder
-    runs = {run.path: run for run in theirs.plan.runs}
-    books: dict[tuple[str, str], Book] = {}
-    gone, anew = [], []
+    """Every attempt that money or a machine's time was booked for is here, made once.
+
+    Runs of agents and tiers that the plan does not have, of earlier campaigns in the same folder, are said.
+    """
+    folder, plan = theirs.opened.folder, theirs.plan
+    tiers, paid = {run.tier for run in plan.runs}, set()
+    booked, anew = [], []
     for path in sorted((folder / "ledger").glob("*.json")):
         book = read_record(path, Book)
-        books[book.run, book.attempt] = book
-        if ".moved-" in path.name or not _has_attempt(theirs, runs.get(book.run), book.attempt):
-            gone.append(f"attempt {book.attempt} of {book.run} cost {book.spent} USD")
+        paid.add(book.run)
+        booked.append((book.run, "moved away" if ".moved-" in path.name else book.attempt, f"cost {book.spent} USD"))
     for path in sorted((folder / "ledger/used").glob("*.json")):
         used, attempt = read_record(path, UsedBook), path.stem.rpartition("+")[2]
-        if path.stem != f"{used.run.replace('/', '+')}+{attempt}":
-            gone.append(f"{path.name}, where {used.run} is booked,")
-        if not _has_attempt(theirs, runs.get(used.run), attempt):
-            gone.append(f"attempt {attempt} of {used.run} was at work")
-        if sum(shift.anew for shift in used.shifts) > 1:
-            anew.append(f"attempt {attempt} of {used.run} was made {sum(shift.anew for shift in used.shifts)} times")
-    yield _said("attempts of the ledger", f"{gone[0]}, and is not here; {len(gone)} such" if gone else "")
-    yield _said("attempts made once", f"{anew[0]}: a folder was moved away; {len(anew)} such" if anew else "")
-    unbooked = [
-        run.path
-        for run in theirs.plan.runs
-        if theirs.agents[run.agent].paid and not any(name == run.path for name, _ in books)
+        named = path.stem == f"{used.run.replace('/', '+')}+{attempt}"
+        booked.append((used.run, attempt if named else path.name, "was at work"))
+        anew += [(used.run, attempt)] if sum(shift.anew for shift in used.shifts) > 1 else []
+    names = {run: [*run.split("/"), "", ""] for run, *_ in booked}
+    others = {run for run, name in names.items() if name[0] not in plan.agents or name[2] not in tiers}
+    here = {attempt.path for run in plan.runs for attempt in list_attempts(theirs.folder(run))}
+    gone = [
+        f"attempt {attempt} of {run} {what}"
+        for run, attempt, what in booked
+        if run not in others and folder / "runs" / run / "attempts" / attempt not in here
     ]
+    yield _said("attempts of the ledger", f"{gone[0]}, and is not here; {len(gone)} such" if gone else "")
+    more = [f"attempt {attempt} of {run}" for run, attempt in anew if run not in others]
+    yield _said("attempts made once", f"{more[0]}: a folder was moved away; {len(more)} such" if more else "")
+    unbooked = [run.path for run in plan.runs if theirs.agents[run.agent].paid and run.path not in paid]
     yield _said("a book for every paid run", f"{unbooked[0]} has none; {len(unbooked)} such" if unbooked else "")
-
-
-def _has_attempt(theirs: _Theirs, run: RunId | None, attempt: str) -> bool:
-    return run is not None and (theirs.folder(run) / "attempts" / attempt).is_dir()
+    if others:
+        said = f"{min(others)} is of no agent and tier of the plan; {len(others)} such"
+        yield Check("other runs of the ledger", "absent", said)
 
 
 Look = Callable[["_Theirs", RunId, RunRecord, ScoreRecord], Iterator[Check]]
@@ -382,6 +389,8 @@ def _of_records(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
         if same:
             wrong = f"attempt {same[0]} was finished on the same question; a later one must not count instead"
     yield _said("attempts", wrong)
+    if silent := sorted(place for place in theirs.opened.record.silent if place.startswith(f"runs/{run.path}/")):
+        yield Check("attempts without a word", "absent", f"{len(silent)}, killed or never begun: {silent[0]}")
     yield _said("machine time", _wrong_time(theirs, run, record))
 
 
@@ -413,8 +422,9 @@ def _of_the_run(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreReco
     folder = theirs.folder(run)
     yield check_digest("brief", folder / "brief.md", record.brief_sha256)
     yield _brief(theirs, run, record)
-    limits = theirs.record.limits(card, agent).model_dump()
-    yield _equal("limits", _items(record.limits), _items(limits))
+    told = record.agent_settings  # prices may have been edited since, and a limit of cost is for those with one
+    then = agent if told is None else agent.model_copy(update={"pricing": told.get("pricing")})
+    yield _limits(theirs, record, theirs.record.limits(card, then).model_dump())
     place = f"{settings.sandbox.backend}/{'open' if settings.sandbox.backend == 'local' else settings.sandbox.network}"
     kept = f"{record.enforced.backend}/{record.enforced.network}"
     wrong = "" if place == kept else f"the run was in {kept}, the settings say {place}"
@@ -437,11 +447,25 @@ def _agent(agent: Agent, run: RunId, record: RunRecord) -> Check:
     if other:
         return Check(what, "differs", f"{other[0]} of {run.agent}: the run had another one")
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
+    files += [f"{RECIPES}/{agent.layer}.yaml"] if agent.layer else []
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:
         return Check(what, "absent", f"{absent[0]} is not here")
     if agent.digest() == record.agent_digest:
         return Check(what, "same")
+    if files and old is not None and not agent.baseline:  # baselines are this version's
+        return Check(what, "absent", f"{files[0]} or what belongs to it is another one here")
     return Check(what, "differs", f"{run.agent} as the bundle has it is not the agent of the run")
+
+
+def _limits(theirs: _Theirs, record: RunRecord, given: Mapping[str, float | None]) -> Check:
+    """The run had what the settings give, or less: a limit may be raised while a campaign is under way."""
+    kept = record.limits
+    other = {name: (kept.get(name), given.get(name)) for name in {**kept, **given} if kept.get(name) != given.get(name)}
+    for name, (had, gives) in other.items():
+        if gives is not None and (had is None or had > gives):
+            return _decided(theirs, "limits", f"{name}: the run had {had}, the settings give {gives}")
+    raised = ", ".join(f"{name} {had} → {gives}" for name, (had, gives) in other.items())
+    return Check("limits", "absent", f"raised since the run: {raised}") if other else Check("limits", "same")
 
 
 def _brief(theirs: _Theirs, run: RunId, record: RunRecord) -> Check:
@@ -450,29 +474,25 @@ def _brief(theirs: _Theirs, run: RunId, record: RunRecord) -> Check:
     if not Path(theirs.ours.config.data.public, task.id).is_dir():
         return Check(what, "absent", f"{task.id} is not staged here")
     manifest = read_record(theirs.opened.folder / "manifests" / f"{task.id}.json", Manifest)
-    made = brief_of(plan_with(theirs.record, run, theirs.folder(run), manifest)).sha256
+    plan = plan_with(theirs.record, run, theirs.folder(run), manifest)
+    made = brief_of(replace(plan, limits=Limits.model_validate(record.limits))).sha256
     return _said(
         what, "" if made == record.brief_sha256 else "the agent was told something else than this version tells"
     )
 
 
 def _image(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord) -> Check:
-    """One image per agent, of which the bundle has the record, made from this version's definition."""
+    """One made from this version's definition, as its record in the bundle says; its digest is each cluster's own."""
     what, settings = "image", theirs.record.settings
     if settings.sandbox.backend == "local":
         return _said(what, "the sandbox 'local' has no image" if record.enforced.image_sha256 else "")
     if score.recipe.image_sha256 != record.enforced.image_sha256:
         return _said(what, "the score names another image than the run")
     flavour = settings.flavour(theirs.agents[run.agent].image)
+    if not Path(settings.definition(flavour)).is_file():
+        return _decided(theirs, what, f"{settings.definition(flavour)} is not here: an image of their own")
     if record.image_recipe != of_image(theirs.ours, flavour):
         return _said(what, f"was not made from this version's containers/{flavour}.def and its list")
-    others = {
-        read_record(theirs.folder(other) / "run.json", RunRecord).enforced.image_sha256
-        for other in theirs.plan.runs
-        if other.agent == run.agent and other.repeat == run.repeat
-    }
-    if len(others) > 1:
-        return _said(what, f"runs of {run.agent} were in {len(others)} images")
     path = theirs.opened.folder / "images" / f"{flavour}.json"
     if path.is_file() and read_record(path, ImageRecord).recipe != record.image_recipe:
         return _said(what, "its record is that of another image")
@@ -484,12 +504,12 @@ def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord
     manifest = read_record(theirs.opened.folder / "manifests" / f"{run.task}.json", Manifest)
     digests = {record.cases_sha256, score.recipe.cases_sha256, manifest.cases_sha256}
     yield _said("staged cases", "" if len(digests) == 1 else "run, score and manifest name different cases")
-    try:
-        staged = read_record(theirs.ours.config.data.manifests / Path(f"{run.task}.json"), Manifest)
-        yield _said("cases as staged here", "" if staged.cases_sha256 in digests else "other cases are staged here")
-    except MissingDataError:
-        yield Check("cases as staged here", "absent", f"{run.task} is not staged here")
-    draw = theirs.settings.cases.draw
+    draw, here = theirs.settings.cases.draw, Path(theirs.ours.config.data.manifests, f"{run.task}.json")
+    if why := _not_staged(theirs, here):
+        yield Check("cases as staged here", "absent", why)
+    else:
+        same = read_record(here, Manifest).cases_sha256 in digests
+        yield _said("cases as staged here", "" if same else "other cases are staged here")
     yield _said("draw of the cases", "" if record.draw == draw else f"the run says {record.draw}, the settings {draw}")
     folder = theirs.folder(run)
     if run.task not in theirs.closed:
@@ -503,6 +523,14 @@ def _of_cases(theirs: _Theirs, run: RunId, record: RunRecord, score: ScoreRecord
     other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
     untold = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
     yield _said("versions", f"{', '.join([*other, *untold])}: not those of this version" if other or untold else "")
+
+
+def _not_staged(theirs: _Theirs, place: Path) -> str:
+    """Why what is staged here tells nothing about their cases; empty: it does."""
+    draws = [draw_name(each.cases.draw) for each in (theirs.settings, theirs.ours.config)]
+    if draws[0] != draws[1]:
+        return f"their cases are of the draw {draws[0]}, here are those of {draws[1]}"
+    return "" if place.exists() else f"{place} is not there: the task is not staged here"
 
 
 def _mean(detail: DetailReport) -> Check:
@@ -547,7 +575,7 @@ def check_audit(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRe
     decision = before.decision
     if decision and (decision.decision == "lift" or decision.confirmed_no_inference is False):
         said = f"raised by {decision.by}: {' '.join(decision.why.split())[:200]}"
-        yield Check("operator's decision", "absent" if theirs.decisions else "differs", f"{said}; --accept-decisions")
+        yield _decided(theirs, "operator's decision", said)
 
 
 def check_judgement(theirs: _Theirs, run: RunId, record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
@@ -617,8 +645,8 @@ def check_metrics(theirs: _Theirs, run: RunId, _record: RunRecord, _score: Score
     with opened_outputs(folder, {PLAN: LARGEST_READ}) as workspace:
         plan = read_record(folder / "conversation.json", Conversation).plan
         yield _said("plan", "" if plan == read_plan(workspace) else f"conversation.json has another one than {OUTPUTS}")
-    if not Path(theirs.ours.config.data.private, run.task).is_dir():
-        yield Check(what, "absent", f"the answers of {run.task} are not staged here")
+    if why := _not_staged(theirs, Path(theirs.ours.config.data.private, run.task)):
+        yield Check(what, "absent", why)
         return
     collected = collect_submission(theirs.scoring, again)
     # Pictures are written anew by the library that is here, and so are not the same bytes.
@@ -700,6 +728,13 @@ def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
 
 def _said(what: str, wrong: str) -> Check:
     return Check(what, "differs" if wrong else "same", wrong)
+
+
+def _decided(theirs: _Theirs, what: str, wrong: str) -> Check:
+    """What their operator chose, and who admits may take."""
+    if not wrong:
+        return Check(what, "same")
+    return Check(what, "absent" if theirs.decisions else "differs", f"{wrong}; --accept-decisions")
 
 
 def _equal(what: str, found: set[str], expected: set[str]) -> Check:
