@@ -60,6 +60,8 @@ def settings(**changes: Any) -> dict[str, Any]:
 class Lab:
     """A campaign of these agents below ``folder``; its settings and agents may change while it is under way."""
 
+    outputs = True
+
     def __init__(self, folder: Path, agents: dict[str, dict[str, Any]], **changes: Any) -> None:
         folder.mkdir(parents=True)
         self.folder, self.agents, self.here = folder, agents, load_campaign(settings())
@@ -118,7 +120,7 @@ class Lab:
     def checked(self, **options: bool) -> tuple[list[str], str]:
         """Why its bundle is refused, and what is said that could not be looked at."""
         bundle, opened = self.folder / "lab.tar", self.folder / "opened"
-        pack(self.campaign, Labels(lab="lab"), Ed25519PrivateKey.generate(), bundle)
+        pack(self.campaign, Labels(lab="lab"), Ed25519PrivateKey.generate(), bundle, outputs=self.outputs)
         shutil.rmtree(opened, ignore_errors=True)
         checks = [each for found in admit(open_bundle(bundle, opened), self.here, **options).values() for each in found]
         told = {
@@ -197,8 +199,8 @@ def limit_raised_half_way(folder: Path) -> Lab:
     return lab.finish()
 
 
-def price_added_afterwards(folder: Path) -> Lab:
-    """A model without a price, so without a limit of cost; its price was looked up after the run."""
+def served_lab(folder: Path) -> Lab:
+    """A model without a price; what it works in says to be a container, with a decoy and a log of downloads."""
     served: dict[str, Any] = {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9", "api_key_env": "K"}
     images = folder / "images"
     box = {"sandbox": {"backend": "apptainer", "network": "sealed"}, "containers": {"folder": str(images)}}
@@ -210,16 +212,31 @@ def price_added_afterwards(folder: Path) -> Lab:
     (images / f"{flavour}.json").write_text(json.dumps(told | {"cuda": None, "named": [], "packages": {}, "tools": []}))
 
     @contextlib.contextmanager
-    def sandbox(plan: Any, attempt: Any, *_: Any) -> Iterator[Sandbox]:
+    def sandbox(plan: Any, attempt: Any, log: Any, *_: Any) -> Iterator[Sandbox]:
         with LocalSandbox(public=plan.public / plan.card.id, workspace=attempt.workspace) as local:
             claimed = {"backend": "apptainer", "network": "sealed", "image_sha256": "0" * 64}
             local.enforced = local.enforced.model_copy(update=claimed)
+            log.event("decoy", marker=f"amb-{'0' * 24}")
+            fetched = {"method": "GET", "status": 200, "host": "example.org", "path": "/model.safetensors"}
+            (attempt.log / "egress.jsonl").write_text(json.dumps(fetched) + "\n")
             yield local
 
     script = load_script(Path("demo/agents/detection/hasty.yaml"))
-    lab.finish(open_model=lambda *_: contextlib.nullcontext(script), open_sandbox=sandbox)
-    lab.agents["a"] = served | {"pricing": {"input": "1", "output": "2", "as_of": "2026-01-01", "source": "later"}}
+    return lab.finish(open_model=lambda *_: contextlib.nullcontext(script), open_sandbox=sandbox)
+
+
+def price_added_afterwards(folder: Path) -> Lab:
+    """Without a price there was no limit of cost; it was looked up after the run."""
+    lab = served_lab(folder)
+    lab.agents["a"] |= {"pricing": {"input": "1", "output": "2", "as_of": "2026-01-01", "source": "later"}}
     lab.change()
+    return lab
+
+
+def digests_alone(folder: Path) -> Lab:
+    """The decoy cannot be looked for in outputs that are not packed."""
+    lab = served_lab(folder)
+    lab.outputs = False
     return lab
 
 
@@ -259,7 +276,8 @@ HISTORIES: dict[Callable[[Path], Lab], str] = {
     killed_before_another_question: "attempts without a word: 1, killed or never begun: runs/a/",
     never_begun: "attempts without a word: 1, killed or never begun: runs/a/",
     limit_raised_half_way: "limits: raised since the run: time_limit_s 3600.0 → 7200.0",
-    price_added_afterwards: "not there",
+    price_added_afterwards: "quality of the cases",
+    digests_alone: "metrics made again: the bundle has no outputs, but their digests",
     another_campaign_before: f"other runs of the ledger: a/{TASK}/lite/r1 is of no agent and tier of the plan; 2 such",
     other_cases_here: "their cases are of the draw published, here are those of fresh (seed 7)",
     other_script_here: "agent's settings: mine.yaml or what belongs to it is another one here",
@@ -275,7 +293,7 @@ def test_histories(
     monkeypatch.setenv("K", "a-key-of-no-one")
     reasons, said = history(tmp_path / "lab").checked()
     assert reasons == []
-    assert HISTORIES[history] in said or HISTORIES[history] == "not there"
+    assert HISTORIES[history] in said
 
 
 def test_choices_that_can_raise_a_score_are_for_the_admitting_side(

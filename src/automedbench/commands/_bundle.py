@@ -54,7 +54,7 @@ RECORDS = (
 """What is taken of a run's folder."""
 NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
 """Of those what holds no word of an agent and no case: all that leaves the house of credentialed data."""
-LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "exec.tar")
+LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "egress.jsonl", "exec.tar")
 MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
 _OF_A_RUN = re.compile(
     "|".join(map(re.escape, RECORDS))

@@ -568,8 +568,14 @@ def check_quotes(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreR
 
 def check_audit(theirs: _Theirs, run: RunId, _record: RunRecord, _score: ScoreRecord) -> Iterator[Check]:
     """The audit of the same log, and what their operator made of it."""
-    again = audit_run(theirs.record, _again(theirs, run))
-    before = read_record(theirs.folder(run) / "audit.json", AuditRecord)
+    place, before = _again(theirs, run), read_record(theirs.folder(run) / "audit.json", AuditRecord)
+    if not (theirs.folder(run) / OUTPUTS).exists():
+        if any(finding.rule == "decoy.used" for finding in before.findings):
+            yield Check("audit made again", "absent", "it found the decoy in outputs, which are not here")
+            return
+        place = theirs.opened.folder / "again/audit" / run.path
+        (place / "submission").mkdir(parents=True)  # what the decoy is looked for in: nothing
+    again = audit_run(theirs.record, place)
     wrong = f"the bundle says {before.verdict}, its log {again.verdict}" if before.verdict != again.verdict else ""
     yield _said("audit made again", wrong or _other_fields(before, again))
     decision = before.decision
