@@ -268,8 +268,8 @@ def test_a_formatted_text_is_never_made() -> None:
 
 def test_the_child_has_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
-    one = child._Child()
-    one.ask("bash", "ls")
+    one = child._new_child()
+    one.ask(["bash", "ls"], child.WALL_S)
     with open(f"/proc/{one.process.pid}/environ", "rb") as environment:
         names = {entry.partition(b"=")[0] for entry in environment.read().split(b"\0") if entry}
     one.end()

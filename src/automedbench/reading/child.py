@@ -12,14 +12,12 @@ import json
 import os
 import resource
 import signal
-import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from automedbench.base.child import Child
 from automedbench.reading.command import Command
 from automedbench.reading.python import MAX_CODE
 
@@ -41,44 +39,13 @@ def _places() -> list[str]:
     return [place for place in sys.path if os.path.isabs(place)]
 
 
-class _Child:
-    """A running child and our end of its socket."""
-
-    def __init__(self) -> None:
-        self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(WALL_S)
-        start = f"import sys; sys.path += {_places()}; from {_MODULE} import main; main()"
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-c", start],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": os.defpath},  # not ours: it may hold keys
-            )
-
-    def ask(self, kind: Kind, text: str) -> Any:
-        """The answer; raises OSError or ValueError when there is none, and the child is of no more use then."""
-        deadline = time.monotonic() + WALL_S
-        self.socket.sendall(json.dumps([kind, text]).encode() + b"\n")
-        answer = bytearray()
-        while not answer.endswith(b"\n"):
-            block = self.socket.recv(1 << 20)
-            answer += block
-            if not block or len(answer) > MAX_ANSWER or time.monotonic() > deadline:
-                raise OSError("no answer")
-        return json.loads(answer)
-
-    def end(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-        self.socket.close()
+def _new_child() -> Child:
+    start = f"import sys; sys.path += {_places()}; from {_MODULE} import main; main()"
+    return Child(["-c", start], most=MAX_ANSWER)
 
 
 _lock = threading.Lock()
-_children: dict[int, _Child] = {}
+_children: dict[int, Child] = {}
 """Process id → its child. A forked process has one of its own."""
 
 
@@ -87,8 +54,8 @@ def ask(kind: Kind, text: str) -> Any:
     mine = os.getpid()
     with _lock:
         try:
-            child = _children[mine] = _children.get(mine) or _Child()
-            return child.ask(kind, text[:MAX_CODE])
+            child = _children[mine] = _children.get(mine) or _new_child()
+            return child.ask([kind, text[:MAX_CODE]], WALL_S)
         except (OSError, ValueError):
             if (dead := _children.pop(mine, None)) is not None:
                 dead.end()

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
-import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from typing import Any
 from automedbench.agent.command.protocols import SPOKEN
 from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused
 from automedbench.agent.models.model import Reply
+from automedbench.base.child import Child
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.errors import InfrastructureError
 from automedbench.campaign.agents import Agent
@@ -32,49 +29,12 @@ MAX_ANSWER = 64 << 20
 CHILD = Path(__file__).with_name("translator.py")
 PLACE = Path(sys.prefix) / "translate"
 """Where LiteLLM is: apart from our own packages, of which it wants other versions."""
-
-
-class _Child:
-    """A running child and our end of its socket."""
-
-    def __init__(self) -> None:
-        self.socket, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(CHILD), str(PLACE)],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={
-                    "PATH": os.defpath,  # not ours: it may hold keys
-                    "HOME": "/nonexistent",
-                    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                    "LITELLM_LOG": "CRITICAL",
-                    "LITELLM_MODE": "PRODUCTION",
-                },
-            )
-        self.wait_s = START_S
-
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a line; raises OSError or ValueError when there is none, and the child is of no more use."""
-        deadline, self.wait_s = time.monotonic() + self.wait_s, WALL_S
-        self.socket.settimeout(deadline - time.monotonic())
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
-        answer = bytearray()
-        while not answer.endswith(b"\n"):
-            self.socket.settimeout(max(0.01, deadline - time.monotonic()))
-            block = self.socket.recv(1 << 20)
-            answer += block
-            if not block or len(answer) > MAX_ANSWER:
-                raise OSError("no answer")
-        return dict(json.loads(answer))
-
-    def end(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-        self.socket.close()
+VARIABLES = {
+    "HOME": "/nonexistent",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "CRITICAL",
+    "LITELLM_MODE": "PRODUCTION",
+}
 
 
 @dataclass
@@ -82,7 +42,8 @@ class Translator:
     """What stands between the program and the endpoint of one run. One exchange at a time."""
 
     agent: Agent
-    _child: _Child | None = None
+    _child: Child | None = None
+    _wait_s: float = START_S
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
@@ -101,7 +62,7 @@ class Translator:
             raise InfrastructureError(problem)
         if spoken != self.agent.protocol:
             with self._lock:
-                self._child = self._child or _Child()
+                self._child = self._child or _new_child()
 
     def upstream(self, request: ProgramRequest) -> dict[str, Any]:
         """The body that the agent's endpoint gets; raises Refused for one that cannot be translated.
@@ -131,8 +92,9 @@ class Translator:
     def _ask(self, message: dict[str, Any], wanted: str) -> dict[str, Any]:
         with self._lock:
             try:
-                self._child = self._child or _Child()
-                told = self._child.ask(message)
+                self._child = self._child or _new_child()
+                told = dict(self._child.ask(message, self._wait_s))
+                self._wait_s = WALL_S
             except (OSError, ValueError):
                 self._end()
                 told = {"problem": "the translation did not end"}
@@ -145,7 +107,11 @@ class Translator:
         if self._child is not None:
             with contextlib.suppress(OSError):
                 self._child.end()
-            self._child = None
+            self._child, self._wait_s = None, START_S
+
+
+def _new_child() -> Child:
+    return Child(["-S", str(CHILD), str(PLACE)], most=MAX_ANSWER, variables=VARIABLES)
 
 
 def missing(spoken: ProtocolName, wanted: ProtocolName) -> str:
