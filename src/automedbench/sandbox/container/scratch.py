@@ -79,12 +79,14 @@ class Unseen(Exception):
     """Something below a folder that a walk cannot reach."""
 
 
-def walk(folder: str | os.PathLike[str], *, strict: bool = True) -> Iterator[tuple[int, str, os.stat_result]]:
+def walk(
+    folder: str | os.PathLike[str], *, strict: bool = True, device: int | None = None
+) -> Iterator[tuple[int, str, os.stat_result]]:
     """Every entry below a folder, as a descriptor of its folder, its path below the top one and its status.
 
     No link is followed. Paths may be longer than the kernel takes, and folders whose mode forbids their owner anything
     are opened for it again. What vanishes meanwhile is left out. Raises Unseen for what cannot be reached; where it is
-    not ``strict``, that is left out too.
+    not ``strict``, that is left out too. With ``device`` no folder of another file system is entered.
     """
     levels: list[tuple[int, Any, str]] = []
     try:
@@ -98,7 +100,7 @@ def walk(folder: str | os.PathLike[str], *, strict: bool = True) -> Iterator[tup
             with contextlib.suppress(FileNotFoundError, *(() if strict else (OSError, Unseen))):
                 found = os.stat(entry.name, dir_fd=at, follow_symlinks=False)
                 yield at, f"{above}{entry.name}", found
-                if stat.S_ISDIR(found.st_mode):
+                if stat.S_ISDIR(found.st_mode) and device in (None, found.st_dev):
                     _enter(levels, entry.name, at, f"{above}{entry.name}/")
     except OSError as error:
         raise Unseen(f"{error.strerror}") from error
@@ -138,65 +140,45 @@ def _remove_deep(folder: str) -> None:
             subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-MAX_REPAIRED, MAX_REPAIR_DEPTH = 200_000, 100
-"""Entries and levels of a folder whose modes are repaired."""
+MAX_REPAIRED = 200_000
+"""Files and folders below a folder whose modes are repaired."""
 
 
 def repair_modes(folder: Path) -> None:
     """Give the owner of a folder back what it may do with all below: enter, list and change folders, read files.
 
     By descriptor: below ``folder`` itself no link is followed and no other file system entered. Never raises; what
-    lies deeper than 100 levels or behind 200 000 entries stays as it is.
+    lies deeper than a walk goes or behind 200 000 entries stays as it is.
     """
+    left = MAX_REPAIRED
+    with contextlib.suppress(OSError, Unseen):
+        for at, path, found in walk(folder.resolve(), strict=False, device=folder.stat().st_dev):
+            if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                continue
+            if (left := left - 1) < 0:
+                return
+            if stat.S_ISREG(found.st_mode) and not found.st_mode & 0o400:
+                _let_read(at, path.rpartition("/")[2])
+
+
+def _let_read(folder: int, name: str) -> None:
+    """Let its owner read a file of an open folder, if that is its only name: others may lie elsewhere."""
     with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _repair(handle, iter(range(MAX_REPAIRED)), MAX_REPAIR_DEPTH)
-        finally:
-            os.close(handle)
-
-
-def _repair(handle: int, left: Iterator[int], depth: int) -> None:
-    """The folder that ``handle`` is open at, then what it holds."""
-    device = _permit(handle, 0o700)
-    with contextlib.suppress(OSError):
-        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
-        try:
-            for name in _names(listing, left):
-                _repair_entry(listing, name, device, left, depth)
-        finally:
-            os.close(listing)
-
-
-def _names(listing: int, left: Iterator[int]) -> list[str]:
-    """Folders and regular files in an open folder, as many as are left."""
-    with os.scandir(listing) as entries:
-        plain = (each for each in entries if each.is_dir(follow_symlinks=False) or each.is_file(follow_symlinks=False))
-        return [entry.name for entry, _ in zip(plain, left, strict=False)]
-
-
-def _repair_entry(parent: int, name: str, device: int, left: Iterator[int], depth: int) -> None:
-    with contextlib.suppress(OSError):
-        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             status = os.fstat(handle)
-            if status.st_dev != device:
-                return
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 _permit(handle, 0o400)
-            elif stat.S_ISDIR(status.st_mode) and depth > 0:
-                _repair(handle, left, depth - 1)
         finally:
             os.close(handle)
 
 
-def _permit(handle: int, bits: int) -> int:
-    """Add bits to the mode of what a descriptor of ``O_PATH`` is open at; the number of its file system."""
+def _permit(handle: int, bits: int) -> None:
+    """Add bits to the mode of what a descriptor of ``O_PATH`` is open at."""
     status = os.fstat(handle)
     if status.st_mode & bits != bits:
         with contextlib.suppress(OSError):
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(status.st_mode) | bits)
-    return status.st_dev
 
 
 # --- the caretaker ---------------------------------------------------------------------------------------------
