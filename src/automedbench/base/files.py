@@ -67,22 +67,26 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a folder beside ``path`` that becomes it when the block succeeds and vanishes otherwise.
 
-    Raises InfrastructureError where it cannot be made.
+    ``replace``: what is there goes then. Raises InfrastructureError where it cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     except OSError as error:
         raise unwritable(path, error) from error
+    old = temporary.with_suffix(".old")
     try:
         yield temporary
         temporary.chmod(0o755)
+        if replace and path.exists():
+            os.rename(path, old)
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager

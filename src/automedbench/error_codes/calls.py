@@ -146,8 +146,7 @@ def fallback(facts: RunFacts) -> Found | None:
 def time_used_up(facts: RunFacts) -> Found | None:
     """The run ended at its time limit, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "time_limit":
-        last = facts.conversation.calls[-1] if facts.conversation.calls else None
-        return Found(last.stage if last else "S2", f"the run ended at its time limit: {facts.run.detail}")
+        return _ended_in_its_last(facts, "at its time limit", "S2")
     return _last_ran_out(facts, "time")
 
 
@@ -164,9 +163,13 @@ def memory_used_up(facts: RunFacts) -> Found | None:
 def disk_used_up(facts: RunFacts) -> Found | None:
     """The run ended out of disk, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "out_of_disk":
-        last = facts.conversation.calls[-1] if facts.conversation.calls else None
-        return Found(last.stage if last else "S4", f"the run ended out of disk: {facts.run.detail}")
+        return _ended_in_its_last(facts, "out of disk", "S4")
     return _last_ran_out(facts, "disk")
+
+
+def _ended_in_its_last(facts: RunFacts, how: str, without_calls: Stage) -> Found:
+    calls = facts.conversation.calls
+    return Found(calls[-1].stage if calls else without_calls, f"the run ended {how}: {facts.run.detail}")
 
 
 def _last_ran_out(facts: RunFacts, resource: str) -> Found | None:

@@ -28,7 +28,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.untrusted import parse_json, read_bounded
-from automedbench.judge.panel.member import JudgeEndpoint, WindowExceeded, require_outside
+from automedbench.judge.panel.member import AnswerCache, JudgeEndpoint, WindowExceeded, require_outside
 from automedbench.judge.panel.structured import find_answer
 
 PROMPT_VERSION = 1
@@ -134,7 +134,8 @@ class AnswerJudge:
     """Grades answers by a chat model, through a cache folder; counts what it spends."""
 
     def __init__(self, endpoint: JudgeEndpoint, cache: Path, task: str) -> None:
-        self._endpoint, self._model, self._cache, self._task = endpoint, endpoint.judge.model, cache, task
+        self._endpoint, self._model, self._task = endpoint, endpoint.judge.model, task
+        self._cache = AnswerCache(cache, CachedVerdict)
         self.tokens = Tokens()
 
     def grade(self, case: str, gold: Gold, prediction: str) -> AnswerVerdict:
@@ -145,14 +146,13 @@ class AnswerJudge:
         if prediction.strip().casefold() == gold.answer_text.strip().casefold():
             return AnswerVerdict(case=case, status="shortcut", score=1.0, rationale="equal")
         key = cache_key(self._task, case, gold, sent, self._model)
-        path = self._cache / key[:2] / f"{key}.json"
-        known = _read_cached(path)
+        known = self._cache.get(key)
         if known is not None:
             return AnswerVerdict(case=case, status="judged", score=known.score, rationale=known.rationale, cached=True)
         said = self._ask(gold, sent)
         if said is None:
             return AnswerVerdict(case=case, status="unjudged", rationale="no usable reply")
-        write_record(path, said)
+        self._cache.put(key, said)
         return AnswerVerdict(case=case, status="judged", score=said.score, rationale=said.rationale)
 
     def is_able(self) -> bool:
@@ -177,14 +177,6 @@ class AnswerJudge:
                     score=bucket(reply["score"]),
                     rationale=str(reply.get("rationale") or "")[:MAX_RATIONALE],
                 )
-        return None
-
-
-def _read_cached(path: Path) -> CachedVerdict | None:
-    """A verdict of the cache; a damaged file is as good as none."""
-    try:
-        return read_record(path, CachedVerdict)
-    except InfrastructureError:
         return None
 
 

@@ -234,11 +234,8 @@ def _swap(folder: Path, destination: Path, aside: Path) -> None:
 def scratch(destination: Path) -> Iterator[Path]:
     """A temporary folder beside the destination that is gone afterwards."""
     destination.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".tmp", dir=destination.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(".tmp", f".{destination.name}.", destination.parent, True) as name:
+        yield Path(name)
 
 
 @contextlib.contextmanager

