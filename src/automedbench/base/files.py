@@ -227,6 +227,23 @@ def _read(path: Path, model: type[RecordT]) -> RecordT:
         raise ValueError(f"{path}: {where}: {first['msg']} ({error.error_count()} problems)") from error
 
 
+def known_record(path: Path, model: type[RecordT]) -> RecordT | None:
+    """A record; None without a file, and where it cannot be read or does not validate."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except (OSError, pydantic.ValidationError):
+        return None
+
+
+def json_object_in(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object that a text is; None for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def sha256_bytes(data: bytes) -> str:
     """Hexadecimal SHA-256 of ``data``."""
     return hashlib.sha256(data).hexdigest()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import close_folder, read_record, sha256_file, synced_at_end, write_record
+from automedbench.base.files import close_folder, known_record, read_record, sha256_file, synced_at_end, write_record
 from automedbench.base.records import FileEntry, Manifest, Receipt
 from automedbench.base.workers import at_a_time
 from automedbench.campaign.record import CampaignRecord
@@ -110,10 +110,8 @@ def refuse_made_up(raw: Path) -> None:
 
 def is_made_up(receipt: Path) -> bool:
     """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
-    try:
-        return read_record(receipt, Receipt).made_up
-    except InfrastructureError:
-        return False
+    known = known_record(receipt, Receipt)
+    return known is not None and known.made_up
 
 
 @contextlib.contextmanager
@@ -199,14 +197,10 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
 
 def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:
     """True when the manifest on disk says the same and its files have the sizes it says."""
-    try:
-        known = read_record(manifest, Manifest)
-    except InfrastructureError:
+    if known_record(manifest, Manifest) != staged:
         return False
     files = staged.files("inputs", public) | staged.files("private", private)
-    return known == staged and all(
-        path.is_file() and path.stat().st_size == entry.bytes for path, entry in files.items()
-    )
+    return all(path.is_file() and path.stat().st_size == entry.bytes for path, entry in files.items())
 
 
 def _replace(new: Path, place: Path, aside: Path) -> None:

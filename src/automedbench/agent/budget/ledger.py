@@ -23,12 +23,12 @@ from typing import Any, Literal, Protocol, Self, cast
 
 import pydantic
 
-from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
+from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running, touched_at_ns
 from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import sync_folder, write_record
+from automedbench.base.files import known_record, sync_folder, write_record
 from automedbench.base.records import Model, Money, Tokens
 from automedbench.campaign.agents import Agent, as_money, cost_of
 from automedbench.campaign.config import BudgetConfig
@@ -325,11 +325,9 @@ class CampaignLedger:
     def _lease_touched_ns(self, book: Book) -> int:
         """When the run's lease was touched last, if it is that of the book's process; else 0."""
         path = self.folder.parent / "runs" / book.run / "lease.json"
-        try:
-            holder, touched_ns = Holder.model_validate_json(path.read_bytes()), path.stat().st_mtime_ns
-        except (OSError, pydantic.ValidationError):
-            return 0
-        return touched_ns if holder.process == book.holder.process else 0
+        holder = known_record(path, Holder)
+        own = holder is not None and holder.process == book.holder.process
+        return touched_at_ns(path) or 0 if own else 0
 
     # --- the lock ---------------------------------------------------------------------------------------------
 

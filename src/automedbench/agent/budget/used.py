@@ -24,7 +24,7 @@ from typing import Literal, Self
 import pydantic
 
 from automedbench.base.errors import AutoMedBenchError
-from automedbench.base.files import write_record
+from automedbench.base.files import known_record, write_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, Used, now
 from automedbench.base.slurm import Job, ask_accounting
@@ -91,7 +91,7 @@ class Timesheet:
     def __post_init__(self) -> None:
         name = f"{self.run.replace('/', '+')}+{self.attempt}.json"
         self.path = self.results / FOLDER / name if self.results else None
-        book = _read(self.path) if self.path else None
+        book = known_record(self.path, UsedBook) if self.path else None
         self._earlier = book.shifts if book else []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="timesheet", daemon=True)
@@ -213,15 +213,8 @@ def total_of(shifts: Sequence[Shift]) -> Used:
 def gpu_use(results: Path) -> dict[str, Used]:
     """Run → what all shifts of its attempts took of machines; runs without a GPU are left out."""
     found: dict[str, Used] = {}
-    for book in filter(None, map(_read, sorted((results / FOLDER).glob("*.json")))):
+    books = (known_record(path, UsedBook) for path in sorted((results / FOLDER).glob("*.json")))
+    for book in filter(None, books):
         for used in (_used_in(shift) for shift in book.shifts if shift.gpus):
             found[book.run] = found[book.run] + used if book.run in found else used
     return found
-
-
-def _read(path: Path) -> UsedBook | None:
-    """The book of an attempt; None without one, and of one that is damaged."""
-    try:
-        return UsedBook.model_validate_json(path.read_bytes())
-    except (OSError, pydantic.ValidationError):
-        return None

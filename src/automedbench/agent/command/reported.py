@@ -7,7 +7,6 @@ A written file becomes the shell text that writes it, which judge and reader kno
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.tools import CodeRequest, repair_arguments
+from automedbench.base.files import json_object_in
 from automedbench.base.records import Language
 from automedbench.sandbox.evidence.trace import Program
 from automedbench.sandbox.evidence.tracer import MAX_LINE
@@ -145,11 +145,8 @@ def writing(path: str, content: str) -> CodeRequest:
 
 def outcome_of(content: str) -> ReportedOutcome:
     """Output and exit code out of what a program tells its model of a call; takes time in proportion to its length."""
-    try:
-        value = json.loads(content) if content.lstrip()[:1] == "{" else None
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict) and (told := _of_object(value)) is not None:
+    value = json_object_in(content) if content.lstrip()[:1] == "{" else None
+    if value is not None and (told := _of_object(value)) is not None:
         return told
     lines = content.split("\n")
     codes: list[int] = []

@@ -178,19 +178,20 @@ def alive_in(folder: Path, *, stale_s: float = STALE_S, poll_s: float = POLL_S) 
             return holder
         if running[path] is False:
             _end(path, holder)
-    unseen = {path: _touched_ns(path) for path in found if running[path] is None}
+    unseen = {path: touched_at_ns(path) for path in found if running[path] is None}
     until = time.monotonic() + stale_s
     while unseen and time.monotonic() < until:
         time.sleep(poll_s)
         for path, before in unseen.items():
-            if _touched_ns(path) not in (before, None):
+            if touched_at_ns(path) not in (before, None):
                 return found[path]
     for path in unseen:
         _end(path, found[path])
     return None
 
 
-def _touched_ns(path: Path) -> int | None:
+def touched_at_ns(path: Path) -> int | None:
+    """When a file was touched last, by the file server's clock; None without it."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -240,7 +241,7 @@ class Watch:
 
     def is_old(self, path: Path, token: str) -> bool:
         """True when a file stayed the same for too long under this process's eyes."""
-        seen = (token, touched := _touched_ns(path))
+        seen = (token, touched := touched_at_ns(path))
         if touched is None:
             return False
         before, since = self._seen.get(path, (None, 0.0))

@@ -16,7 +16,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import sha256_bytes
+from automedbench.base.files import json_object_in, sha256_bytes
 from automedbench.campaign.agents import Agent, origin_of
 from automedbench.sandbox.airlock.collector import read_beneath
 
@@ -48,7 +48,9 @@ class ReplayModel:
     """Answers with the recorded replies in order; afterwards with a text without a call. Costs nothing."""
 
     def __init__(self, recording: Recording) -> None:
-        self._replies = [_as_reply(recording, message) for message in recording.messages if _is_reply(message)]
+        self._replies = [
+            _as_reply(recording, message) for message in recording.messages if message["role"] == "assistant"
+        ]
         self._next = 0
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
@@ -91,10 +93,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ConfigError([f"{path}: line {number} is not JSON"]) from error
     return found
-
-
-def _is_reply(message: dict[str, Any]) -> bool:
-    return bool(message["role"] == "assistant")
 
 
 def _as_reply(recording: Recording, message: dict[str, Any]) -> Reply:
@@ -182,11 +180,8 @@ def _compare_answers(before: str, after: str) -> tuple[str, str] | None:
 
 
 def _read(answer: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(answer)
-    except ValueError:
-        return {"note": answer}
-    return value if isinstance(value, dict) else {"note": answer}
+    value = json_object_in(answer)
+    return {"note": answer} if value is None else value
 
 
 def _normal(value: Any) -> str:

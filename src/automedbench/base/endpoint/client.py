@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import urlsplit
 
-import pydantic
-
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
@@ -35,7 +33,7 @@ from automedbench.base.endpoint.limiter import Limiter
 from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import write_record
+from automedbench.base.files import known_record, write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, now
@@ -84,10 +82,7 @@ class EndpointHealth:
 
     def state(self) -> EndpointState:
         """What stands in the file; an unreadable one tells nothing."""
-        try:
-            return EndpointState.model_validate_json(self._path.read_bytes())
-        except (OSError, pydantic.ValidationError):
-            return EndpointState()
+        return known_record(self._path, EndpointState) or EndpointState()
 
     def admit(self, patience_s: float) -> Admission:
         """Wait while the endpoint is down and others probe; raises EndpointDown after ``patience_s``."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from typing import Any
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import digest_of, read_record, unwritable, write_json, write_record
+from automedbench.base.files import digest_of, json_object_in, read_record, unwritable, write_json, write_record
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 from automedbench.datasets.download.access import Access, commit_of, describe, shown
 from automedbench.datasets.download.collecting import Collector, entries_below, entry_of
@@ -78,10 +77,9 @@ def stamp(path: Path) -> list[int]:
 
 def _read_marker(destination: Path) -> dict[str, Any]:
     try:
-        marker = json.loads((destination / MARKER).read_bytes())
-    except (OSError, ValueError):
+        return json_object_in((destination / MARKER).read_bytes()) or {}
+    except OSError:
         return {}
-    return marker if isinstance(marker, dict) else {}
 
 
 def _mark(folder: Path, identity: str, receipt: Receipt) -> None:

@@ -6,7 +6,6 @@ releases on GitHub), the list is compared; everywhere else the headers of each f
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pydantic import Field
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import json_object_in
 from automedbench.base.records import Model
 from automedbench.datasets.download.access import HUB, commit_of
 from automedbench.datasets.download.asking import Answer, NoAnswer, ask
@@ -257,7 +257,7 @@ def _git(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
     elif (state := _refused(answer)) is not None:
         yield entry.finding(state, _status(answer))
     else:
-        yield _by_commit(entry, source, repository[1], _json(answer.body))
+        yield _by_commit(entry, source, repository[1], json_object_in(answer.body) or {})
 
 
 def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> Finding:
@@ -284,7 +284,7 @@ def _listed(checker: Checker, source: Source, entry: _Entry) -> Finding | None:
         return None
     if answer.status != 200:
         return entry.finding("gone", _status(answer)) if answer.status in (404, 410) else None
-    files = read(_json(answer.body))
+    files = read(json_object_in(answer.body) or {})
     if not name:
         return entry.finding("there", f"{len(files)} files", _naming(files))
     if not files and record is not None:
@@ -303,22 +303,13 @@ def _release_files(told: Any) -> dict[str, Facts]:
     return {str(each["name"]): {"size": each.get("size"), "checksum": each.get("digest")} for each in assets}
 
 
-def _json(body: bytes) -> Any:
-    """An object; empty for anything else."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
 def _hub(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
     """The hub's description: its name, its commit, each file that the card names."""
     entry = _Entry(f"{key}.revision", Download(name=""), f"https://{HUB}/{source.where}")
     answer = checker.listing(source, hub_address(source))
     if answer.status == 404 and answer.code == "RevisionNotFound":
         now = checker.listing(source, hub_address(source.model_copy(update={"revision": None})))
-        commit = _json(now.body).get("sha", "")
+        commit = (json_object_in(now.body) or {}).get("sha", "")
         told = f"revision {source.revision} is not there any more"
         yield entry.finding("changed", told, f"revision: {commit}" if commit else "")
     elif answer.code == "RepoNotFound" and not source.credentials:  # said with 401 to those without an account
@@ -330,7 +321,7 @@ def _hub(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
 
 
 def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, body: bytes) -> Iterator[Finding]:
-    (commit, files), told = described(source, body), _json(body)
+    (commit, files), told = described(source, body), json_object_in(body) or {}
     if str(told.get("id", source.where)).lower() != source.where.lower():
         yield entry.finding("moved", f"to {told['id']}", f"where: {told['id']}")
     elif commit_of(source) not in (None, commit):

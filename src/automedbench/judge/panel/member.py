@@ -23,7 +23,7 @@ from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, sha256_bytes, write_record
+from automedbench.base.files import known_record, sha256_bytes, write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.agents import JudgeModel
@@ -210,12 +210,7 @@ class AnswerCache(Generic[AnswerT]):
 
     def get(self, key: str) -> AnswerT | None:
         """The answer under a key; a damaged file is as good as none."""
-        if self.folder is None:
-            return None
-        try:
-            return read_record(self._path(key), self._kind)
-        except InfrastructureError:
-            return None
+        return None if self.folder is None else known_record(self._path(key), self._kind)
 
     def put(self, key: str, answer: AnswerT) -> None:
         """Keep a valid answer."""

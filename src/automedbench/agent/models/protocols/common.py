@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, estimate_tokens
 from automedbench.base.endpoint.completion import Fault, FaultyReply
+from automedbench.base.files import json_object_in
 from automedbench.base.records import Tokens
 
 
@@ -47,11 +47,7 @@ def system_of(messages: Sequence[ChatMessage]) -> str:
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments as an object; what is none is empty."""
-    try:
-        value = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return json_object_in(call.arguments) or {}
 
 
 def parts_of(value: Any) -> list[dict[str, Any]]:

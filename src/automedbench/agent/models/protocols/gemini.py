@@ -24,6 +24,7 @@ from automedbench.agent.models.protocols.common import (
 from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
+from automedbench.base.files import json_object_in
 from automedbench.campaign.agents import Agent
 
 _FILTERED = frozenset(
@@ -166,11 +167,8 @@ def _function_call(call: ToolCall, came: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(message: ChatMessage, call: ToolCall | None, with_id: bool) -> dict[str, Any]:
-    try:
-        value = json.loads(message.content)
-    except (ValueError, RecursionError):
-        value = None
-    response = value if isinstance(value, dict) else {"error" if message.failed else "output": message.content}
+    value = json_object_in(message.content)
+    response = value if value is not None else {"error" if message.failed else "output": message.content}
     named = {"id": message.call_id} if with_id else {}
     return {"functionResponse": {**named, "name": call.name if call else "", "response": response}}
 
