@@ -210,15 +210,9 @@ class Tokens(Model):
     estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            prompt=self.prompt + other.prompt,
-            cached=self.cached + other.cached,
-            cache_write=self.cache_write + other.cache_write,
-            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
-            completion=self.completion + other.completion,
-            reasoning=self.reasoning + other.reasoning,
-            estimated=self.estimated or other.estimated,
-        )
+        counts = Tokens.model_fields.keys() - {"estimated"}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in counts}
+        return Tokens(estimated=self.estimated or other.estimated, **sums)
 
     @property
     def total(self) -> int:
@@ -312,17 +306,12 @@ class Used(Model):
     def __add__(self, other: Used) -> Used:
         """Of two processes, one after the other."""
         peaks = [each.peak_memory_mib for each in (self, other) if each.peak_memory_mib is not None]
+        seconds = ("held_s", "gpu_held_s", "gpu_busy_s", "cpu_s")
+        lists = ("nodes", "jobs", "gpu_models", "gpu_drivers", "machines")
         return Used(
-            held_s=_sum(self.held_s, other.held_s),
-            gpu_held_s=_sum(self.gpu_held_s, other.gpu_held_s),
-            gpu_busy_s=_sum(self.gpu_busy_s, other.gpu_busy_s),
-            cpu_s=_sum(self.cpu_s, other.cpu_s),
+            **{name: _sum(getattr(self, name), getattr(other, name)) for name in seconds},
+            **{name: _either(getattr(self, name), getattr(other, name)) for name in lists},
             peak_memory_mib=max(peaks, default=None),
-            nodes=_either(self.nodes, other.nodes),
-            jobs=_either(self.jobs, other.jobs),
-            gpu_models=_either(self.gpu_models, other.gpu_models),
-            gpu_drivers=_either(self.gpu_drivers, other.gpu_drivers),
-            machines=_either(self.machines, other.machines),
             told_by={
                 name: "; ".join(_either(*(each.told_by.get(name, "").split("; ") for each in (self, other))))
                 for name in _either(list(self.told_by), list(other.told_by))

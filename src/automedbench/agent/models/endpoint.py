@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from automedbench.agent.models.model import (
     ChatMessage,
@@ -20,13 +20,14 @@ from automedbench.agent.models.model import (
     ToolSpec,
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
+from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.completion import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 
 
-class EndpointModel:
+class EndpointModel(Closing):
     """A model behind an endpoint; a context manager that closes its connections."""
 
     def __init__(
@@ -52,10 +53,8 @@ class EndpointModel:
             jitter=jitter,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
@@ -241,7 +242,7 @@ class EndpointDown(InfrastructureError):
         super().__init__(message)
 
 
-class Client:
+class Client(Closing):
     """Posts requests to one endpoint; a context manager that closes its connections."""
 
     def __init__(
@@ -269,12 +270,6 @@ class Client:
         ]
         place = announced_in(target.base_url)
         self._servers = Servers(place, target.model, target.asker) if place else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
 from automedbench.datasets.forms.pictures import Picture, picture_file, quiet, tone_mapped, why_unreadable
-from automedbench.datasets.forms.problems import unreadable
+from automedbench.datasets.forms.problems import last_words, unreadable
 
 AIR_HU = -1024.0
 """What pixels outside the scanner's field of view become: the lowest value of 12-bit CT."""
@@ -89,9 +89,9 @@ def read_header(path: Path) -> DicomImage:
     except UnreadableDicom:
         raise
     except _DAMAGE as error:
-        raise UnreadableDicom(f"is no readable DICOM file ({_first_line(error)})") from error
+        raise UnreadableDicom(f"is no readable DICOM file ({last_words(error)})") from error
     except pydicom.errors.InvalidDicomError as error:
-        raise UnreadableDicom(f"is no DICOM file ({_first_line(error)})") from error
+        raise UnreadableDicom(f"is no DICOM file ({last_words(error)})") from error
 
 
 def read_values(image: DicomImage) -> NDArray[np.float32]:
@@ -272,7 +272,7 @@ def _plain(path: Path) -> NDArray[Any]:
         with quiet():
             return np.asarray(pydicom.dcmread(path).pixel_array)
     except _DAMAGE as error:
-        raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
+        raise UnreadableDicom(f"has no readable pixels ({last_words(error)})") from error
 
 
 def _decoded(image: DicomImage) -> NDArray[Any]:
@@ -295,13 +295,8 @@ def by_gdcm(path: Path) -> NDArray[Any]:
     try:
         values = itk.GetArrayFromImage(reader.Execute())
     except RuntimeError as error:
-        raise UnreadableDicom(f"has pixels that cannot be decoded ({_first_line(error)})") from error
+        raise UnreadableDicom(f"has pixels that cannot be decoded ({last_words(error)})") from error
     return np.asarray(values[0] if values.ndim == 3 and len(values) == 1 else values)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:160]
 
 
 DICOM_SUFFIXES = (".dicom", ".dcm")

@@ -10,9 +10,13 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 
 def missing(path: Path, what: str = "") -> MissingDataError:
     """The error of a file (``what`` it is) that should be there."""
+    return incomplete(f"{path}{f' ({what})' if what else ''} does not exist")
+
+
+def incomplete(why: str) -> MissingDataError:
+    """The error of raw data that lacks something."""
     return MissingDataError(
-        f"{path}{f' ({what})' if what else ''} does not exist.\n"
-        "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+        f"{why}.\nThe raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
     )
 
 
@@ -26,6 +30,12 @@ def unexpected(path: Path, why: str) -> InfrastructureError:
     return InfrastructureError(
         f"{path}: {why}.\nCorrect staging.options of the card, or delete the file and fetch the data again."
     )
+
+
+def last_words(error: BaseException) -> str:
+    """The last line of a library's message, which says what was wrong; its kind where there is none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:160]
 
 
 def one_place(raw: Path, pattern: str) -> Path:

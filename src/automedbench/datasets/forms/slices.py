@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Model
 from automedbench.datasets.forms.degradation import bicubic
+from automedbench.datasets.forms.problems import incomplete
 from automedbench.datasets.patterns import found_by
 
 Image = NDArray[np.float32]
@@ -137,10 +138,7 @@ def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
         }
     )
     if not names:
-        raise MissingDataError(
-            f"{raw} holds no image that matches {', '.join(options.images)}.\n"
-            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-        )
+        raise incomplete(f"{raw} holds no image that matches {', '.join(options.images)}")
     found = {name: _identity(name, options) for name in names}
     kept = {name: identity for name, identity in found.items() if identity not in options.exclude}
     _require_unique(raw, kept)

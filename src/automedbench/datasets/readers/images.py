@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import picture_file, picture_of_array
-from automedbench.datasets.forms.problems import first_file, unreadable
+from automedbench.datasets.forms.problems import first_file, incomplete, unreadable
 from automedbench.datasets.forms.sources import LabelledImage
 from automedbench.datasets.forms.tables import csv_rows
 from automedbench.datasets.patterns import found_by
@@ -54,10 +53,7 @@ def class_folders(raw: Path, card: TaskCard) -> list[LabelledImage]:
         if path.suffix.lower() in suffixes and path.name[0] != "." and path.is_file()
     ]
     if not images:
-        raise MissingDataError(
-            f"{folder} holds no class folder with {' or '.join(sorted(suffixes))} files.\n"
-            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-        )
+        raise incomplete(f"{folder} holds no class folder with {' or '.join(sorted(suffixes))} files")
     return images
 
 

@@ -28,7 +28,7 @@ from automedbench.datasets.forms.dicom import (
     require_usable,
 )
 from automedbench.datasets.forms.pictures import quiet
-from automedbench.datasets.forms.problems import unreadable
+from automedbench.datasets.forms.problems import incomplete, unreadable
 from automedbench.datasets.forms.slices import (
     CutVolumes,
     ImageFile,
@@ -139,9 +139,8 @@ def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     for folder in _folders(raw, options):
         patients.setdefault(folder.subject, []).append(folder)
     if not patients:
-        raise MissingDataError(
-            f"{raw} holds no DICOM file of modality {options.modality} that matches {', '.join(options.images)}.\n"
-            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+        raise incomplete(
+            f"{raw} holds no DICOM file of modality {options.modality} that matches {', '.join(options.images)}"
         )
     found = []
     for subject, folders in sorted(patients.items()):

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from automedbench.base.closing import Closing
 from automedbench.base.endpoint.usage import tokens_in
 from automedbench.base.errors import ConfigError, JudgeError
 from automedbench.base.records import (
@@ -134,16 +133,14 @@ def panel_id(names: Sequence[str], repeats: int) -> str:
 OpenEndpoint = Callable[[str, JudgeModel, Path | None], JudgeEndpoint]
 
 
-class Panel:
+class Panel(Closing):
     """Members and how often each judges; a context manager that closes connections."""
 
     def __init__(self, members: Sequence[Member], repeats: int) -> None:
         self.members, self.repeats = tuple(members), repeats
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def close(self) -> None:
+        """Close the members' connections."""
         for member in self.members:
             member.close()
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
+from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
@@ -61,7 +62,7 @@ class NotAccepted(InfrastructureError):
     """The endpoint refuses the request's form (status 400): a wrong setting, or something that the run holds."""
 
 
-class JudgeEndpoint:
+class JudgeEndpoint(Closing):
     """The chat endpoint of a judge of stages or answers; key and connection are made ready with the first request.
 
     A context manager that closes its connections.
@@ -81,12 +82,6 @@ class JudgeEndpoint:
         self._environment, self._sleep, self._jitter = environment, sleep, jitter
         self._client: Client | None = None
         self._keys: tuple[str, ...] = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import automedbench
 from automedbench.base import files
 from automedbench.base.cards import Limits
+from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container.apart import OWN_PROCESSES
@@ -211,7 +212,7 @@ _PROGRAM = (
 )
 
 
-class Supervised:
+class Supervised(Closing):
     """A command that a supervisor of its own started; leaving the context ends all of it."""
 
     def __init__(
@@ -244,12 +245,6 @@ class Supervised:
             **guarded,
             **(alone or {}),
         )
-
-    def __enter__(self) -> Supervised:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait_until_ready(self, seconds: float) -> bool:
         """Wait for the runner; false when the container has ended or took longer. Raises InfrastructureError."""

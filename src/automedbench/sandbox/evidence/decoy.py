@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from inotify_simple import INotify, flags
 
+from automedbench.base.closing import Closing
 from automedbench.base.records import Confidence, Finding, Severity
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.evidence.trace import Seen, Trace, findings
@@ -34,7 +35,7 @@ SHOWN_AS = "/data/private"
 _Weight = tuple[Severity, Confidence]
 
 
-class Decoy:
+class Decoy(Closing):
     """A decoy folder on this node, watched from its making until ``close``; also a context manager."""
 
     def __init__(
@@ -73,12 +74,6 @@ class Decoy:
             self._places = self._watch(self._inotify)
         except OSError:  # other programs of this user have taken all instances or watches
             self._stop_watching()
-
-    def __enter__(self) -> Decoy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop watching and remove the folder; may be called twice."""
