@@ -13,34 +13,19 @@ from math import comb, prod
 
 import numpy as np
 
+from automedbench.statistics import samples
 from automedbench.statistics.draws import random_groups, random_signs, student_quantile
 from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, Spread, case_rows, contrast_limits
-from automedbench.statistics.samples import (
-    USUAL,
-    Cell,
-    Floats,
-    Measure,
-    Method,
-    PairedComparison,
-    Place,
-    Sample,
-    Unit,
-    cell_weights,
-    cells_of,
-    means,
-    per_task,
-    task_index,
-)
 
 POWER = 0.8
 _LEVEL_ROUNDING, _SUM_ROUNDING = 1e-9, 1e-12
 
 
 def compare_pairs(
-    agents: Mapping[str, Sequence[Sample]],
-    method: Method = USUAL,
-    measure: Measure = "overall",
-) -> list[PairedComparison]:
+    agents: Mapping[str, Sequence[samples.Sample]],
+    method: samples.Method = samples.USUAL,
+    measure: samples.Measure = "overall",
+) -> list[samples.PairedComparison]:
     """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, Holm-corrected together.
 
     From ``permutation.MIN_FLIPPED`` common tasks on the tasks are a sample and the signs of their differences are
@@ -48,7 +33,7 @@ def compare_pairs(
     ``different`` when the corrected p is below 1 - confidence and the interval excludes 0. With pooling ``runs`` a cell
     counts by the runs of both. Raises what ``intervals`` raises.
     """
-    cells = {name: cells_of(agents[name]) for name in sorted(agents)}
+    cells = {name: samples.cells_of(agents[name]) for name in sorted(agents)}
     tested = [_test(a, b, cells[a], cells[b], measure, method) for a, b in combinations(cells, 2)]
     corrected = holm([pair.p for pair, _ in tested])
     n_tests = sum(p is not None for p in corrected)
@@ -58,30 +43,30 @@ def compare_pairs(
 def _test(
     a: str,
     b: str,
-    cells_a: Mapping[Place, Cell],
-    cells_b: Mapping[Place, Cell],
-    measure: Measure,
-    method: Method,
-) -> tuple[PairedComparison, Spread | None]:
+    cells_a: Mapping[samples.Place, samples.Cell],
+    cells_b: Mapping[samples.Place, samples.Cell],
+    measure: samples.Measure,
+    method: samples.Method,
+) -> tuple[samples.PairedComparison, Spread | None]:
     """A pair before the correction for all pairs, where it could be tested with its spread."""
     places = sorted(cells_a.keys() & cells_b.keys())
     if not places:
-        return PairedComparison(a, b), None
-    weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
-    gaps = means(cells_a, places, measure) - means(cells_b, places, measure)
+        return samples.PairedComparison(a, b), None
+    weights = samples.cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
+    gaps = samples.means(cells_a, places, measure) - samples.means(cells_b, places, measure)
     if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
-        return PairedComparison(a, b, len(places), float(weights @ gaps)), None
-    tasks, index = task_index(places)
+        return samples.PairedComparison(a, b, len(places), float(weights @ gaps)), None
+    tasks, index = samples.task_index(places)
     sampled = len(tasks) >= MIN_FLIPPED
     sides = [Side(cells_a), Side(cells_b, -1)]
     limits = contrast_limits(sides, places, weights, measure, sampled, method)
     if sampled:
-        test = sign_flip_test(per_task(weights * gaps, index), method.resamples, method.seed)
+        test = sign_flip_test(samples.per_task(weights * gaps, index), method.resamples, method.seed)
     else:
         groups = [(cells_a[place].values(measure), cells_b[place].values(measure)) for place in places]
         test = exchange_test(groups, weights, method.resamples, method.seed)
-    unit: Unit = "tasks" if sampled else "runs"
-    tested = PairedComparison(
+    unit: samples.Unit = "tasks" if sampled else "runs"
+    tested = samples.PairedComparison(
         a=a,
         b=b,
         n_cells=len(places),
@@ -99,8 +84,8 @@ def _test(
 
 
 def _finish(
-    pair: PairedComparison, spread: Spread | None, p_holm: float | None, n_tests: int, confidence: float
-) -> PairedComparison:
+    pair: samples.PairedComparison, spread: Spread | None, p_holm: float | None, n_tests: int, confidence: float
+) -> samples.PairedComparison:
     """The pair with the p of all pairs, and the difference that they could have found."""
     if spread is None or p_holm is None:
         return pair
@@ -112,8 +97,11 @@ def _finish(
 
 
 def draw_gap(
-    published: Sequence[Sample], fresh: Sequence[Sample], method: Method = USUAL, measure: Measure = "overall"
-) -> PairedComparison:
+    published: Sequence[samples.Sample],
+    fresh: Sequence[samples.Sample],
+    method: samples.Method = samples.USUAL,
+    measure: samples.Measure = "overall",
+) -> samples.PairedComparison:
     """One agent's score on the published draw (``a``) minus that on a fresh one (``b``), on the cells of both.
 
     Paired by task; cases are others, so that those of both draws add their variance. There is no test: the interval
@@ -121,20 +109,20 @@ def draw_gap(
     one whose score is no mean over cases (detection): by how much other cases change it is then unknown. Raises what
     ``intervals`` raises.
     """
-    cells_a, cells_b = cells_of(published), cells_of(fresh)
+    cells_a, cells_b = samples.cells_of(published), samples.cells_of(fresh)
     places = sorted(cells_a.keys() & cells_b.keys())
     if not places:
-        return PairedComparison("published", "fresh")
-    weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
-    gap = float(weights @ (means(cells_a, places, measure) - means(cells_b, places, measure)))
+        return samples.PairedComparison("published", "fresh")
+    weights = samples.cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
+    gap = float(weights @ (samples.means(cells_a, places, measure) - samples.means(cells_b, places, measure)))
     n_tasks = len({task for task, _ in places})
     sampled, sides = n_tasks >= MIN_TASKS, [Side(cells_a), Side(cells_b, -1)]
     few = min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS
     known = measure == "agentic" or all(len(case_rows([side], places, weights, measure)) == n_tasks for side in sides)
     if few or not (sampled or known):
-        return PairedComparison("published", "fresh", len(places), gap)
+        return samples.PairedComparison("published", "fresh", len(places), gap)
     limits = contrast_limits(sides, places, weights, measure, sampled, method, same_cases=False)
-    return PairedComparison(
+    return samples.PairedComparison(
         a="published",
         b="fresh",
         n_cells=len(places),
@@ -192,7 +180,7 @@ class TestResult:
     n_units: int
 
 
-def sign_flip_test(terms: Floats, resamples: int, seed: int) -> TestResult:
+def sign_flip_test(terms: samples.Floats, resamples: int, seed: int) -> TestResult:
     """P of |sum| under random signs (Fisher's randomisation test); ``terms``: weighted differences, (units,).
 
     Valid when a unit's difference is as likely to be of either sign. All patterns up to ``MAX_EXACT_UNITS`` units;
@@ -206,7 +194,9 @@ def sign_flip_test(terms: Floats, resamples: int, seed: int) -> TestResult:
     return TestResult(_share(signs @ terms, float(terms.sum()), observed_too=True), 1 / (resamples + 1), n)
 
 
-def exchange_test(groups: Sequence[tuple[Floats, Floats]], weights: Floats, resamples: int, seed: int) -> TestResult:
+def exchange_test(
+    groups: Sequence[tuple[samples.Floats, samples.Floats]], weights: samples.Floats, resamples: int, seed: int
+) -> TestResult:
     """P of the weighted difference of means when the runs of each cell change agents at random.
 
     ``groups``: per cell the scores of both agents. Valid when both agents' runs of a cell come from one distribution.
@@ -231,7 +221,7 @@ def exchange_test(groups: Sequence[tuple[Floats, Floats]], weights: Floats, resa
     return TestResult(_share(sums, seen, observed_too=True), 1 / (resamples + 1), n_units)
 
 
-def _signs(groups: Sequence[tuple[Floats, Floats]]) -> Floats:
+def _signs(groups: Sequence[tuple[samples.Floats, samples.Floats]]) -> samples.Floats:
     """+1, or -1 where another agent has fewer runs than in the first cell with unequal numbers.
 
     Exchanges of a cell are counted as smaller less larger group. Over several cells all of them must be the same agent
@@ -242,36 +232,38 @@ def _signs(groups: Sequence[tuple[Floats, Floats]]) -> Floats:
     return np.array([sign * lead or 1 for sign in fewer], float)
 
 
-def _share(sums: Floats, seen: float, *, observed_too: bool = False) -> float:
+def _share(sums: samples.Floats, seen: float, *, observed_too: bool = False) -> float:
     """Share of permuted sums that are at least as far from 0 as the one seen."""
     hits = int(np.count_nonzero(np.abs(sums) >= abs(seen) - _SUM_ROUNDING))
     return (hits + observed_too) / (len(sums) + observed_too)
 
 
-def _all_exchanges(first: Floats, second: Floats) -> Floats:
+def _all_exchanges(first: samples.Floats, second: samples.Floats) -> samples.Floats:
     """Difference of means for every way to deal the runs to two agents, (ways,)."""
     pooled, small = _pooled(first, second)
     chosen = np.array(list(combinations(range(len(pooled)), small)))
     return _differences(pooled[chosen].sum(axis=1), pooled, small)
 
 
-def _random_exchanges(first: Floats, second: Floats, resamples: int, seed: int, stream: int) -> Floats:
+def _random_exchanges(
+    first: samples.Floats, second: samples.Floats, resamples: int, seed: int, stream: int
+) -> samples.Floats:
     pooled, small = _pooled(first, second)
     return _differences(random_groups(len(pooled), small, resamples, seed, stream) @ pooled, pooled, small)
 
 
-def _pooled(first: Floats, second: Floats) -> tuple[Floats, int]:
+def _pooled(first: samples.Floats, second: samples.Floats) -> tuple[samples.Floats, int]:
     """All runs sorted and the size of the smaller group, so that it does not matter which agent is named first."""
     return np.sort(np.concatenate([first, second])), min(len(first), len(second))
 
 
-def _differences(sums: Floats, pooled: Floats, small: int) -> Floats:
+def _differences(sums: samples.Floats, pooled: samples.Floats, small: int) -> samples.Floats:
     rest = float(pooled.sum()) - sums
-    differences: Floats = sums / small - rest / (len(pooled) - small)
+    differences: samples.Floats = sums / small - rest / (len(pooled) - small)
     return differences
 
 
-def tie_groups(agents: Sequence[str], pairs: Sequence[PairedComparison]) -> dict[str, str]:
+def tie_groups(agents: Sequence[str], pairs: Sequence[samples.PairedComparison]) -> dict[str, str]:
     """Agent → letters; two agents share a letter exactly when they cannot be told apart.
 
     ``agents``: in the order of the ranking, best first, which gets the first letters. A pair that is not in ``pairs``

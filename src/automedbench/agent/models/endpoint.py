@@ -9,16 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from automedbench.agent.models.model import (
-    ChatMessage,
-    ContextOverflow,
-    EndpointError,
-    ProviderRefusal,
-    Reply,
-    ReplyTimeout,
-    RequestFailed,
-    ToolSpec,
-)
+from automedbench.agent.models import model
 from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
@@ -57,12 +48,14 @@ class EndpointModel(Closing):
         """Close the connections."""
         self._client.close()
 
-    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+    def reply(
+        self, messages: Sequence[model.ChatMessage], tools: Sequence[model.ToolSpec], timeout_s: float
+    ) -> model.Reply:
         """See ``ChatModel.reply``; transient faults are repeated as the error policy says."""
         body = self._wire.request(self._agent, messages, tools)
         return replace(self.complete(body, messages, timeout_s), body=None)
 
-    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
+    def complete(self, body: dict[str, Any], messages: Sequence[model.ChatMessage], timeout_s: float) -> model.Reply:
         """The reply to a whole request body of the endpoint's protocol, with the answer's own ``body``.
 
         ``messages`` are what the request says, to estimate tokens that are not told. Raises RequestFailed (see its
@@ -79,7 +72,7 @@ class EndpointModel(Closing):
         except GivenUp as failure:
             if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):
                 # An endpoint repeats what it does not understand: with that a program could end its run as no result.
-                raise EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
+                raise model.EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
             raise _as_failure(failure) from None
         reply = found.value
         return replace(
@@ -91,12 +84,12 @@ class EndpointModel(Closing):
         )
 
 
-def _as_failure(failure: GivenUp) -> RequestFailed:
+def _as_failure(failure: GivenUp) -> model.RequestFailed:
     kind, spent, retry_s = failure.fault.kind, failure.spent, failure.retry_s
     if kind == "context_overflow":
-        return ContextOverflow(failure.shown, spent, retry_s)
+        return model.ContextOverflow(failure.shown, spent, retry_s)
     if kind == "content_policy":
-        return ProviderRefusal(failure.shown, spent, retry_s)
+        return model.ProviderRefusal(failure.shown, spent, retry_s)
     if failure.run_over:
-        return ReplyTimeout("the run's time was used up while waiting for the reply", spent, retry_s)
-    return EndpointError(str(failure), spent, retry_s, kind)
+        return model.ReplyTimeout("the run's time was used up while waiting for the reply", spent, retry_s)
+    return model.EndpointError(str(failure), spent, retry_s, kind)

@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
+from automedbench.datasets.download import transfer
 from automedbench.datasets.download.access import shown
-from automedbench.datasets.download.transfer import (
-    AGAIN,
-    BLOCK,
-    LONGEST_PAUSE_S,
-    Request,
-    Watch,
-    answer_to,
-    meaning_of,
-    pause_of,
-    reason_of,
-    total_of,
-)
 
 TRIES = 3
 LISTING_BYTES, LISTING_S = 64 * 2**20, 120.0
@@ -49,7 +38,7 @@ class Answer:
     """Of a listing."""
 
 
-def ask(request: Request, watch: Watch, *, listing: bool = False) -> Answer:
+def ask(request: transfer.Request, watch: transfer.Watch, *, listing: bool = False) -> Answer:
     """Headers of a file or, with ``listing``, all that its address gives.
 
     A host that is busy, broken or silent is asked again, as ``Retry-After`` says. Raises NoAnswer with the reason.
@@ -59,34 +48,36 @@ def ask(request: Request, watch: Watch, *, listing: bool = False) -> Answer:
     told, after = "", None
     for attempt in range(TRIES):
         if attempt:
-            watch.pause(min(watch.patience_s * 2 ** (attempt - 1) if after is None else after, LONGEST_PAUSE_S))
+            watch.pause(
+                min(watch.patience_s * 2 ** (attempt - 1) if after is None else after, transfer.LONGEST_PAUSE_S)
+            )
         try:
             answer, after = _listing(request) if listing else _headers(request)
         except requests.RequestException as error:
-            told, after = reason_of(error), None
+            told, after = transfer.reason_of(error), None
             continue
-        if answer.status not in AGAIN:
+        if answer.status not in transfer.AGAIN:
             return answer
-        told = f"HTTP {answer.status} ({meaning_of(answer.status)})"
+        told = f"HTTP {answer.status} ({transfer.meaning_of(answer.status)})"
     raise NoAnswer(told)
 
 
-def _headers(request: Request) -> tuple[Answer, float | None]:
+def _headers(request: transfer.Request) -> tuple[Answer, float | None]:
     """By HEAD; by a GET of the first byte where a host refuses HEAD or tells no size."""
-    with answer_to(request, _HEADERS, "HEAD") as answer:
+    with transfer.answer_to(request, _HEADERS, "HEAD") as answer:
         told = _read(answer)
-        if (told.status < 400 and told.size) or told.status in (401, 407, *AGAIN):
+        if (told.status < 400 and told.size) or told.status in (401, 407, *transfer.AGAIN):
             return told, _pause(answer)
-    with answer_to(request, _HEADERS | {"Range": "bytes=0-0"}) as answer:
+    with transfer.answer_to(request, _HEADERS | {"Range": "bytes=0-0"}) as answer:
         return _read(answer), _pause(answer)
 
 
-def _listing(request: Request) -> tuple[Answer, float | None]:
+def _listing(request: transfer.Request) -> tuple[Answer, float | None]:
     import requests
 
     body, until = bytearray(), time.monotonic() + LISTING_S
-    with answer_to(request, _HEADERS) as answer:
-        for block in answer.iter_content(BLOCK):
+    with transfer.answer_to(request, _HEADERS) as answer:
+        for block in answer.iter_content(transfer.BLOCK):
             body += block
             if len(body) > LISTING_BYTES or time.monotonic() > until:
                 raise requests.Timeout("timed out")
@@ -98,7 +89,7 @@ def _read(answer: Any, body: bytes = b"") -> Answer:
     return Answer(
         status=answer.status_code,
         moved=_moved(answer),
-        size=total_of(answer),
+        size=transfer.total_of(answer),
         page=head.get("Content-Type", "").startswith("text/html"),
         code=head.get("X-Error-Code", ""),
         body=body,
@@ -116,4 +107,4 @@ def _moved(answer: Any) -> str | None:
 
 
 def _pause(answer: Any) -> float | None:
-    return pause_of(answer.headers.get("Retry-After", ""))
+    return transfer.pause_of(answer.headers.get("Retry-After", ""))

@@ -23,19 +23,8 @@ from pydantic import Field
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
 from automedbench.base.files import digest_of, read_record, write_record
 from automedbench.base.records import Downloaded, FileEntry, Model
-from automedbench.datasets.download import archives
+from automedbench.datasets.download import archives, transfer
 from automedbench.datasets.download.access import Access
-from automedbench.datasets.download.transfer import (
-    NoSpace,
-    OtherContent,
-    Request,
-    Stopped,
-    Unreachable,
-    Watch,
-    check_space,
-    digests,
-    write_error,
-)
 
 EVERY_S = 60.0
 
@@ -52,7 +41,7 @@ class Item:
     """For messages and the receipt: no query, no credentials."""
     identity: object
     """All that decides the content; JSON."""
-    get: Callable[[Path, Watch], bool]
+    get: Callable[[Path, transfer.Watch], bool]
     """Writes the file (or fills the folder, for a ``tree``); returns whether it continued an earlier download."""
     client: str
     place: str = ""
@@ -64,7 +53,7 @@ class Item:
     checksum: str | None = None
     """``algorithm:hexadecimal`` as published."""
     bytes: int | None = None
-    request: Request | None = None
+    request: transfer.Request | None = None
     """What ``get`` asks for, where that is one file over HTTP."""
     revision: Callable[[], str | None] = lambda: None
     wanted: Callable[[str], bool] = lambda path: True
@@ -83,7 +72,7 @@ class Collector:
 
     folder: Path
     access: Access
-    watch: Watch = field(default_factory=Watch)
+    watch: transfer.Watch = field(default_factory=transfer.Watch)
     _plans: list[Item] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -97,7 +86,9 @@ class Collector:
         """Whether the item needs no host any more."""
         return (self.place_of(item) / "done.json").is_file()
 
-    def remembered(self, name: str, identity: object, ask: Callable[[Path, Watch], bool], client: str) -> bytes:
+    def remembered(
+        self, name: str, identity: object, ask: Callable[[Path, transfer.Watch], bool], client: str
+    ) -> bytes:
         """A listing that the host gives: asked for once per fetch, so that an interrupted one goes on with the same."""
         item = Item(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
         return self.planned_by(item).read_bytes()
@@ -113,7 +104,7 @@ class Collector:
         """What the items are planned by is asked for anew by the next call if it does not give the card's files."""
         try:
             yield
-        except Unreachable:
+        except transfer.Unreachable:
             raise
         except AutoMedBenchError:
             for item in self._plans:
@@ -161,7 +152,7 @@ class Collector:
         except OSError as error:
             if not is_machine_fault(error):
                 raise
-            raise write_error(error, place.parent) from error
+            raise transfer.write_error(error, place.parent) from error
         scratch.rename(ready)
         write_record(done, found)
         (place / "body").unlink(missing_ok=True)
@@ -198,13 +189,13 @@ class Collector:
                 item.single,
                 wanted=lambda path: self._wanted(item, path),
                 name=item.name,
-                room=lambda count: check_space(place, count, item.name),
+                room=lambda count: transfer.check_space(place, count, item.name),
             )
-        except NoSpace:
+        except transfer.NoSpace:
             raise
         except InfrastructureError as error:
             body.unlink()
-            raise OtherContent(str(error)) from error
+            raise transfer.OtherContent(str(error)) from error
         return Collected(downloaded=told, files=files)
 
     def _body(self, item: Item, body: Path) -> Downloaded:
@@ -220,7 +211,7 @@ class Collector:
                     f"{item.name}: expected the file, found a web page (a login, or a licence to accept)"
                 )
             algorithm, _, expected = (item.checksum or "").partition(":")
-            found = digests(body, *{"sha256", algorithm or "sha256"})
+            found = transfer.digests(body, *{"sha256", algorithm or "sha256"})
             size = body.stat().st_size
             right = (not expected or found[algorithm] == expected) and item.bytes in (None, size)
             if right:
@@ -231,7 +222,7 @@ class Collector:
             if not continued:
                 what = f"{algorithm} {found[algorithm]}" if expected and item.bytes in (None, size) else f"{size} bytes"
                 wanted = expected if expected and item.bytes in (None, size) else f"{item.bytes} bytes"
-                raise OtherContent(
+                raise transfer.OtherContent(
                     f"{item.name}: found {what}, expected {wanted}.\n"
                     "The source changed or the download is damaged; this file was thrown away, nothing was installed."
                 )
@@ -245,7 +236,7 @@ class Collector:
         largest = max((size for size, packed in sizes if packed), default=0)
         needed = sum(int(size * UNPACKED) if packed else size for size, packed in sizes) + largest
         if needed:
-            check_space(self.folder, needed, "this data set")
+            transfer.check_space(self.folder, needed, "this data set")
 
     @contextlib.contextmanager
     def _progress(self, items: Sequence[Item], done: Sequence[object]) -> Iterator[None]:
@@ -279,7 +270,7 @@ class Collector:
         def attempt(item: Item) -> Exception | None:
             try:
                 if give_up.is_set():
-                    raise Stopped
+                    raise transfer.Stopped
                 self.one(item)
             except Exception as error:
                 if not _only_this(error):
@@ -313,7 +304,7 @@ def entries_below(folder: Path) -> dict[str, FileEntry]:
 
 def entry_of(path: Path) -> FileEntry:
     """Content of one file."""
-    return FileEntry(sha256=digests(path, "sha256")["sha256"], bytes=path.stat().st_size)
+    return FileEntry(sha256=transfer.digests(path, "sha256")["sha256"], bytes=path.stat().st_size)
 
 
 def _link(body: Path, target: Path) -> None:
@@ -326,16 +317,18 @@ def _link(body: Path, target: Path) -> None:
 
 def _only_this(error: Exception) -> bool:
     """Whether other files may still work: not without credentials, network or disk."""
-    return isinstance(error, AutoMedBenchError) and not isinstance(error, (Unreachable, NoSpace))
+    return isinstance(error, AutoMedBenchError) and not isinstance(error, (transfer.Unreachable, transfer.NoSpace))
 
 
 def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
     """The failure to raise: a bug before all, then one of this machine, then other content, then a lack of data."""
-    real = [error for error in failures if not isinstance(error, Stopped)] or failures
+    real = [error for error in failures if not isinstance(error, transfer.Stopped)] or failures
     bugs = [error for error in real if not isinstance(error, AutoMedBenchError)]
     if bugs:
         return bugs[0]
-    first = min(real, key=lambda error: isinstance(error, OtherContent) + 2 * isinstance(error, MissingDataError))
+    first = min(
+        real, key=lambda error: isinstance(error, transfer.OtherContent) + 2 * isinstance(error, MissingDataError)
+    )
     if of == 1:
         return first
     head, line, rest = str(first).partition("\n")

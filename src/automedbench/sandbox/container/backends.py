@@ -29,26 +29,9 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model, Process
-from automedbench.sandbox.container import gpus, remedies
+from automedbench.sandbox.container import gpus, launcher, remedies
 from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
-from automedbench.sandbox.container.launcher import (
-    CALL_DIR,
-    DATA_DIR,
-    INTERPRETERS,
-    RUNNER,
-    WORKSPACE,
-    AgentRole,
-    Devices,
-    Network,
-    Services,
-    agent_command,
-    agent_environment,
-    find_runtime,
-    host_environment,
-    last_words,
-    write_profile,
-)
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
@@ -254,8 +237,8 @@ class Sandbox(abc.ABC):
 class ApptainerSandbox(Sandbox):
     """Runs each call in the run's container; leaving the context ends it, and removes scratch folders and decoy."""
 
-    data_dir = DATA_DIR
-    workspace_dir = WORKSPACE
+    data_dir = launcher.DATA_DIR
+    workspace_dir = launcher.WORKSPACE
 
     def __init__(
         self,
@@ -263,12 +246,12 @@ class ApptainerSandbox(Sandbox):
         image: Path | None,
         public: Path,
         workspace: Path,
-        network: Network = "sealed",
+        network: launcher.Network = "sealed",
         gpu: int = 0,
         gpu_model: str | None = None,
         decoy: Decoy | None = None,
         limits: Limits | None = None,
-        services: Services | None = None,
+        services: launcher.Services | None = None,
         layer: Layer | None = None,
         egress: Egress | None = None,
     ) -> None:
@@ -280,15 +263,15 @@ class ApptainerSandbox(Sandbox):
         """
         if image is None:
             raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
-        self._runtime = find_runtime()
+        self._runtime = launcher.find_runtime()
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
         _require(self._image, "container image", "Build it with the rule build_image (snakemake prepare).")
         _require(self._public, "public data", "Stage the task first (snakemake prepare).")
         _require(self._workspace, "workspace", "The driver creates it before the sandbox.")
-        self._network: Network = network
+        self._network: launcher.Network = network
         self._wanted = (gpu, gpu_model)
         self._grant: gpus.Grant | None = None
-        self._devices: Devices | None = None
+        self._devices: launcher.Devices | None = None
         self._meter: Meter | None = None
         self._decoy = decoy
         self._limits = limits or Limits()
@@ -323,7 +306,7 @@ class ApptainerSandbox(Sandbox):
             (scratch / "calls").mkdir()
             self._pipe = EvidencePipe(scratch / "pipe", network_open=self._network == "open")
             self._filter = scratch / "filter.json"
-            write_profile(self._filter)
+            launcher.write_profile(self._filter)
             self._trace = Trace(scratch)
             self._trace.start()
             self._take_cards()
@@ -464,7 +447,7 @@ class ApptainerSandbox(Sandbox):
     def _launch(self, tmp: Path) -> Supervised:
         scratch = self._entered()
         assert self._pipe is not None
-        role = AgentRole(
+        role = launcher.AgentRole(
             image=self._image,
             public=self._public,
             workspace=self._workspace,
@@ -480,8 +463,8 @@ class ApptainerSandbox(Sandbox):
             trace=None if self._trace is None else self._trace.expect(),
         )
         return Supervised(
-            agent_command(role, runtime=self._runtime),
-            env=host_environment(scratch, self._runtime, self._services),
+            launcher.agent_command(role, runtime=self._runtime),
+            env=launcher.host_environment(scratch, self._runtime, self._services),
             cwd=scratch,
             limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
             guard=self._guard(self._workspace, tmp, shm=True),
@@ -489,7 +472,7 @@ class ApptainerSandbox(Sandbox):
 
     def _program(self, path: Path, language: Language) -> list[str]:
         shutil.copyfile(path, self._offered(path))
-        return [INTERPRETERS[language], f"{CALL_DIR}/{path.name}"]
+        return [launcher.INTERPRETERS[language], f"{launcher.CALL_DIR}/{path.name}"]
 
     def _offered(self, path: Path) -> Path:
         return self._entered() / "calls" / path.name
@@ -555,7 +538,7 @@ def _not_started(image: Path, said: bytes) -> InfrastructureError:
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
     return InfrastructureError(
-        f"The container of {image.name} could not be started: {last_words(said)}\n"
+        f"The container of {image.name} could not be started: {launcher.last_words(said)}\n"
         + (remedy or remedies.remedy(words) or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
@@ -703,7 +686,7 @@ class LocalSandbox(Sandbox):
     def _start(self, tmp: Path) -> Supervised:
         repair_modes(Path(self.workspace_dir))
         box = Supervised(
-            [sys.executable, "-I", "-S", str(RUNNER)],
+            [sys.executable, "-I", "-S", str(launcher.RUNNER)],
             env=self._environment(str(tmp)),
             cwd=Path(self.workspace_dir),
             limits=default_limits(os.geteuid(), self._limits),
@@ -722,5 +705,5 @@ class LocalSandbox(Sandbox):
         return {
             "PATH": binaries,
             "HOME": self.workspace_dir,
-            **agent_environment(self.data_dir, self.workspace_dir, tmp),
+            **launcher.agent_environment(self.data_dir, self.workspace_dir, tmp),
         }

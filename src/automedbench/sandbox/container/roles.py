@@ -16,16 +16,7 @@ from typing import Literal
 import automedbench
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.sandbox.container.launcher import (
-    OUTPUT_DIR,
-    PLACES,
-    RESOURCE_DIR,
-    find_runtime,
-    host_environment,
-    last_words,
-    trusted_command,
-    write_profile,
-)
+from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.process import Guard, run_process
 from automedbench.sandbox.container.remedies import remedy
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
@@ -69,9 +60,9 @@ def run_role(
     if backend == "local":
         options = [*_named(files), "--output", str(output), *arguments, *_resource_options(given)]
         return importlib.import_module(module).main(options)  # type: ignore[no-any-return]
-    named = _named({name: PLACES[name] for name in files})
-    inside = _resource_options({name: Path(RESOURCE_DIR, name) for name in given})
-    command = ("python3", "-m", module, *named, "--output", OUTPUT_DIR, *arguments, *inside)
+    named = _named({name: launcher.PLACES[name] for name in files})
+    inside = _resource_options({name: Path(launcher.RESOURCE_DIR, name) for name in given})
+    command = ("python3", "-m", module, *named, "--output", launcher.OUTPUT_DIR, *arguments, *inside)
     seen = {"source": SOURCE, **files} | ({"public": public} if public else {})
     return _run_container(module, command, image, seen, output, given)
 
@@ -94,14 +85,14 @@ def _run_container(
 ) -> None:
     if image is None or not image.exists():
         raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
-    runtime = find_runtime()
+    runtime = launcher.find_runtime()
     scratch = make_scratch("automedbench-role-")
     tmp, profile = scratch / "tmp", scratch / FILTER
     try:
         tmp.mkdir()
-        write_profile(profile, "trusted")
+        launcher.write_profile(profile, "trusted")
         outcome = run_process(
-            trusted_command(
+            launcher.trusted_command(
                 command,
                 image=image.resolve(),
                 seen={name: path.resolve() for name, path in seen.items()},
@@ -111,7 +102,7 @@ def _run_container(
                 seccomp=profile,
                 runtime=runtime,
             ),
-            env=host_environment(scratch, runtime),
+            env=launcher.host_environment(scratch, runtime),
             cwd=scratch,
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
@@ -127,6 +118,6 @@ def _run_container(
     if outcome.ending == "timeout":
         raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
     if outcome.exit_code != 0:
-        why = last_words(messages.encode())
+        why = launcher.last_words(messages.encode())
         told = f"{module} failed in its container (exit {outcome.exit_code}): {why}\n{remedy(messages)}"
         raise InfrastructureError(told.rstrip())

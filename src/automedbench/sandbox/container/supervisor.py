@@ -24,22 +24,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from automedbench.sandbox.container import tree
 from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
 from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY
 from automedbench.sandbox.container.streams import Room, Stream
-from automedbench.sandbox.container.tree import (
-    KILL_SECONDS,
-    adopt_orphans,
-    descendants,
-    end_with_parent,
-    kill_rest,
-    reap,
-    send,
-    started_since,
-    task_of,
-    ticks,
-)
 from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
 
 WAIT_SECONDS = 0.1
@@ -83,7 +72,7 @@ class Wait:
     def over(self) -> str | None:
         """How it is over, or None."""
         if self.pid:
-            task = task_of(self.pid)
+            task = tree.task_of(self.pid)
             if task is None or task.started != self.started or task.state == "Z":
                 return "ended"
         return "time" if time.monotonic() >= self.until else None
@@ -174,7 +163,7 @@ class Supervisor:
             for key, _ in self.selector.select(self._pause()):
                 if self.selector.get_map().get(key.fd) is key:  # what came before it may have ended its stream
                     key.data()
-            status = reap().get(self.leader)
+            status = tree.reap().get(self.leader)
             if status is not None:
                 self.status, self.over = status, True
             self._keep_limits()
@@ -215,8 +204,8 @@ class Supervisor:
         if call.give_up_at is not None and now >= call.give_up_at:
             self._end("the call could not be ended", 0.0)
         elif call.kill_at is not None and now >= call.kill_at and call.ended_at is None:
-            call.give_up_at = call.give_up_at or now + KILL_SECONDS
-            send(started_since(os.getpid(), call.since), signal.SIGKILL)
+            call.give_up_at = call.give_up_at or now + tree.KILL_SECONDS
+            tree.send(tree.started_since(os.getpid(), call.since), signal.SIGKILL)
         if call.ended_at is not None and self.kill_at is None:
             self._try_to_answer(call, now)
 
@@ -224,7 +213,7 @@ class Supervisor:
         """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
         if call.kill_at is None:
             call.ending, call.reason, call.kill_at = ending, reason, time.monotonic() + self.grace_s
-            send(started_since(os.getpid(), call.since), signal.SIGTERM)
+            tree.send(tree.started_since(os.getpid(), call.since), signal.SIGTERM)
 
     def _end(self, reason: str, grace_s: float) -> None:
         """End the container; the first reason and the earliest kill count."""
@@ -234,7 +223,7 @@ class Supervisor:
             if self.call is not None and self.call.ending == "exited":
                 self.call.ending, self.call.reason = "stopped", reason
             if grace_s:
-                send(descendants(os.getpid()), signal.SIGTERM)
+                tree.send(tree.descendants(os.getpid()), signal.SIGTERM)
         self.kill_at = min(self.kill_at, kill_at)
 
     # --- the driver -------------------------------------------------------------------------------------------
@@ -268,7 +257,7 @@ class Supervisor:
         if order["call"]:
             self._watch()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._begin(order, (out, err), ticks())
+        self._begin(order, (out, err), tree.ticks())
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
         try:
             socket.send_fds(self.control, [packet], [out_end, err_end])
@@ -279,9 +268,9 @@ class Supervisor:
             os.close(err_end)
 
     def _wait(self, process: int | None, until: float) -> None:
-        below = [] if process is None else descendants(os.getpid())
+        below = [] if process is None else tree.descendants(os.getpid())
         pid = next((pid for pid in below if inner_pid(pid) == process), 0)
-        task = task_of(pid) if pid else None
+        task = tree.task_of(pid) if pid else None
         if process is None or task is not None:
             self.wait = Wait(until, pid, task.started if task else 0)
         else:
@@ -319,7 +308,7 @@ class Supervisor:
             self.kill_at = min(self.kill_at, call.ended_at + LAST_SECONDS)
             return
         if call.ending != "exited":
-            send(started_since(os.getpid(), call.since), signal.SIGKILL)
+            tree.send(tree.started_since(os.getpid(), call.since), signal.SIGKILL)
         self._try_to_answer(call, call.ended_at)
 
     def _try_to_answer(self, call: Call, now: float) -> None:
@@ -372,7 +361,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         """Kill what is left, then report the call that was going on, and the end."""
-        kill_rest()
+        tree.kill_rest()
         if not self.orphaned:
             self._report_end()
         if self.call is not None:
@@ -409,7 +398,7 @@ def spawn(order: Order, streams: tuple[int, int, int], driver: socket.socket, gr
         return pid
     command = order["command"]
     try:
-        end_with_parent()
+        tree.end_with_parent()
         os.setpgid(0, 0)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -459,7 +448,7 @@ def main(descriptor: int) -> None:
     """Run one container to its end and leave nothing of it behind."""
     driver = socket.socket(fileno=descriptor)
     driver.set_inheritable(False)
-    adopt_orphans()
+    tree.adopt_orphans()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -475,4 +464,4 @@ def main(descriptor: int) -> None:
     except OSError as error:
         driver.send(json.dumps({"report": "failed", "why": f"{error}"}).encode())
     finally:
-        kill_rest()
+        tree.kill_rest()

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import h11
 
+from automedbench.sandbox.egress import rules
 from automedbench.sandbox.egress.cache import Stored
 from automedbench.sandbox.egress.cache_delivery import (
     SMALL_BYTES,
@@ -30,17 +31,6 @@ from automedbench.sandbox.egress.cache_delivery import (
 )
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange
-from automedbench.sandbox.egress.rules import (
-    LISTED,
-    EgressSettings,
-    PackageIndex,
-    Ruling,
-    check_host,
-    check_url,
-    end_to_end,
-    refuse,
-    split_authority,
-)
 
 PORT = 8091
 MAX_HOPS = 6
@@ -53,10 +43,10 @@ _FILE = re.compile(rf"/files/(-|[0-9a-f]{{64}})/(https?)/({_HOST})(/[!-~]*)")
 _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE | re.DOTALL)
 
 
-async def serve(exchange: Exchange) -> Ruling:
+async def serve(exchange: Exchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method not in ("GET", "HEAD"):
-        raise Refused(refuse("method", f"{exchange.method} is refused: the index is read only."))
+        raise Refused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
     page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
     if page:
         name = re.sub(r"[-_.]+", "-", page[1]).lower()
@@ -66,7 +56,7 @@ async def serve(exchange: Exchange) -> Ruling:
         url = f"{file[2]}://{unquote(file[3])}{file[4]}"  # pip writes %3A before a port
         task = functools.partial(_file, exchange, url, file[1])
     else:
-        raise Refused(refuse("index_path", "The index serves /simple/<project>/ and the files that it links to."))
+        raise Refused(rules.refuse("index_path", "The index serves /simple/<project>/ and the files that it links to."))
     parts = urlsplit(url)
     exchange.entry.host, exchange.entry.path = parts.netloc, parts.path
     _check(exchange.settings, url)
@@ -82,19 +72,19 @@ def _key(exchange: Exchange, url: str) -> str:
     return f"{form} {parts.scheme}://{parts.netloc} {unquote(parts.path)} {parts.query}"
 
 
-def _base(index: PackageIndex) -> str:
+def _base(index: rules.PackageIndex) -> str:
     return (index.url or f"https://{index.hosts[0]}/simple").rstrip("/")
 
 
-def _check(settings: EgressSettings, url: str) -> None:
+def _check(settings: rules.EgressSettings, url: str) -> None:
     """Raise Refused for an address that the run may not reach through its proxy either."""
     parts = urlsplit(url)
-    authority = split_authority(parts.netloc)
+    authority = rules.split_authority(parts.netloc)
     if authority is None or ".." in unquote(parts.path).split("/"):
-        raise Refused(refuse("malformed", "The address of the request is not plain."))
+        raise Refused(rules.refuse("malformed", "The address of the request is not plain."))
     host, port = authority[0], authority[1] or _port(parts.scheme)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80, 443))
+    ruling = rules.check_url(settings, host, path) or rules.check_host(settings, host, port, ports=(80, 443))
     if not ruling.allowed:
         raise Refused(ruling)
 
@@ -107,7 +97,7 @@ def _wants_json(exchange: Exchange) -> bool:
     return any(key == b"accept" and _JSON.encode() in value for key, value in exchange.request.headers)
 
 
-async def _page(exchange: Exchange, url: str) -> Ruling:
+async def _page(exchange: Exchange, url: str) -> rules.Ruling:
     accept = f"{_JSON}, text/html;q=0.1" if _wants_json(exchange) else "text/html"
     final, answer, wire = await _ask(exchange, url, "GET", accept)
     kind = _header(answer, b"content-type") or "text/html"
@@ -125,7 +115,7 @@ async def _page(exchange: Exchange, url: str) -> Ruling:
 
 async def _kept(
     exchange: Exchange, url: str, answer: h11.Response, wire: Wire, whole: Callable[[], Awaitable[Small]] | None
-) -> Ruling:
+) -> rules.Ruling:
     """Give what came, whole and kept where it is a small answer of status 200, else as it comes."""
     try:
         if whole is None or answer.status_code != 200:
@@ -165,7 +155,7 @@ def _own_link(url: str, sha256: str | None) -> str:
     return f"/files/{sha256 or '-'}/{parts.scheme}/{parts.netloc.rpartition('@')[2]}{quote(parts.path, '/%')}{query}"
 
 
-async def _file(exchange: Exchange, url: str, sha256: str) -> Ruling:
+async def _file(exchange: Exchange, url: str, sha256: str) -> rules.Ruling:
     """A file by its hash; without one, and where it cannot be kept, it is passed on. What describes one is small."""
     if url.endswith(".metadata"):
         _, answer, wire = await _ask(exchange, url, "GET")
@@ -201,8 +191,8 @@ async def _size(exchange: Exchange, url: str) -> int | None:
     return int(length) if answer.status_code == 200 and length.isdecimal() else None
 
 
-async def _pass(exchange: Exchange, answer: h11.Response, wire: Wire) -> Ruling:
-    return await exchange.pass_on(answer.status_code, end_to_end(list(answer.headers)), wire) or LISTED
+async def _pass(exchange: Exchange, answer: h11.Response, wire: Wire) -> rules.Ruling:
+    return await exchange.pass_on(answer.status_code, rules.end_to_end(list(answer.headers)), wire) or rules.LISTED
 
 
 def _header(answer: h11.Response, name: bytes) -> str | None:

@@ -17,27 +17,10 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import h11
 
+from automedbench.sandbox.egress import cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.cache_delivery import (
-    ALLOWED,
-    SMALL_BYTES,
-    Published,
-    Small,
-    deliver,
-    keep_small,
-    through,
-)
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
-from automedbench.sandbox.egress.rules import (
-    EgressSettings,
-    Ruling,
-    end_to_end,
-    host_name,
-    matches_any,
-    own_home,
-    refuse,
-)
 from automedbench.sandbox.egress.sites import HUB_HOST
 
 PORT = 8090
@@ -75,7 +58,7 @@ class _Hop:
         return self.answer.status_code in (301, 302, 303, 307, 308) and self.header(b"location") is not None
 
 
-async def serve(exchange: Exchange) -> Ruling:
+async def serve(exchange: Exchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
@@ -87,10 +70,10 @@ async def serve(exchange: Exchange) -> Ruling:
     if body is None:
         raise Refused(too_much(settings))
     if body and exchange.method != "POST":
-        raise Refused(refuse("malformed", f"{exchange.method} has no body."))
+        raise Refused(rules.refuse("malformed", f"{exchange.method} has no body."))
     url = settings.hub + asked
     key = "" if exchange.method == "POST" else _key(_token(exchange.outside.tokens, urlsplit(url).path), url)
-    return await through(exchange, key, functools.partial(_fetch, exchange, url, body))
+    return await cache_delivery.through(exchange, key, functools.partial(_fetch, exchange, url, body))
 
 
 def _key(token: str, url: str) -> str:
@@ -98,7 +81,7 @@ def _key(token: str, url: str) -> str:
     return f"{hashlib.sha256(token.encode()).hexdigest()} {url}" if token else url
 
 
-async def _fetch(exchange: Exchange, url: str, body: bytes) -> Ruling:
+async def _fetch(exchange: Exchange, url: str, body: bytes) -> rules.Ruling:
     hop = await _ask(exchange, url, body)
     said: dict[bytes, bytes] = {}
     try:
@@ -130,7 +113,7 @@ def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
     return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
 
 
-def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> Published | None:
+def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
     """The large file that the hub's redirect leads to, where it can be kept: its tag is the SHA-256 of all of it."""
     sha256, size = _digest(said.get(b"x-linked-etag", b"").decode("latin-1")), said.get(b"x-linked-size", b"")
     cache = exchange.cache
@@ -149,13 +132,15 @@ def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> Publi
             last.wire.close()
         raise Unreachable("the store redirects in a circle")
 
-    return Published(sha256, int(size), from_store)
+    return cache_delivery.Published(sha256, int(size), from_store)
 
 
-async def _deliver(exchange: Exchange, key: str, said: dict[bytes, bytes], large: Published) -> Ruling:
+async def _deliver(
+    exchange: Exchange, key: str, said: dict[bytes, bytes], large: cache_delivery.Published
+) -> rules.Ruling:
     headers = _texts(said) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
     stored = Stored(large.sha256, large.size, headers, _is_fixed(key), time.time())
-    ruling = await deliver(exchange, stored, large)
+    ruling = await cache_delivery.deliver(exchange, stored, large)
     assert exchange.cache is not None
     exchange.cache.note(key, stored)
     return ruling
@@ -206,17 +191,17 @@ async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _H
     url = urljoin(hop.url, hop.header(b"location") or "")
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
-        raise Refused(refuse("hub_path", "The hub redirects to an address without TLS."))
+        raise Refused(rules.refuse("hub_path", "The hub redirects to an address without TLS."))
     if _on_hub(exchange, url):
         ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         if not ruling.allowed:
             raise Refused(ruling)
         return await _ask(exchange, url, begin=begin, token=hop.token)
-    name = host_name(parts.hostname or "")
+    name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
-        raise Refused(refuse("hub_path", "The hub redirects to an address that is no name."))
-    if matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
-        raise Refused(refuse("dataset_home", "The hub redirects to a home of a data set."))
+        raise Refused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
+    if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
+        raise Refused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
     return await _ask(exchange, url, begin=begin, token=hop.token)
 
 
@@ -226,7 +211,7 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _Hop) -> Ruling:
+async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
@@ -235,7 +220,7 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
     if known:
         exchange.entry.sha256 = known[0]
         raise Refused(found_labels(delivered=False))
-    headers = dict(end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
+    headers = dict(rules.end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
     headers |= said
     status = last.answer.status_code
     if last.redirects:
@@ -250,15 +235,15 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
         kept = _texts({key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER})
         oid = _git_tag(last)
 
-        async def whole() -> Small:
-            body = await last.wire.body(SMALL_BYTES)
+        async def whole() -> cache_delivery.Small:
+            body = await last.wire.body(cache_delivery.SMALL_BYTES)
             if body is None:
                 raise Unreachable("the answer is too long")
-            return Small(body, kept, _is_fixed(url), oid)
+            return cache_delivery.Small(body, kept, _is_fixed(url), oid)
 
-        return await keep_small(exchange, _key(last.token, url), whole)
+        return await cache_delivery.keep_small(exchange, _key(last.token, url), whole)
     tripped = await exchange.pass_on(status, headers.items(), last.wire)
-    return tripped or ALLOWED
+    return tripped or cache_delivery.ALLOWED
 
 
 def _is_small(exchange: Exchange, last: _Hop) -> bool:
@@ -270,7 +255,7 @@ def _is_small(exchange: Exchange, last: _Hop) -> bool:
         return False
     length = last.header(b"content-length")
     listing = "json" in (last.header(b"content-type") or "") and "/api/models" in last.url
-    told = int(length) <= SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
+    told = int(length) <= cache_delivery.SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
     return told and bool(listing or _git_tag(last))
 
 
@@ -303,26 +288,26 @@ _ODD = '\\%\x7f"<>#?'
 _MODELS_ONLY = "The mirror serves models (/api/models, /<model>/resolve), nothing else."
 
 
-def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ruling, str | None]:
+def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tuple[rules.Ruling, str | None]:
     """Ruling on a request to the mirror (its origin form), and the path to ask of the hub, rebuilt from its parts."""
     path, mark, query = target.partition("?")
     if not path.startswith("/") or not _QUERY.fullmatch(query):
-        return refuse("hub_path", "The address of the request is not plain."), None
+        return rules.refuse("hub_path", "The address of the request is not plain."), None
     if problem := _data_set(settings, path):
         return problem, None
     segments = path[1:].split("/")
     if "" in segments or any(_odd(segment) for segment in segments):
-        return refuse("hub_path", "The address of the request is not plain."), None
+        return rules.refuse("hub_path", "The address of the request is not plain."), None
     found = _api(segments) if segments[0] == "api" else _file(segments)
     if found is None:
-        return refuse("hub_path", _MODELS_ONLY), None
+        return rules.refuse("hub_path", _MODELS_ONLY), None
     asks_for_names = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
     if method not in ("GET", "HEAD") and not asks_for_names:
-        return refuse("method", f"{method} is refused: the hub is read only."), None
-    return ALLOWED, found + mark + query
+        return rules.refuse("method", f"{method} is refused: the hub is read only."), None
+    return cache_delivery.ALLOWED, found + mark + query
 
 
-def _data_set(settings: EgressSettings, path: str) -> Ruling | None:
+def _data_set(settings: rules.EgressSettings, path: str) -> rules.Ruling | None:
     """A refusal when the path is about a data set or a space, in any spelling."""
     plain = path
     for _ in range(3):
@@ -334,8 +319,8 @@ def _data_set(settings: EgressSettings, path: str) -> Ruling | None:
     name = "/".join(words[kinds[0] + 1 : kinds[0] + 3])
     url = f"{HUB_HOST}/{words[kinds[0]]}/{name}"
     if any(url == own or url.startswith(f"{own}/") for own in settings.own_urls):
-        return own_home(url, sure=True)
-    return refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
+        return rules.own_home(url, sure=True)
+    return rules.refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
 
 
 def _odd(segment: str) -> bool:

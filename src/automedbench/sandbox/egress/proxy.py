@@ -12,22 +12,10 @@ from dataclasses import dataclass
 
 import h11
 
-from automedbench.sandbox.egress import mirror
+from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import stored_first
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
-from automedbench.sandbox.egress.rules import (
-    LISTED,
-    Ruling,
-    Target,
-    check_opened,
-    check_plain,
-    check_sni,
-    check_tunnel,
-    end_to_end,
-    opens,
-    refuse,
-)
 
 # Ours to say, or for some servers another address or method than the one that was checked.
 _DROPPED = re.compile(
@@ -36,23 +24,23 @@ _DROPPED = re.compile(
 )
 
 
-async def serve(exchange: Exchange) -> Ruling:
+async def serve(exchange: Exchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
     return await _forward(exchange)
 
 
-async def _tunnel(exchange: Exchange) -> Ruling:
+async def _tunnel(exchange: Exchange) -> rules.Ruling:
     entry, settings = exchange.entry, exchange.settings
     entry.host, _, port = exchange.target.rpartition(":")
     entry.port = int(port) if port.isdecimal() and port.isascii() and len(port) < 6 else None
-    ruling, target = check_tunnel(settings, exchange.target)
+    ruling, target = rules.check_tunnel(settings, exchange.target)
     if target is None:
         raise Refused(ruling)
-    if opens(settings, target.host):
+    if rules.opens(settings, target.host):
         await _open(exchange, target.host)
-        return LISTED
+        return rules.LISTED
     upstream = await exchange.dialer.open(target.host, target.port)
     try:
         await exchange.wire.body(0)
@@ -77,7 +65,7 @@ async def _tunnel(exchange: Exchange) -> Ruling:
             raise Refused(too_much(settings) if too_large() else exchange.uploads.ruling())
     finally:
         close(upstream[1])
-    return LISTED
+    return rules.LISTED
 
 
 async def _open(exchange: Exchange, host: str) -> None:
@@ -93,25 +81,25 @@ async def _open(exchange: Exchange, host: str) -> None:
         await wire.writer.start_tls(authority.context(host), ssl_handshake_timeout=HEAD_S)
     except OSError as error:
         text = f"TLS for {host} failed; programs must name it and trust the certificates in SSL_CERT_FILE."
-        raise Refused(refuse("tls", text)) from error
+        raise Refused(rules.refuse("tls", text)) from error
     exchange.opened = host, Wire(h11.SERVER, wire.reader, wire.writer)
 
 
-async def serve_opened(exchange: Exchange) -> Ruling:
+async def serve_opened(exchange: Exchange) -> rules.Ruling:
     """Answer one request inside an opened tunnel. Raises Refused, Unreachable, Closed."""
     entry, host = exchange.entry, exchange.within or ""
     entry.host, entry.port, entry.path = host, 443, exchange.target
     if host == exchange.settings.hub_host:
         entry.service = "hub"
         return await mirror.serve(exchange)
-    ruling, target = check_opened(
+    ruling, target = rules.check_opened(
         exchange.settings, host, exchange.method, exchange.target, list(exchange.request.headers)
     )
     if target is None:
         raise Refused(ruling)
     body, asked = await _body(exchange), target
 
-    async def ask() -> Ruling:
+    async def ask() -> rules.Ruling:
         return await _ask(exchange, asked, body, await exchange.dialer.open(host, 443, tls=True), "", None)
 
     return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
@@ -124,7 +112,7 @@ async def _body(exchange: Exchange) -> bytes:
     return body
 
 
-async def _hello(wire: Wire, target: Target, *, trusted: bool) -> bytes:
+async def _hello(wire: Wire, target: rules.Target, *, trusted: bool) -> bytes:
     """The client's first bytes, which must be a ClientHello for this host; raises Refused."""
     data = wire.http.trailing_data[0]
     try:
@@ -137,23 +125,23 @@ async def _hello(wire: Wire, target: Target, *, trusted: bool) -> bytes:
     except TimeoutError as error:
         raise Closed("no ClientHello in time") from error
     except NotTLS as error:
-        raise Refused(check_sni(target.host, None)) from error
+        raise Refused(rules.check_sni(target.host, None)) from error
     ruling = _check_hello(hello, target, trusted)
     if not ruling.allowed:
         raise Refused(ruling)
     return data
 
 
-def _check_hello(hello: Hello, target: Target, trusted: bool) -> Ruling:
+def _check_hello(hello: Hello, target: rules.Target, trusted: bool) -> rules.Ruling:
     """An operator's own index may be an address, which has no server name."""
     if trusted and hello.sni is None and not hello.encrypted:
-        return LISTED
-    return check_sni(target.host, hello.sni, encrypted=hello.encrypted)
+        return rules.LISTED
+    return rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
 
 
-async def _forward(exchange: Exchange) -> Ruling:
+async def _forward(exchange: Exchange) -> rules.Ruling:
     request, entry = exchange.request, exchange.entry
-    ruling, target = check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
+    ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     entry.host, entry.path = exchange.target, ""
     if target is None:
         entry.host, entry.path = _shown(exchange.target)
@@ -164,19 +152,19 @@ async def _forward(exchange: Exchange) -> Ruling:
 
 
 async def _ask(
-    exchange: Exchange, target: Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
-) -> Ruling:
-    headers = end_to_end(list(exchange.request.headers))
+    exchange: Exchange, target: rules.Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
+) -> rules.Ruling:
+    headers = rules.end_to_end(list(exchange.request.headers))
     kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]
     own = [(b"host", target.authority.encode())]
     if credentials:
         own.append((b"proxy-authorization", credentials.encode()))
     answer, upstream = await exchange.send_on(streams, prefix + target.path, [*own, *kept], body)
     try:
-        tripped = await exchange.pass_on(answer.status_code, end_to_end(list(answer.headers)), upstream)
+        tripped = await exchange.pass_on(answer.status_code, rules.end_to_end(list(answer.headers)), upstream)
     finally:
         upstream.close()
-    return tripped or LISTED
+    return tripped or rules.LISTED
 
 
 def _shown(target: str) -> tuple[str, str]:

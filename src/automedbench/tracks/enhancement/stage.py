@@ -28,17 +28,9 @@ from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
+from automedbench.tracks.enhancement import truth
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import Baseline, Settings
-from automedbench.tracks.enhancement.truth import (
-    BANDS,
-    RANGES,
-    REFERENCE,
-    BaselineBands,
-    make_bands,
-    ranges_table,
-    usable_reference,
-)
 
 Image = NDArray[np.float32]
 _TOOLS = ("numpy", "pillow", "scikit-image")
@@ -99,8 +91,8 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     remarks = list(dict.fromkeys(remark for each in staged for remark in each.remarks))
     quality = [each.quality for each in staged if each.quality is not None]
     ranges = {case: origin["data_range"] for case, origin in origins.items()}
-    write_bytes(private / RANGES, ranges_table(ranges))
-    write_record(private / BANDS, _bands(card, settings, degradation, quality))
+    write_bytes(private / truth.RANGES, truth.ranges_table(ranges))
+    write_record(private / truth.BANDS, _bands(card, settings, degradation, quality))
     write_split(
         private,
         card,
@@ -138,7 +130,7 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
 
 def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: str, source: SourceSlice) -> _Pair:
     reference = source.pixels()
-    problem = usable_reference(reference)
+    problem = truth.usable_reference(reference)
     if problem is None and settings.output_shape not in (None, reference.shape):
         problem = f"has shape {reference.shape}, not the card's {settings.output_shape}"
     if problem is not None:
@@ -175,7 +167,7 @@ def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) 
     return CaseEntry(
         id=case,
         inputs={name: put(public / case / name, given)},
-        private={REFERENCE: put(private / case / REFERENCE, held_out)},
+        private={truth.REFERENCE: put(private / case / truth.REFERENCE, held_out)},
         geometry={"input_shape": list(pair.input.shape), "output_shape": list(pair.reference.shape)},
     )
 
@@ -193,11 +185,11 @@ def _measured(degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
 
 def _bands(
     card: TaskCard, settings: Settings, degradation: Degradation, quality: list[dict[str, Baseline]]
-) -> BaselineBands:
+) -> truth.BaselineBands:
     if settings.baselines:
-        return make_bands(card.id, settings.baselines, classical=settings.classical, source="published")
+        return truth.make_bands(card.id, settings.baselines, classical=settings.classical, source="published")
     means = {name: _mean(each[name] for each in quality) for name in quality[0]}
-    return make_bands(card.id, means, classical="classical", source="computed", recipes=RECIPES[degradation.kind])
+    return truth.make_bands(card.id, means, classical="classical", source="computed", recipes=RECIPES[degradation.kind])
 
 
 def _mean(values: Iterable[Baseline]) -> Baseline:

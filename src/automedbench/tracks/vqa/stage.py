@@ -22,13 +22,7 @@ from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import as_cases, drawn, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import put, write_split
-from automedbench.tracks.vqa.sampling import (
-    Calibration,
-    balance,
-    calibration_questions,
-    choose_questions,
-    sampling_options,
-)
+from automedbench.tracks.vqa import sampling
 
 QUESTION, TRUTH = "question.json", "answer.json"
 CALIBRATION = "calibration"
@@ -56,12 +50,12 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     Raises InfrastructureError for a gold answer of which nothing is left to compare, and for unreadable images.
     """
     _encoded.cache_clear()  # it knows pictures by name
-    options = sampling_options(card)
+    options = sampling.sampling_options(card)
     questions = get_reader(card.staging.reader)(raw, card)
     chosen = drawn(
         card,
         questions,
-        lambda of, rest: choose_questions(rest, of.staging.sampling, options),
+        lambda of, rest: sampling.choose_questions(rest, of.staging.sampling, options),
         lambda found: found,
         lambda question: question.groups.get(options.stratify or ""),
     )
@@ -81,7 +75,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         "vqa-split/1",
         {entry.id: origin for entry, origin in staged},
         counts=dict(Counter(map(_kind, chosen))),
-        balanced=balance(chosen, options),
+        balanced=sampling.balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
     )
     if options.calibration is not None:
@@ -175,14 +169,14 @@ def _origin(question: SourceQuestion) -> dict[str, Any]:
 def _calibration(
     card: TaskCard,
     raw: Path,
-    wanted: Calibration,
+    wanted: sampling.Calibration,
     questions: Sequence[SourceQuestion],
     cases: Sequence[SourceQuestion],
 ) -> list[SourceQuestion]:
     """Questions to hand out with their answers; raises InfrastructureError when one of them is a case."""
     seed = card.staging.sampling.seed
     if wanted.options is None:
-        return calibration_questions(questions, cases, wanted.count, seed)
+        return sampling.calibration_questions(questions, cases, wanted.count, seed)
     staging = card.staging.model_copy(update={"options": card.staging.options | wanted.options})
     others = get_reader(staging.reader)(raw, card.model_copy(update={"staging": staging}))
     both = {question.id for question in questions} & {question.id for question in others}

@@ -12,15 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.models.protocols.common import (
-    arguments_of,
-    as_text,
-    finished,
-    merged,
-    parts_of,
-    system_of,
-    text_of,
-)
+from automedbench.agent.models.protocols import common
 from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
@@ -39,9 +31,9 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
         settings["temperature"] = agent.temperature
     if agent.reasoning.mode != "none":
         settings["thinkingConfig"] = {"includeThoughts": True, **_thinking(agent)}
-    turns = as_text(messages, native=agent.native_tools)
+    turns = common.as_text(messages, native=agent.native_tools)
     body: dict[str, Any] = {"contents": _contents(turns, agent.echo_reasoning), "generationConfig": settings}
-    if system := system_of(messages):
+    if system := common.system_of(messages):
         body["systemInstruction"] = {"parts": [{"text": system}]}
     if tools and agent.native_tools:
         declared = [
@@ -49,7 +41,7 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
             for tool in tools
         ]
         body["tools"] = [{"functionDeclarations": declared}]
-    return merged(body, agent.extra_body)
+    return common.merged(body, agent.extra_body)
 
 
 def path(agent: Agent) -> str:
@@ -73,7 +65,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if event.get("error"):
             raise stream_fault(event["error"], gemini_usage(usage), service_tier({"usageMetadata": usage}))
         body |= event
-        for found in parts_of(event.get("candidates"))[:1]:
+        for found in common.parts_of(event.get("candidates"))[:1]:
             candidate |= found
             for part in _parts(found):
                 _append(parts, part)
@@ -88,7 +80,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Wire.reply``."""
     usage = gemini_usage(body.get("usageMetadata"))
-    candidate = next(iter(parts_of(body.get("candidates"))), None)
+    candidate = next(iter(common.parts_of(body.get("candidates"))), None)
     if candidate is None and (why := _blocked(body)):
         raise FaultyReply(Fault("content_policy", 200, f"blockReason {why}"), usage or NO_USAGE, service_tier(body))
     if candidate is None or body.get("error"):
@@ -98,15 +90,15 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     reason = candidate.get("finishReason")
     ended = "length" if reason == "MAX_TOKENS" else "content_filter" if reason in _FILTERED else None
     answer = Reply(
-        content="".join(text_of(part.get("text")) for part in parts if not part.get("thought")),
+        content="".join(common.text_of(part.get("text")) for part in parts if not part.get("thought")),
         calls=calls,
         finish_reason=ended or ("tool_calls" if calls else "stop"),
         opaque={"parts": parts},
-        reasoning="".join(text_of(part.get("text")) for part in parts if part.get("thought")),
+        reasoning="".join(common.text_of(part.get("text")) for part in parts if part.get("thought")),
         model=str(body.get("modelVersion") or ""),
         service_tier=service_tier(body),
     )
-    return finished(answer, usage, sent)
+    return common.finished(answer, usage, sent)
 
 
 # --- a request ------------------------------------------------------------------------------------------------
@@ -142,7 +134,7 @@ def _contents(messages: Sequence[ChatMessage], echo: bool) -> list[dict[str, Any
 
 
 def _said(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
-    came = parts_of(message.opaque.get("parts"))
+    came = common.parts_of(message.opaque.get("parts"))
     calls = iter(message.calls)
     if not came and message.content:
         yield {"text": message.content}
@@ -162,7 +154,7 @@ def _function_call(call: ToolCall, came: dict[str, Any]) -> dict[str, Any]:
     if "id" in came:
         ours["id"] = call.id
     if not isinstance(came.get("args", {}), dict) or call.arguments != _arguments_text(came):
-        ours["args"] = arguments_of(call)
+        ours["args"] = common.arguments_of(call)
     return came | ours
 
 
@@ -178,7 +170,7 @@ def _result(message: ChatMessage, call: ToolCall | None, with_id: bool) -> dict[
 
 def _parts(candidate: Mapping[str, Any]) -> list[dict[str, Any]]:
     content = candidate.get("content")
-    return parts_of(content.get("parts")) if isinstance(content, dict) else []
+    return common.parts_of(content.get("parts")) if isinstance(content, dict) else []
 
 
 def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
@@ -187,14 +179,14 @@ def _append(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
     if parts and "text" in part and "text" in parts[-1] and kind in ({}, {"thought": True}):
         last = parts[-1]
         if {name: value for name, value in last.items() if name != "text"} == kind:
-            parts[-1] = part | {"text": text_of(last["text"]) + text_of(part["text"])}
+            parts[-1] = part | {"text": common.text_of(last["text"]) + common.text_of(part["text"])}
             return
     parts.append(part)
 
 
 def _blocked(body: Mapping[str, Any]) -> str:
     feedback = body.get("promptFeedback")
-    return text_of(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+    return common.text_of(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
 
 
 def _call(value: Mapping[str, Any]) -> ToolCall:

@@ -12,15 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.models.protocols.common import (
-    arguments_of,
-    as_text,
-    finished,
-    merged,
-    parts_of,
-    system_of,
-    text_of,
-)
+from automedbench.agent.models.protocols import common
 from automedbench.base.endpoint.completion import FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
@@ -43,9 +35,9 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
     body: dict[str, Any] = {
         "model": agent.model,
         "max_tokens": agent.max_tokens,
-        "messages": _conversation(as_text(messages, native=agent.native_tools), agent.echo_reasoning),
+        "messages": _conversation(common.as_text(messages, native=agent.native_tools), agent.echo_reasoning),
     }
-    if system := system_of(messages):
+    if system := common.system_of(messages):
         body["system"] = [{"type": "text", "text": system}]
     if tools and agent.native_tools:
         body["tools"] = [
@@ -54,7 +46,7 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
         ]
     if agent.prompt_cache == "auto":
         _mark(body)
-    return merged(body | _thinking(agent), agent.extra_body)
+    return common.merged(body | _thinking(agent), agent.extra_body)
 
 
 def path(agent: Agent) -> str:
@@ -105,22 +97,22 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     empty = not body.get("content") and usage is None
     if not isinstance(body.get("content"), list) or body.get("error") or empty:
         raise no_reply(body, usage)
-    blocks = parts_of(body["content"])
+    blocks = common.parts_of(body["content"])
     calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
     finish = _FINISHED.get(str(body.get("stop_reason")), "stop")
     if finish == "length" and calls and blocks[-1].get("type") == "tool_use" and not blocks[-1].get("input"):
         # What was cut before its input began comes with an empty one; that is no call without arguments.
         calls[-1] = replace(calls[-1], arguments="")
     answer = Reply(
-        content="".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text"),
+        content="".join(common.text_of(block.get("text")) for block in blocks if block.get("type") == "text"),
         calls=tuple(calls),
         finish_reason=finish,
         opaque={"blocks": blocks},
-        reasoning="\n\n".join(filter(None, (text_of(block.get("thinking")) for block in blocks))),
+        reasoning="\n\n".join(filter(None, (common.text_of(block.get("thinking")) for block in blocks))),
         model=str(body.get("model") or ""),
         service_tier=service_tier(body),
     )
-    return finished(answer, usage, sent)
+    return common.finished(answer, usage, sent)
 
 
 # --- a request ------------------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ def _blocks(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
         result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.content}
         yield result | ({"is_error": True} if message.failed else {})
         return
-    came = parts_of(message.opaque.get("blocks"))
+    came = common.parts_of(message.opaque.get("blocks"))
     calls = iter(message.calls)
     for block in came or [{"type": "text", "text": message.content}]:
         kind = block.get("type")
@@ -155,7 +147,7 @@ def _blocks(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
             # A thought that was cut has no signature yet, and is refused.
             if echo and (block.get("signature") or block.get("data")):
                 yield block
-        elif kind != "text" or text_of(block.get("text")).strip():
+        elif kind != "text" or common.text_of(block.get("text")).strip():
             yield block
     yield from (_tool_use(call, {"type": "tool_use"}) for call in calls)
 
@@ -163,7 +155,7 @@ def _blocks(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
 def _tool_use(call: ToolCall, block: dict[str, Any]) -> dict[str, Any]:
     """The block of a call as it came; what had to be repaired is the call's."""
     kept = isinstance(block.get("input"), dict) and call.arguments == _input_text(block)
-    return block | {"id": call.id, "name": call.name} | ({} if kept else {"input": arguments_of(call)})
+    return block | {"id": call.id, "name": call.name} | ({} if kept else {"input": common.arguments_of(call)})
 
 
 def _mark(body: dict[str, Any]) -> None:
@@ -204,17 +196,17 @@ _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta":
 def _grow(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
     kind = str(delta.get("type"))
     if kind == "input_json_delta":
-        block["partial"] = text_of(block.get("partial")) + text_of(delta.get("partial_json"))
+        block["partial"] = common.text_of(block.get("partial")) + common.text_of(delta.get("partial_json"))
     elif kind == "citations_delta":
-        block["citations"] = [*parts_of(block.get("citations")), delta.get("citation")]
+        block["citations"] = [*common.parts_of(block.get("citations")), delta.get("citation")]
     elif kind in _GROWS:
         name = _GROWS[kind]
-        block[name] = text_of(block.get(name)) + text_of(delta.get(name))
+        block[name] = common.text_of(block.get(name)) + common.text_of(delta.get(name))
 
 
 def _ended(block: dict[str, Any]) -> dict[str, Any]:
     """A block with its input as an object; an input that was cut stays text."""
-    if not (text := text_of(block.pop("partial", ""))):
+    if not (text := common.text_of(block.pop("partial", ""))):
         return block
     try:
         return block | {"input": json.loads(text)}
