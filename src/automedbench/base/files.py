@@ -235,10 +235,10 @@ def known_record(path: Path, model: type[RecordT]) -> RecordT | None:
         return None
 
 
-def json_object_in(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object that a text is; None for anything else."""
+def json_object_in(text: str | bytes, *, strict: bool = True) -> dict[str, Any] | None:
+    """The JSON object that a text is; None for anything else. Not ``strict``: strings may hold control characters."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, strict=strict)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

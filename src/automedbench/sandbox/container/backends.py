@@ -84,6 +84,8 @@ class Sandbox(abc.ABC):
     _lost: str = ""
     """Why the container ended between two calls."""
     _told: bool = False
+    _meter: Meter | None = None
+    _trace: Trace | None = None
 
     def run_code(
         self,
@@ -165,19 +167,26 @@ class Sandbox(abc.ABC):
 
     def drain_gpu_use(self) -> GpuUse | None:
         """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
-        return None
+        return self._meter.drain() if self._meter is not None else None
 
     @property
     def gpu_busy_s(self) -> float | None:
         """Seconds in which the run's GPUs computed so far, all together; None when nothing tells."""
-        return None
+        return self._meter.busy_s if self._meter is not None else None
 
     def programs(self) -> list[Program]:
-        """Shells and Pythons that started since the last call of this method, or ran then; none without a trace."""
+        """Shells and Pythons that started since the last call of this method, or ran then; none without a trace.
+
+        A tracer that has died ends the run elsewhere.
+        """
+        with contextlib.suppress(InfrastructureError):
+            return self._trace.programs() if self._trace is not None else []
         return []
 
     def drain_processes(self) -> list[Process] | None:
         """What each process opened since the last call of this method; None without a trace."""
+        with contextlib.suppress(InfrastructureError):
+            return self._trace.processes() if self._trace is not None else None
         return None
 
     @abc.abstractmethod
@@ -272,7 +281,6 @@ class ApptainerSandbox(Sandbox):
         self._wanted = (gpu, gpu_model)
         self._grant: gpus.Grant | None = None
         self._devices: launcher.Devices | None = None
-        self._meter: Meter | None = None
         self._decoy = decoy
         self._limits = limits or Limits()
         self._egress = egress
@@ -283,7 +291,6 @@ class ApptainerSandbox(Sandbox):
         self._findings = []
         self._last = (0, 0)
         self._pipe: EvidencePipe | None = None
-        self._trace: Trace | None = None
         self._filter: Path | None = None
         self._apart = True
         self.enforced = Enforced(
@@ -356,27 +363,6 @@ class ApptainerSandbox(Sandbox):
             nvml = None if cards[0].amd else Nvml()
             readings = [nvml.reading(card.uuid) if nvml else amd_reading(card.nodes[0].name) for card in cards]
             self._meter = Meter(readings).start()
-
-    def drain_gpu_use(self) -> GpuUse | None:
-        """See ``Sandbox.drain_gpu_use``."""
-        return self._meter.drain() if self._meter is not None else None
-
-    @property
-    def gpu_busy_s(self) -> float | None:
-        """See ``Sandbox.gpu_busy_s``."""
-        return self._meter.busy_s if self._meter is not None else None
-
-    def programs(self) -> list[Program]:
-        """See ``Sandbox.programs``; a tracer that has died ends the run elsewhere."""
-        with contextlib.suppress(InfrastructureError):
-            return self._trace.programs() if self._trace is not None else []
-        return []
-
-    def drain_processes(self) -> list[Process] | None:
-        """See ``Sandbox.drain_processes``."""
-        with contextlib.suppress(InfrastructureError):
-            return self._trace.processes() if self._trace is not None else None
-        return None
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
