@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models import model
-from automedbench.agent.models.protocols import WIRES, read_reply
+from automedbench.agent.models.protocols import WIRES, as_asked, path_of, read_reply
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.completion import speaks_of_key
@@ -64,10 +64,10 @@ class EndpointModel(Closing):
         agent = self._agent
         try:
             found = self._client.ask(
-                self._wire.streamed(body) if agent.stream else body,
+                as_asked(agent, body),
                 lambda data: read_reply(agent.protocol, data, messages),
                 timeout_s,
-                self._wire.path(agent),
+                path_of(agent),
             )
         except GivenUp as failure:
             if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):

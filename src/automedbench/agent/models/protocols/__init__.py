@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec
 from automedbench.agent.models.protocols import chat, gemini, messages, responses
@@ -22,14 +23,6 @@ class Wire(Protocol):
 
     def request(self, agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
         """The JSON of a request for a whole answer; the agent's ``extra_body`` has the last word."""
-        ...
-
-    def path(self, agent: Agent) -> str:
-        """Where it is posted to, below the API's root (see ``api_root``); ``agent.stream`` may change it."""
-        ...
-
-    def streamed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The request that asks for the same answer as a stream."""
         ...
 
     def assemble(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -47,6 +40,26 @@ WIRES: Mapping[ProtocolName, Wire] = {
     "messages": messages,
     "gemini": gemini,
 }
+_STREAMED: Mapping[ProtocolName, dict[str, Any]] = {
+    "chat": {"stream": True, "stream_options": {"include_usage": True}},
+    "responses": {"stream": True},
+    "messages": {"stream": True},
+    "gemini": {},
+}
+"""What asks for the same answer as a stream; for Gemini's models the path does."""
+
+
+def path_of(agent: Agent) -> str:
+    """Where a request is posted to, below the API's root (see ``api_root``)."""
+    if agent.protocol == "gemini":
+        name = agent.model if "/" in agent.model else f"models/{agent.model}"
+        return f"/{quote(name)}:{'streamGenerateContent?alt=sse' if agent.stream else 'generateContent'}"
+    return "/chat/completions" if agent.protocol == "chat" else f"/{agent.protocol}"
+
+
+def as_asked(agent: Agent, body: dict[str, Any]) -> dict[str, Any]:
+    """The request for an answer whole or as a stream, as the agent's entry says."""
+    return body | _STREAMED[agent.protocol] if agent.stream else body
 
 
 def read_reply(protocol: ProtocolName, data: bytes, sent: Sequence[ChatMessage]) -> Reply:

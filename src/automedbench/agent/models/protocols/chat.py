@@ -45,16 +45,6 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
     return merged(body, agent.extra_body)
 
 
-def path(agent: Agent) -> str:
-    """See ``Wire.path``."""
-    return "/chat/completions"
-
-
-def streamed(body: dict[str, Any]) -> dict[str, Any]:
-    """See ``Wire.streamed``."""
-    return body | {"stream": True, "stream_options": {"include_usage": True}}
-
-
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """See ``Wire.assemble``."""
     body: dict[str, Any] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.protocols import common
@@ -42,17 +41,6 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
         ]
         body["tools"] = [{"functionDeclarations": declared}]
     return common.merged(body, agent.extra_body)
-
-
-def path(agent: Agent) -> str:
-    """See ``Wire.path``."""
-    name = agent.model if "/" in agent.model else f"models/{agent.model}"
-    return f"/{quote(name)}:{'streamGenerateContent?alt=sse' if agent.stream else 'generateContent'}"
-
-
-def streamed(body: dict[str, Any]) -> dict[str, Any]:
-    """See ``Wire.streamed``; the path says it."""
-    return body
 
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:

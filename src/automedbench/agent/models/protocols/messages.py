@@ -49,16 +49,6 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
     return common.merged(body | _thinking(agent), agent.extra_body)
 
 
-def path(agent: Agent) -> str:
-    """See ``Wire.path``."""
-    return "/messages"
-
-
-def streamed(body: dict[str, Any]) -> dict[str, Any]:
-    """See ``Wire.streamed``."""
-    return body | {"stream": True}
-
-
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """See ``Wire.assemble``."""
     body: dict[str, Any] = {}

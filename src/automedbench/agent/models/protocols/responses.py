@@ -58,16 +58,6 @@ def request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolS
     return merged(body, agent.extra_body)
 
 
-def path(agent: Agent) -> str:
-    """See ``Wire.path``."""
-    return "/responses"
-
-
-def streamed(body: dict[str, Any]) -> dict[str, Any]:
-    """See ``Wire.streamed``."""
-    return body | {"stream": True}
-
-
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """See ``Wire.assemble``."""
     items: dict[Any, Any] = {}
