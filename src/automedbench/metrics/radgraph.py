@@ -50,7 +50,7 @@ def unpack(archive_or_dir: Path, target: Path, model_type: str, text_encoder: Pa
         raise CheckpointError(f"{archive_or_dir} is neither a folder nor a file")
     _require_parts(archive_or_dir, target, model_type)
     check_weights(target / WEIGHTS)
-    config = _read_config(archive_or_dir, target / CONFIG)
+    config = read_json_object(target / CONFIG, MAX_SMALL, f"{CONFIG} of {archive_or_dir}")
     encoder = _encoder_folder(archive_or_dir, _encoder_of(config), text_encoder)
     for entry in _encoder_entries(config):
         entry["model_name"] = str(encoder)
@@ -136,10 +136,6 @@ def _require_parts(origin: Path, folder: Path, model_type: str) -> None:
     labels = [f"{VOCABULARY}/{model_type}__{kind}_labels.txt" for kind in ("ner", "relation")]
     if missing := [name for name in labels if not (folder / name).is_file()]:
         raise CheckpointError(f"{origin} lacks {', '.join(missing)}: it is of another model or too old")
-
-
-def _read_config(origin: Path, path: Path) -> dict[str, Any]:
-    return read_json_object(path, MAX_SMALL, f"{CONFIG} of {origin}")
 
 
 MODEL_TYPE = "radgraph"

@@ -287,7 +287,7 @@ class CommandLoop:
         """How a command has ended that this process did not end; the supervisor may have, in time."""
         if result.status != "ok" and (late := self.toolbox.budget.out_of_time()) is not None:
             return late
-        if (over := self.toolbox.budget.out_of_disk(self._traffic.workspace_bytes)) is not None:
+        if (over := self.toolbox.budget.out_of_disk(self._traffic.snapshot.total_bytes)) is not None:
             return over
         if result.status == "ok":
             contract = self.toolbox.contract

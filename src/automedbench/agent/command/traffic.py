@@ -246,11 +246,6 @@ class Traffic:
         changed, stage, processes = self._take("" if self.calls else call.code, "S1")
         return call.model_copy(update={"stage": stage, "new_files": changed, "processes": processes})
 
-    @property
-    def workspace_bytes(self) -> int:
-        """Size of the workspace at the last look."""
-        return self.snapshot.total_bytes
-
     # --- reported calls ---------------------------------------------------------------------------------------
 
     def _finish(self, turn: int, asked: Asked, result: ChatMessage, since: float, *, last: bool) -> None:
@@ -424,7 +419,9 @@ class Traffic:
             all_outputs_exist=not contract.missing_in(self.toolbox.workspace),
         )
         named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
-        return named, stage_of(evidence, previous), self._take_processes() if files is None else self._untraced()
+        # A call that ran nothing itself has no processes, where there is a trace.
+        untraced: list[Process] | None = None if self._processes is None else []
+        return named, stage_of(evidence, previous), self._take_processes() if files is None else untraced
 
     def _take_processes(self) -> list[Process] | None:
         """Processes that no call accounts for yet; without their paths once a run has told of too many."""
@@ -438,10 +435,6 @@ class Traffic:
             )
             for each in taken
         ]
-
-    def _untraced(self) -> list[Process] | None:
-        """Of a call that ran nothing itself: none, where there is a trace."""
-        return None if self._processes is None else []
 
 
 def _asking(messages: Sequence[ChatMessage]) -> list[int]:

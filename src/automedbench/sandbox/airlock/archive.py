@@ -56,14 +56,10 @@ def pack(folder: Path, archive: Path, wanted: Wanted = lambda _path: True) -> No
     """
     repair_modes(folder)
     known: dict[tuple[int, int], str] = {}
-    with atomic_path(archive) as temporary, _writer(temporary) as tar:
+    with atomic_path(archive) as temporary, tarfile.open(temporary, "w:", format=tarfile.PAX_FORMAT) as tar:
         for at, path, found in walk(folder, strict=False):
             if wanted(path):
                 _add(tar, at, path, found, known)
-
-
-def _writer(path: Path) -> tarfile.TarFile:
-    return tarfile.open(path, "w:", format=tarfile.PAX_FORMAT)
 
 
 def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known: dict[tuple[int, int], str]) -> None:

@@ -298,7 +298,9 @@ def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
     failure = f"The image {out} could not be built from {recipe.definition} on {recipe.base or DEFAULT_BASE}"
     with files.atomic_path(out) as unfinished:
         argv = build_argv(recipe, wheels, unfinished)
-        run_step(argv, build_environment(os.environ, scratch), failure, _build_hint(as_root=os.geteuid() == 0))
+        needed = "Needed: disk space in $APPTAINER_TMPDIR or --scratch, user namespaces."
+        hint = _AS_USER if os.geteuid() == 0 else needed
+        run_step(argv, build_environment(os.environ, scratch), failure, hint)
         found = image_record(unfinished)
         if not recipe.made(found):
             raise InfrastructureError(f"{failure}: it tells nothing of itself in {RECORD}.\n{_AS_USER}")
@@ -307,10 +309,6 @@ def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
 
 
 _AS_USER = "Apptainer often does nothing as root inside a container or virtual machine: run this as another user."
-
-
-def _build_hint(*, as_root: bool) -> str:
-    return _AS_USER if as_root else "Needed: disk space in $APPTAINER_TMPDIR or --scratch, user namespaces."
 
 
 def _require_apptainer() -> None:

@@ -174,7 +174,8 @@ def _install_npm(name: str, recipe: Recipe, content: Path, wheels: Path, scratch
 
 def _unpacked_node(wheels: Path, scratch: Path) -> Path:
     """The pinned Node of this machine; downloaded once."""
-    inside = images.Inside(f"3.{sys.version_info[1]}", _own_glibc())
+    glibc = int((platform.libc_ver()[1] or "2.17").split(".")[1])
+    inside = images.Inside(f"3.{sys.version_info[1]}", glibc)
     recipe = images.ImageRecipe(NODE, NODE, None, wheels, platform.machine())
     folder = images.download_for(recipe, inside)
     (wheel,) = folder.glob("*.whl")
@@ -184,10 +185,6 @@ def _unpacked_node(wheels: Path, scratch: Path) -> Path:
     for program in (node / "bin").iterdir():
         program.chmod(0o755)
     return node
-
-
-def _own_glibc() -> int:
-    return int((platform.libc_ver()[1] or "2.17").split(".")[1])
 
 
 def _only(content: Path, pattern: str) -> Path:

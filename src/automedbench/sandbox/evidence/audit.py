@@ -260,17 +260,14 @@ def corroborated(findings: Sequence[Finding]) -> list[Finding]:
     for finding in findings:
         if finding.call is not None and finding.confidence != "low":
             voices.setdefault((finding.call, finding.category), set()).add(finding.source)
-    return [_raised(finding) if _agreed(finding, voices) else finding for finding in findings]
+    raised = {"severity": "warning"}
+    return [each.model_copy(update=raised) if _agreed(each, voices) else each for each in findings]
 
 
 def _agreed(finding: Finding, voices: dict[tuple[int, str], set[str]]) -> bool:
     if finding.call is None or (finding.severity, finding.confidence) != ("notice", "medium"):
         return False
     return len(voices[finding.call, finding.category]) > 1
-
-
-def _raised(finding: Finding) -> Finding:
-    return finding.model_copy(update={"severity": "warning"})
 
 
 class Strikes:

@@ -35,7 +35,7 @@ def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: P
         extra=collected.extra,
         rejected=collected.rejected,
         completion_rate=_share([case.completed for case in cases]),
-        valid_rate=_share([_is_valid(case) for case in cases]),
+        valid_rate=_share([case.status == "valid" for case in cases]),
     )
 
 
@@ -78,10 +78,6 @@ def _with_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected
     kept = [] if case.status == "missing" else case.problems
     status = "malformed" if too_large else case.status
     return case.model_copy(update={"problems": [*problems, *kept], "status": status})
-
-
-def _is_valid(case: CaseSubmission) -> bool:
-    return case.status == "valid"
 
 
 def _share(flags: list[bool]) -> float:
