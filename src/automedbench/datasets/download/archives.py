@@ -95,7 +95,7 @@ def unpack(
         ) from None
     except _DAMAGE as error:
         raise InfrastructureError(
-            f"{call}: expected a whole {kind} archive, found a damaged one ({error or type(error).__name__}).\n"
+            f"{call}: expected a whole {kind} archive, found a damaged one ({str(error) or type(error).__name__}).\n"
             "Nothing of it was kept; run the same command again to download it anew."
         ) from error
     return writer.written

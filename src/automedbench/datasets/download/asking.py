@@ -48,9 +48,7 @@ def ask(request: transfer.Request, watch: transfer.Watch, *, listing: bool = Fal
     told, after = "", None
     for attempt in range(TRIES):
         if attempt:
-            watch.pause(
-                min(watch.patience_s * 2 ** (attempt - 1) if after is None else after, transfer.LONGEST_PAUSE_S)
-            )
+            watch.pause(attempt, after)
         try:
             answer, after = _listing(request) if listing else _headers(request)
         except requests.RequestException as error:

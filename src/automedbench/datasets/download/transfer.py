@@ -111,9 +111,10 @@ class Watch:
         if self.stop.is_set():
             raise Stopped
 
-    def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until a stop is asked for."""
-        if self.stop.wait(seconds):
+    def pause(self, failures: int, asked_s: float | None) -> None:
+        """Wait before another attempt: as the host asks, else longer with each failure; raises Stopped."""
+        seconds = self.patience_s * 2 ** max(0, failures - 1) if asked_s is None else asked_s
+        if self.stop.wait(min(seconds, LONGEST_PAUSE_S)):
             raise Stopped
 
 
@@ -136,8 +137,7 @@ def download(request: Request, target: Path, watch: Watch) -> bool:
             best = max(best, _size(part))
             if failures >= TRIES:
                 raise Unreachable(f"{request.name}: {error}, {TRIES} times in a row") from error
-            pause = watch.patience_s * 2 ** max(0, failures - 1) if error.after is None else error.after
-            watch.pause(min(pause, LONGEST_PAUSE_S))
+            watch.pause(failures, error.after)
         except OSError as error:
             raise write_error(error, part.parent) from error
     os.replace(part, target)
