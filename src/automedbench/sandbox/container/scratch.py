@@ -152,7 +152,7 @@ def repair_modes(folder: Path) -> None:
     """
     left = MAX_REPAIRED
     with contextlib.suppress(OSError, Unseen):
-        for at, path, found in walk(folder.resolve(), strict=False, device=folder.stat().st_dev):
+        for at, path, found in walk(os.path.realpath(folder), strict=False, device=os.stat(folder).st_dev):
             if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
                 continue
             if (left := left - 1) < 0:
