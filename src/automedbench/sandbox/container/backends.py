@@ -84,8 +84,12 @@ class Sandbox(abc.ABC):
     _lost: str = ""
     """Why the container ended between two calls."""
     _told: bool = False
+    _last: tuple[int, int] = (0, 0)
     _meter: Meter | None = None
     _trace: Trace | None = None
+    _pipe: EvidencePipe | None = None
+    _decoy: Decoy | None = None
+    _egress: Egress | None = None
 
     def run_code(
         self,
@@ -111,7 +115,7 @@ class Sandbox(abc.ABC):
             return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
         watches = self._watches() + ([watch] if watch is not None else [])
         outcome = self._call(box, path, language, call, timeout_s, watches)
-        self._after(turn, call)
+        self._collect(turn, call)
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         if outcome.gone:
             self._ended(outcome.reason, turn=turn, call=call)
@@ -152,7 +156,7 @@ class Sandbox(abc.ABC):
                 self._ended(self._lost, turn=None, call=None)
             self._box.close()
             self._box = None
-            self._after_end()
+            self._collect(*self._last, late=True)
 
     def selfcheck(self) -> None:  # noqa: B027 - the local one has nothing to check
         """Probe the isolation with the flags of a run; done on entering, and again after the last call.
@@ -197,14 +201,23 @@ class Sandbox(abc.ABC):
     def _program(self, path: Path, language: Language) -> list[str]:
         """Argument vector of a call, as the runner takes it."""
 
-    def _before(self, turn: int, call: int) -> None:  # noqa: B027 - evidence is for those who isolate
-        """Begin a call."""
+    def _before(self, turn: int, call: int) -> None:
+        """What background processes did since the last call is that call's."""
+        self._collect(*self._last, late=True)
+        self._last = (turn, call)
+        if self._egress is not None:
+            self._egress.set_call(turn, call)
 
-    def _after(self, turn: int, call: int) -> None:  # noqa: B027
-        """Collect a call's evidence."""
-
-    def _after_end(self) -> None:  # noqa: B027
-        """Collect the evidence of what ended with the container."""
+    def _collect(self, turn: int, call: int, *, late: bool = False) -> None:
+        """Take what tripwire, trace, hook and egress have seen; before the first call it is of none."""
+        about: dict[str, int | None] = {"turn": turn, "call": call} if call else {"turn": None, "call": None}
+        found = self._trace.drain(**about) if self._trace is not None and self._decoy is None else []
+        found += self._decoy.drain(self._trace, **about) if self._decoy is not None else []
+        found += self._pipe.findings(**about) if self._pipe is not None else []
+        found += self._egress.drain(**about) if self._egress is not None else []
+        if late:
+            found = [each.model_copy(update={"id": f"{each.id}-late"}) for each in found]
+        self._findings += found
 
     def _watches(self) -> list[Watch]:
         return []
@@ -289,8 +302,6 @@ class ApptainerSandbox(Sandbox):
         if egress is not None:
             self._services = egress.services if services is None else egress.services + services
         self._findings = []
-        self._last = (0, 0)
-        self._pipe: EvidencePipe | None = None
         self._filter: Path | None = None
         self._apart = True
         self.enforced = Enforced(
@@ -485,30 +496,6 @@ class ApptainerSandbox(Sandbox):
                 "Nothing tells of the decoy: this user has no inotify instance left, and the kernel gives no trace.\n"
                 "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
             )
-
-    def _before(self, turn: int, call: int) -> None:
-        """What background processes did since the last call is that call's."""
-        self._collect(*self._last, late=True)
-        self._last = (turn, call)
-        if self._egress is not None:
-            self._egress.set_call(turn, call)
-
-    def _after(self, turn: int, call: int) -> None:
-        self._collect(turn, call)
-
-    def _after_end(self) -> None:
-        self._collect(*self._last, late=True)
-
-    def _collect(self, turn: int, call: int, *, late: bool = False) -> None:
-        """Take what tripwire, trace, hook and egress have seen; before the first call it is of none."""
-        about: dict[str, int | None] = {"turn": turn, "call": call} if call else {"turn": None, "call": None}
-        found = self._trace.drain(**about) if self._trace is not None and self._decoy is None else []
-        found += self._decoy.drain(self._trace, **about) if self._decoy is not None else []
-        found += self._pipe.findings(**about) if self._pipe is not None else []
-        found += self._egress.drain(**about) if self._egress is not None else []
-        if late:
-            found = [each.model_copy(update={"id": f"{each.id}-late"}) for each in found]
-        self._findings += found
 
 
 def _require(path: Path, what: str, remedy: str) -> None:
