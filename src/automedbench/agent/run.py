@@ -79,7 +79,7 @@ from typing import TYPE_CHECKING
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt
 from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.scratch import scratch_folder
 from automedbench.sandbox.evidence.decoy import Decoy
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class _Driver:
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
         opened = self.open_model(plan.agent, keys, _attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
         model = purse.metered(stack.enter_context(opened))
-        folder = stack.enter_context(services_folder())
+        folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
         if plan.agent.provider == "command":
             from automedbench.agent.command.bridge import Bridge
@@ -454,16 +454,6 @@ def _opener(plan: RunPlan) -> OpenModel:
 
 
 EGRESS_LOG = "egress.jsonl"
-
-
-@contextlib.contextmanager
-def services_folder() -> Iterator[Path]:
-    """A private folder for sockets; it is gone when this process is, however it ends."""
-    folder = make_scratch("s-")
-    try:
-        yield folder
-    finally:
-        remove_scratch(folder)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionReco
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.airlock.archive import opened_outputs
 from automedbench.sandbox.container.roles import run_role
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.scratch import scratch_folder
 from automedbench.steps.inside import collect_submission as inside
 
 
@@ -21,12 +21,12 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
 
     An earlier collection is replaced. Raises InfrastructureError when other cases were staged since the run.
     """
-    files, scratch = campaign.run_files(run), make_scratch("automedbench-collect-")
+    files = campaign.run_files(run)
     card, manifest = campaign.card_path(files.run.task), campaign.manifest(files.run.task)
     staged = read_record(manifest, Manifest)
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
     expected = inside.expected_files(load_card(card), staged) | inside.PLAN_FILES
-    try:
+    with scratch_folder("automedbench-collect-") as scratch:
         with opened_outputs(files.home, expected) as workspace:
             run_role(
                 inside.__name__,
@@ -41,8 +41,6 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
         shutil.rmtree(files.out("submission"), ignore_errors=True)
         if inside.PLOT in record.extra:
             write_bytes(files.out("submission") / inside.PLOT, (scratch / "submission" / inside.PLOT).read_bytes())
-    finally:
-        remove_scratch(scratch)
     write_record(files.out(inside.RECORD), record)
     return record
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from automedbench.base.files import read_record
 from automedbench.base.records import RunId, SubmissionRecord
 from automedbench.sandbox.container.roles import SOURCE, Backend, run_role
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.scratch import scratch_folder
 
 CHECK_TIMEOUT_S = 60.0
 _PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG")
@@ -60,8 +60,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--sandbox", choices=["apptainer", "local"], required=True)
     parser.add_argument("--image", type=Path)
     options = parser.parse_args(arguments)
-    folder = make_scratch("check-")
-    try:
+    with scratch_folder("check-") as folder:
         run_role(
             "automedbench.steps.inside.collect_submission",
             ["--run", options.run],
@@ -71,8 +70,6 @@ def main(arguments: list[str]) -> None:
             folder,
         )
         record = read_record(folder / "submission.json", SubmissionRecord)
-    finally:
-        remove_scratch(folder)
     print(sum(case.status == "malformed" for case in record.cases))
 
 

@@ -22,7 +22,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import atomic_path, read_record
 from automedbench.base.records import FileEntry, SubmissionRecord
 from automedbench.campaign.record import RunFiles
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, repair_modes, walk
+from automedbench.sandbox.container.scratch import repair_modes, scratch_folder, walk
 
 OUTPUTS, REST = "outputs.tar", "workspace.tar"
 PRUNED = "pruned.txt"
@@ -250,16 +250,13 @@ def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
     """
     if not (run / OUTPUTS).is_file() and (run / "workspace").is_dir():
         pack((run / "workspace").resolve(), run / OUTPUTS, is_evidence)  # a run from before there were archives
-    scratch = make_scratch("automedbench-outputs-")
-    try:
+    with scratch_folder("automedbench-outputs-") as scratch:
         workspace = scratch / "workspace"
         workspace.mkdir()
         linked = unpack(run / OUTPUTS, workspace, lambda path, size: size <= expected.get(path, -1))
         for number, path in enumerate(linked):
             os.link(path, scratch / str(number))  # the collector refuses what has a second name
         yield workspace
-    finally:
-        remove_scratch(scratch)
 
 
 @contextlib.contextmanager
@@ -271,14 +268,11 @@ def opened_workspace(run: Path) -> Iterator[Path | None]:
     if not (run / OUTPUTS).is_file():
         yield run / "workspace" if (run / "workspace").is_dir() else None
         return
-    scratch = make_scratch("automedbench-workspace-")
-    try:
+    with scratch_folder("automedbench-workspace-") as scratch:
         for archive in (run / OUTPUTS, run / REST):
             if archive.is_file():
                 unpack(archive, scratch)
         yield scratch
-    finally:
-        remove_scratch(scratch)
 
 
 @contextlib.contextmanager
@@ -293,8 +287,7 @@ def opened_submission(files: RunFiles) -> Iterator[Path]:
         yield made  # of a run from before there were archives
         return
     record = read_record(files.file("submission.json"), SubmissionRecord)
-    scratch = make_scratch("automedbench-submission-")
-    try:
+    with scratch_folder("automedbench-submission-") as scratch:
         _lay_out(archive, collected_files(record).keys(), scratch)
         for path in sorted(made.rglob("*")) if made.is_dir() else []:
             if path.is_file():
@@ -303,8 +296,6 @@ def opened_submission(files: RunFiles) -> Iterator[Path]:
                 place.unlink(missing_ok=True)
                 place.write_bytes(path.read_bytes())
         yield scratch
-    finally:
-        remove_scratch(scratch)
 
 
 def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:

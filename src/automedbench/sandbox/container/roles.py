@@ -19,7 +19,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.process import Guard, run_process
 from automedbench.sandbox.container.remedies import remedy
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.scratch import scratch_folder
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -86,9 +86,8 @@ def _run_container(
     if image is None or not image.exists():
         raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
     runtime = launcher.find_runtime()
-    scratch = make_scratch("automedbench-role-")
-    tmp, profile = scratch / "tmp", scratch / FILTER
-    try:
+    with scratch_folder("automedbench-role-") as scratch:
+        tmp, profile = scratch / "tmp", scratch / FILTER
         tmp.mkdir()
         launcher.write_profile(profile, "trusted")
         outcome = run_process(
@@ -109,8 +108,6 @@ def _run_container(
             err=scratch / "err",
             guard=Guard([tmp], Limits(disk_gb=None), shm=True),
         )
-    finally:
-        remove_scratch(scratch)
     messages = outcome.stderr.text()
     print(outcome.stdout.text(), messages, sep="", end="")
     if outcome.ending == "stopped":

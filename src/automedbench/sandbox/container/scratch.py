@@ -62,6 +62,16 @@ def remove_scratch(folder: Path) -> None:
         _tell("-", folder)
 
 
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Such a folder for the block; it is gone when this process is, however it ends."""
+    folder = make_scratch(prefix)
+    try:
+        yield folder
+    finally:
+        remove_scratch(folder)
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder as far as possible, without following links; never raises."""
     repair_modes(folder)
