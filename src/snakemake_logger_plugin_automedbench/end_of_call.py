@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HEAD, TAIL = 9, 6
 """Lines shown of a ranking that is longer than both together: the best agents, and what the marks mean."""
 FAILURES = 5
+USUAL = "results"
+"""The results folder that commands look into by themselves."""
 BUILD, PARTIAL = "build_leaderboard", "partial"
 
 
@@ -54,7 +56,8 @@ def _say(workflow: Any, campaign: Campaign, score: str) -> None:
         text = _build_partial(campaign_file(campaign)) if done else []
         for job in undone:  # or Snakemake would take it for the whole one
             workflow.persistence.started(job)
-    lines = [*shortened(text), *state(done, planned, list(workflow.scheduler.failed))]
+    named = "" if campaign.config.results == USUAL else f" --results {shlex.quote(campaign.config.results)}"
+    lines = [*shortened(text), *state(done, planned, list(workflow.scheduler.failed), named)]
     print("\n".join([*lines, f"Page: {page}"] if page.is_file() else lines), flush=True)
 
 
@@ -75,10 +78,11 @@ def shortened(lines: Sequence[str]) -> list[str]:
     return [*kept[:HEAD], f" … {left_out} more lines: all agents are on the page", *kept[-TAIL:]]
 
 
-def state(done: int, planned: int, failed: Sequence[Any]) -> Iterator[str]:
-    """How much is scored, which steps failed and why, and the next command."""
+def state(done: int, planned: int, failed: Sequence[Any], named: str = "") -> Iterator[str]:
+    """How much is scored, which steps failed and why, and the next command; ``named``: its option for the campaign."""
     if done == planned and not failed:
-        yield f"All {planned} runs are scored. Next: automedbench verify --all (checks each score back to its raw data)"
+        verify = f"automedbench verify --all{named}"
+        yield f"All {planned} runs are scored. Next: {verify} (checks each score back to its raw data)"
         return
     steps = list(_members(failed))
     yield f"{done} of {planned} runs are scored{f'; steps that failed: {len(steps)}' if steps else ''}"

@@ -227,7 +227,7 @@ def test_every_case_is_shown(bench: Bench, tmp_path: Path) -> None:
 def test_missing_cases_are_shown_without_prediction(bench: Bench, tmp_path: Path) -> None:
     checked = bench.collect(tmp_path / "workspace", tmp_path)
     report = bench.grade(checked, tmp_path)
-    (view,) = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases)).cases
+    (view,) = draw_views(bench.inputs(checked, tmp_path), report, 2).cases  # too few to show the first of every run
     assert (view.case, view.status, view.why) == (bench.cases[0], "missing", f"first of {len(bench.cases)} missing")
     sides = {layer.side for frame in view.frames for layer in frame.layers}
     assert {"input"} <= sides <= {"input", "reference"}
