@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from automedbench.base.masking import MASK, masked, secret_forms
+from automedbench.base.masking import MASK, masked, secret_among, secret_forms
 
 SECRET = "k3y/with+signs?0123456789"
 DATA = SECRET.encode()
@@ -46,3 +46,10 @@ def test_short_ones_are_words() -> None:
 def test_the_longest_first() -> None:
     """Of a secret that begins with another nothing stays."""
     assert masked("password-and-more", secret_forms(["password", "password-and-more"])) == MASK
+
+
+def test_a_word_of_the_agents_own_name_is_no_secret() -> None:
+    """What a local server takes for a key; a real one stands in no name."""
+    assert secret_among(["Ollama", "sk-1234567890"], ["ollama-qwen/bccd-det-task/lite/r1", "qwen3"]) == (
+        "sk-1234567890",
+    )

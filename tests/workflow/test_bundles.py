@@ -164,7 +164,12 @@ def test_texts_on_credentialed_data_stay_in_the_house(lab: Project) -> None:
     assert f"{TASK}: credentialed data" in packed.stdout
     with tarfile.open(lab.path / "closed.tar") as bundle:
         names = {Path(name).name for name in bundle.getnames() if f"/{TASK}/" in name}
+        packed_run = json.load(bundle.extractfile(f"runs/careful/{TASK}/lite/r1/run.json"))  # type: ignore[arg-type]
+        crashed = json.load(bundle.extractfile(f"runs/crasher/{TASK}/lite/r1/score.json"))  # type: ignore[arg-type]
     assert names == {"run.json", "score.json", "submission.json", "brief.md", "published"}
+    here = json.loads((lab.path / f"results/demo/runs/careful/{TASK}/lite/r1/run.json").read_text())
+    assert here["summary"] and packed_run == here | {"summary": None, "detail": ""}
+    assert crashed["error_codes"] and {code["evidence"] for code in crashed["error_codes"]} == {""}
     found = json.loads(admitted.stdout)
     assert found["admitted"], found["reasons"]
     whats = {check["what"]: check["verdict"] for check in found["checks"][f"careful/{TASK}/lite/r1"]}

@@ -63,6 +63,7 @@ from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
+from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.backends import Sandbox
@@ -227,7 +228,9 @@ class _Driver:
     ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
         plan = self.plan
-        log = stack.enter_context(RunLog(attempt.log, Masker(keys)))
+        log = stack.enter_context(
+            RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
+        )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
         opened = self.open_model(plan.agent, keys, _attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
         model = purse.metered(stack.enter_context(opened))

@@ -26,6 +26,15 @@ def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
 
+def secret_among(keys: Iterable[str], public: Iterable[str]) -> tuple[str, ...]:
+    """Keys that none of the public texts (an agent's name, its model) holds.
+
+    Local servers take any word, such as their own name; masked, an agent of that name would be another one in its log.
+    """
+    told = "\n".join(public).lower()
+    return tuple(key for key in keys if key.lower() not in told)
+
+
 def _encoded(secret: str) -> Iterable[str]:
     data = secret.encode()
     for variant in (data, data[::-1]):

@@ -10,11 +10,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import json
 import mmap
 import os
 import re
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +40,9 @@ from automedbench.base.files import (
     to_json,
     unwritable,
     write_bytes,
+    write_text,
 )
-from automedbench.base.masking import secret_forms
+from automedbench.base.masking import secret_among, secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
@@ -53,7 +56,13 @@ RECORDS = (
 )
 """What is taken of a run's folder."""
 NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
-"""Of those what holds no word of an agent and no case: all that leaves the house of credentialed data."""
+"""Of those what leaves the house of credentialed data, ``TEXTS`` emptied in it: no word of an agent and no case."""
+TEXTS: dict[str, Any] = {
+    **dict.fromkeys(("summary", "target"), None),
+    **dict.fromkeys(("detail", "evidence", "message", "inference_reason"), ""),
+    "rejected": [],
+}
+"""Fields of these records that quote what an agent or a file said → what stands there instead."""
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "egress.jsonl", "exec.tar")
 MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
 _OF_A_RUN = re.compile(
@@ -151,14 +160,30 @@ def pack(
     unknown = ({*labels.access} | {*labels.weights}) - {*campaign.takes_part}
     if unknown:
         raise ConfigError([f"--labels: '{name}' is no agent of this campaign" for name in sorted(unknown)])
+    with tempfile.TemporaryDirectory(prefix="automedbench-pack-") as scratch:
+        return _pack(campaign, labels, key, out, Path(scratch), outputs=outputs, harmless=harmless)
+
+
+def _pack(
+    campaign: Campaign,
+    labels: Labels,
+    key: Ed25519PrivateKey,
+    out: Path,
+    scratch: Path,
+    *,
+    outputs: bool,
+    harmless: Sequence[str],
+) -> Bundle:
     results = Path(campaign.config.results)
     chosen = dict(_of_campaign(campaign, results))
     left_out = {}
     for run in campaign.runs:
         closed = campaign.cards[run.task].dataset.access == "credentialed"
+        files = dict(_of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed))
         if closed:
             left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
-        chosen |= _of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed)
+            files = {name: _without_texts(path, scratch / name) for name, path in files.items()}
+        chosen |= files
     _refuse_keys(chosen, {*_known_keys(campaign)} - {*harmless}, harmless)
     record = Bundle(
         labels=labels,
@@ -227,6 +252,20 @@ def _of_run(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator
                 yield f"{name}/{path.relative_to(folder).as_posix()}", path
 
 
+def _without_texts(path: Path, copy: Path) -> Path:
+    """A copy of a record without ``TEXTS``; other files as they are."""
+    if path.suffix != ".json":
+        return path
+    write_text(copy, to_json(_emptied(json.loads(path.read_bytes()))))
+    return copy
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: TEXTS[name] if name in TEXTS else _emptied(each) for name, each in value.items()}
+    return [_emptied(each) for each in value] if isinstance(value, list) else value
+
+
 def _silent(runs: Iterable[RunId], results: Path, chosen: Iterable[str]) -> list[str]:
     """Attempts of which nothing is packed: their driver was killed, or they could not be begun."""
     told = {"/".join(name.split("/")[:7]) for name in chosen}
@@ -243,10 +282,10 @@ def _there(path: Path) -> Path:
 def _known_keys(campaign: Campaign) -> list[str]:
     """Keys of the campaign's agents and judges, as far as this shell knows them."""
     found: list[str] = []
-    agents = (campaign.agents[name] for name in campaign.takes_part)
-    for source in (*(agent for agent in agents if agent.paid), *campaign.judges.values()):
+    agents = {name: campaign.agents[name] for name in campaign.takes_part if campaign.agents[name].paid}
+    for name, source in (*agents.items(), *campaign.judges.items()):
         with contextlib.suppress(AutoMedBenchError):
-            found += read_keys(source)
+            found += secret_among(read_keys(source), [name, str(getattr(source, "model", ""))])
     return found
 
 
