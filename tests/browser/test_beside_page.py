@@ -140,6 +140,9 @@ def test_one_case_of_all_agents(page: Any, place: Path) -> None:
         shows(frame, "two", "axial")
         assert f"dice {dice}" in frame.inner_text(".view-head")
         assert not frame.is_visible("#transcript")
+    frames = opened(page, place, "task=spleen-seg-task&tier=lite&case=one")  # as a run's page links it
+    shows(frames[0], "one", "axial")
+    frames[1].wait_for_selector(".notice:has-text('no view of one')")
     page.select_option("#case", "three")
     shows(frames[1], "three", "axial")
     frames[0].wait_for_selector(".notice:has-text('no view of three')")

@@ -9,6 +9,7 @@ const KEYS = ["a", "b", "task", "tier", "case", "repeat"];
 let frames = []; // { run, element, cases } in the order in which they stand
 let view; // what the viewers look at
 let together = true;
+const arrived = new Set(); // addresses whose case was shown: from then on the reader chooses
 
 function nameOf(task) { return Object.hasOwn(TITLES, task) ? TITLES[task] : task; }
 const read = () => Object.fromEntries([...new URLSearchParams(location.hash.slice(1))].filter(([key]) => KEYS.includes(key)));
@@ -75,11 +76,14 @@ window.addEventListener("message", ({ source, data: told }) => {
 });
 
 function welcome(frame, cases, many) {
-  frame.cases = cases;
+  [frame.cases, frame.ready] = [cases, true];
   if (many) tell(frame, { only: "cases" });
   if (many) drawCases();
-  if (view) tell(frame, { view });
-  else if (many || frames.every((each) => each.cases.length && each.run.task === frame.run.task)) chooseCase(read().case ?? mostShown()[0]);
+  const { case: wanted } = read();
+  if (wanted && cases.includes(wanted) && !arrived.has(location.hash)) { arrived.add(location.hash); chooseCase(wanted); }
+  else if (view) tell(frame, { view });
+  else if (wanted && !frames.every((each) => each.ready)) return; // another frame may show it
+  else if (many || frames.every((each) => each.cases.length && each.run.task === frame.run.task)) chooseCase(mostShown()[0]);
 }
 
 // --- one case ------------------------------------------------------------------------------------------------

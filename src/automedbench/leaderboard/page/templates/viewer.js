@@ -89,7 +89,8 @@ function drawCase(view) {
     slider: pictures.slider,
     element: el("div", { id: `case-${view.case}` },
       el("p.view-head", {}, el("b.foreign", {}, view.case), " ", tag(...marks[view.status]), " ", view.why !== view.status && view.why,
-        el("span.aside", {}, numbers.slice(0, 6).map(([name, value]) => ` · ${name} ${metric(value)}`))),
+        el("span.aside", {}, numbers.slice(0, 6).map(([name, value]) => ` · ${name} ${metric(value)}`)),
+        el("a.others", { href: besideHref({ task: ID.task, tier: ID.tier, case: view.case }) }, " of all agents")),
       pictures.element),
   };
 }
