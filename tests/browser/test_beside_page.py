@@ -71,10 +71,10 @@ def opened(page: Any, place: Path, anchor: str) -> list[Any]:
     """The frames at an address, all of them ready."""
     page.goto("about:blank")
     page.goto(f"{place.as_uri()}#{anchor}")
-    frames = page.frames[1:]
+    frames = [element.content_frame() for element in page.locator("iframe").element_handles()]
     for frame in frames:
         frame.wait_for_selector(".framed .viewer")
-    return list(frames)
+    return frames
 
 
 def shows(frame: Any, case: str, title: str) -> None:

@@ -82,7 +82,7 @@ function welcome(frame, cases, many) {
   const { case: wanted } = read();
   if (wanted && cases.includes(wanted) && !arrived.has(location.hash)) { arrived.add(location.hash); chooseCase(wanted); }
   else if (view) tell(frame, { view });
-  else if (wanted && !frames.every((each) => each.ready)) return; // another frame may show it
+  else if (wanted && (arrived.has(location.hash) || !frames.every((each) => each.ready))) return; // it comes, or may come
   else if (many || frames.every((each) => each.cases.length && each.run.task === frame.run.task)) chooseCase(mostShown()[0]);
 }
 
