@@ -161,43 +161,32 @@ def pack(
     if unknown:
         raise ConfigError([f"--labels: '{name}' is no agent of this campaign" for name in sorted(unknown)])
     with tempfile.TemporaryDirectory(prefix="automedbench-pack-") as scratch:
-        return _pack(campaign, labels, key, out, Path(scratch), outputs=outputs, harmless=harmless)
-
-
-def _pack(
-    campaign: Campaign,
-    labels: Labels,
-    key: Ed25519PrivateKey,
-    out: Path,
-    scratch: Path,
-    *,
-    outputs: bool,
-    harmless: Sequence[str],
-) -> Bundle:
-    results = Path(campaign.config.results)
-    chosen = dict(_of_campaign(campaign, results))
-    left_out = {}
-    for run in campaign.runs:
-        closed = campaign.cards[run.task].dataset.access == "credentialed"
-        files = dict(_of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed))
-        if closed:
-            left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
-            files = {name: _without_texts(path, scratch / name) for name, path in files.items()}
-        chosen |= files
-    _refuse_keys(chosen, {*_known_keys(campaign)} - {*harmless}, harmless)
-    record = Bundle(
-        labels=labels,
-        code_version=__version__,
-        agents={
-            name: campaign.agents[name].model_dump(mode="json", exclude={"gateway"}) for name in campaign.takes_part
-        },
-        runs=campaign.runs,
-        files={name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()},
-        left_out=left_out,
-        silent=_silent(campaign.runs, results, chosen),
-    )
-    write_bundle(record, chosen, key, out)
-    return record
+        results = Path(campaign.config.results)
+        chosen = dict(_of_campaign(campaign, results))
+        left_out = {}
+        for run in campaign.runs:
+            closed = campaign.cards[run.task].dataset.access == "credentialed"
+            files = dict(_of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed))
+            if closed:
+                left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
+                files = {name: _without_texts(path, Path(scratch, name)) for name, path in files.items()}
+            chosen |= files
+        _refuse_keys(chosen, {*_known_keys(campaign)} - {*harmless}, harmless)
+        record = Bundle(
+            labels=labels,
+            code_version=__version__,
+            agents={
+                name: campaign.agents[name].model_dump(mode="json", exclude={"gateway"}) for name in campaign.takes_part
+            },
+            runs=campaign.runs,
+            files={
+                name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()
+            },
+            left_out=left_out,
+            silent=_silent(campaign.runs, results, chosen),
+        )
+        write_bundle(record, chosen, key, out)
+        return record
 
 
 def write_bundle(record: Bundle, files: Mapping[str, Path], key: Ed25519PrivateKey, out: Path) -> None:

@@ -25,8 +25,8 @@ from automedbench.leaderboard.entries import Entry, group_by, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
-from automedbench.leaderboard.tables.cells import cells_of, parts_of
-from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
+from automedbench.leaderboard.tables.cells import cells_of, has_other_tasks, parts_of
+from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table, plain_json
 from automedbench.statistics.intervals import MIN_REPEATS
@@ -80,13 +80,13 @@ def page_data(board: Board) -> dict[str, Any]:
     }
 
 
-def page_runs(runs: Table) -> dict[str, Any]:
+def page_runs(runs: Table, names: Sequence[str] = RUNS_ON_PAGE) -> dict[str, Any]:
     """The ledger by columns, those that the table of runs and the origins of numbers need.
 
     A column has its values, or its levels and which of them each run has (codes).
     """
     values = runs.values(_SHORT)
-    return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in RUNS_ON_PAGE}}
+    return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in names}}
 
 
 def compact(table: Table) -> CompactTable:
@@ -101,10 +101,11 @@ def compact(table: Table) -> CompactTable:
 def other_pooling(board: Board) -> CompactTable:
     """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
     pooling: Pooling = "runs" if board.method.pooling == "tasks" else "tasks"
+    all_ = ["everything"]
     rows = [
         [track, agent, _shortened(row.overall), int(row["rank"])]
         for track, part in parts_of(board.headline)
-        for (_, agent), row in pooled_ranks(part, cells_of(part), ["everything"], pooling).iterrows()
+        for (_, agent), row in pooled_ranks(cells_of(part), has_other_tasks(part, all_), all_, pooling).iterrows()
         if row["rank"] > 0  # none for agents on other tasks
     ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
@@ -218,7 +219,7 @@ def write_beside(path: Path, board: Board) -> None:
         "style": safe_source(sheet),
         "script": safe_source(program),
         "titles": embed({task["id"]: task["title"] for task in _page_tasks(board)}),
-        "runs": embed(page_runs(board.tables["runs"])),
+        "runs": embed(page_runs(board.tables["runs"], RUNS_BESIDE)),
     }
     write_html(path, "beside.html", context)
 

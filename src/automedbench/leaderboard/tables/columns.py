@@ -119,6 +119,10 @@ RUNS_ON_PAGE = _names(
     "rubric_version code_version"
 )
 """Columns of the ledger that the page shows."""
+RUNS_BESIDE = _names(
+    "agent task tier repeat overall agentic task_score s1 s2 s3 s4 s5 turns wall_s tokens_total cost_usd"
+)
+"""Of them those of runs side by side."""
 
 COLUMNS: dict[str, Column] = {
     "agent": Column(str, "name of the agent in the agents file"),

@@ -115,13 +115,13 @@ def _inferred(
         }
 
 
-def pooled_ranks(runs: pd.DataFrame, cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
-    """Pooled scores and rank of every agent with a score, by ``where``; ``cells``: of ``cells_of(runs)``.
+def pooled_ranks(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+    """Pooled scores and rank of every agent with a score, by ``where``; of ``cells_of`` and ``has_other_tasks``.
 
     Rank = 1 + number of agents that are better by more than rounding, among those on the tasks that most have.
     """
     found = pooled(cells, [*where, "agent"], pooling, SCORES)
-    alike = found.overall[~has_other_tasks(runs, where).reindex(found.index)].round(9)
+    alike = found.overall[~other_tasks.reindex(found.index)].round(9)
     return found.assign(rank=alike.groupby(level=list(where)).rank(method="min", ascending=False))
 
 
@@ -148,9 +148,9 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
     table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)
     table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
-    table = table.join([pooled_ranks(runs, cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
-    table = table.join(has_other_tasks(runs, keys[:-1]).rename("other_tasks"))
-    return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
+    other = has_other_tasks(runs, keys[:-1])
+    table = table.join([pooled_ranks(cells, other, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    return table.assign(other_tasks=other, provisional=table.n_scored < table.n_planned).reset_index()
 
 
 def _counts(runs: Any, cells: Any) -> dict[str, pd.Series]:
