@@ -13,20 +13,21 @@ from factories import ROOT, make_run, make_score
 
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
+from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
 from automedbench.commands import main, make_parser
 from automedbench.commands.completion import commands_of
 from automedbench.planning.load import add_campaign_options, campaign_of, other_results, results_of
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
-WITHOUT_CAMPAIGN = {"agents", "announce", "completion", "judge-eval", "log", "promote"}
+WITHOUT_CAMPAIGN = {"agents", "announce", "completion", "judge-eval"}
 """They read files that are named, or none."""
 WITHOUT_JSON = {"announce", "completion"}
 """One runs until it is stopped, the other prints a script."""
 PARSERS = {place.strip(): parser for place, parser in commands_of(make_parser()) if place}
 
 
-@pytest.mark.parametrize("place", sorted(set(PARSERS) - {"log"}))  # log alone does nothing
+@pytest.mark.parametrize("place", sorted(PARSERS))
 def test_every_command_has_the_options_of_its_kind(place: str) -> None:
     command, options = place.split()[0], PARSERS[place]._option_string_actions
     assert CAMPAIGN & options.keys() == (set() if command in WITHOUT_CAMPAIGN else CAMPAIGN)
@@ -126,3 +127,12 @@ def test_status_names_the_other_campaign(planned: Callable[[str], Path], capsys:
     out = capsys.readouterr().out
     assert "results/demo: 1 run of 1 agent on 1 task: 1 scored." in out
     assert "Next: automedbench verify --all --results results/demo (" in out
+
+
+@pytest.mark.parametrize("word", sorted(COMMANDS))
+def test_a_removed_command_says_what_to_do_instead(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word not in PARSERS
+    with pytest.raises(SystemExit) as stopped:
+        main([word, "an argument of before"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"automedbench: error: `{word}` was removed: {COMMANDS[word]}\n"

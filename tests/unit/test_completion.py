@@ -27,8 +27,6 @@ def asked() -> str:
     ("words", "expected"),
     [
         (["sta"], "status"),
-        (["log", ""], "add retract correct prove check verify-proof"),
-        (["log", "add", "--l"], "--log"),
         (["verify", "--json", "--conf"], "--configfile --config"),
         (["prune", "--what", ""], "weights caches workspaces"),
         (["tasks", "show", "any", "--tier", "l"], "lite"),

@@ -1,21 +1,30 @@
-"""Runs as trajectories (ATIF), as evaluations for trainers, and the gate that compares two of them."""
+"""Runs as trajectories (ATIF), and the recipe for trainers of agents."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from factories import make_call, make_conversation, make_run, make_run_record, make_score, make_scores, run_records
+from factories import (
+    ROOT,
+    make_call,
+    make_conversation,
+    make_run,
+    make_run_record,
+    make_score,
+    make_scores,
+    run_records,
+)
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.files import write_json, write_record
+from automedbench.base.files import write_record
 from automedbench.base.records import Message
 from automedbench.commands import main
 from automedbench.commands._export import LoggedRun
 from automedbench.commands.export_atif import trajectory
-from automedbench.commands.export_evaluator import Evaluation
-from automedbench.commands.promote import compare
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 
 
@@ -71,67 +80,17 @@ def results(tmp_path: Path) -> Path:
 def test_commands(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["export-atif", "--results", str(results), "--out", str(tmp_path / "atif")])
     assert len(list((tmp_path / "atif").glob("*.json"))) == 3
-    main(["export-evaluator", "b", "--results", str(results), "--out", str(tmp_path / "b.json")])
-    assert "2 cells, 1 valid" in capsys.readouterr().out
-    first, second = json.loads((tmp_path / "b.json").read_text())["cells"]
-    assert (first["task_score"], first["s3"], first["valid"]) == (0.5, 1.0, True)
-    assert (second["task_score"], second["s3"], second["valid"]) == (None, None, False)
-    with pytest.raises(ConfigError, match="is no agent"):
-        main(["export-evaluator", "c", "--results", str(results)])
 
 
-def evaluated(agent: str, **changed: float | bool | None) -> Evaluation:
-    """Two tracks of two cells with 0.8 everywhere; ``changed`` is so in the first track's cells."""
-    common = {"tier": "lite", "task_score": 0.8, "s1": 0.8, "s2": 0.8, "s3": 0.8, "s4": 0.8, "s5": 0.8, "valid": True}
-    cells = [
-        {"track": track, "task_id": f"{track}-task", "repeat": repeat, **common, **(changed if track == "vqa" else {})}
-        for track in ("vqa", "detection")
-        for repeat in (1, 2)
-    ]
-    return Evaluation.model_validate({"schema_version": 1, "agent": agent, "cells": cells})
-
-
-@pytest.mark.parametrize(
-    ("changed", "refused_by"),
-    [
-        ({}, []),
-        # Overall is half stages, half task: a task score 0.04 lower in half of the cells is 0.02 in its mean and
-        # 0.01 in Overall, both at or below the limits.
-        ({"task_score": 0.76}, []),
-        ({"task_score": 0.73}, ["overall", "task_score"]),
-        # S3 weighs 0.35 × ½: 0.08 lower in half of the cells is 0.04 in its mean, 0.007 in Overall.
-        ({"s3": 0.72}, ["s3"]),
-        # S1 has no limit of its own; 0.08 of its ¼ × ½ in half of the cells is 0.005.
-        ({"s1": 0.72}, []),
-        ({"task_score": 0.6, "s1": 1.0, "s2": 1.0, "s3": 1.0, "s4": 1.0, "s5": 1.0}, ["task_score"]),
-        ({"task_score": 0.69, "s1": 0.8}, ["overall", "task_score", "overall of vqa"]),
-        ({"valid": False}, ["valid"]),
-    ],
-)
-def test_gate(changed: dict[str, float | bool | None], refused_by: list[str]) -> None:
-    """Limits: Overall 0.01, task 0.03, S3 to S5 0.03, Overall of a track 0.05."""
-    found = compare(evaluated("old"), evaluated("new", **changed))
-    assert [one.what for one in found if one.reason] == refused_by
-
-
-def test_gate_leaves_out_what_was_not_judged() -> None:
-    """Of four cells one has no S3: its mean and that of Overall are over three; a track without any cannot be told."""
-    base, new = evaluated("old"), evaluated("new")
-    one = [new.cells[0].model_copy(update={"s3": None}), *new.cells[1:]]
-    pairs = {each.what: each.pairs for each in compare(base, new.model_copy(update={"cells": one}))}
-    assert (pairs["s3"], pairs["overall"], pairs["task_score"], pairs["overall of vqa"]) == (3, 3, 4, 1)
-    with pytest.raises(ConfigError, match="overall of vqa: no cell in which both have it"):
-        compare(base, evaluated("new", s3=None))
-
-
-def test_gate_compares_the_same_cells_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base, other = evaluated("old"), evaluated("new", task_score=0.1)
-    less = other.model_copy(update={"cells": other.cells[1:]})
-    with pytest.raises(ConfigError, match="1 cell in one of the two only, first vqa/vqa-task/lite/1"):
-        compare(base, less)
-    for name, each in (("base", base), ("new", other)):
-        write_json(tmp_path / f"{name}.json", each.model_dump(mode="json"))
-    with pytest.raises(SystemExit) as stopped:
-        main(["promote", str(tmp_path / "base.json"), str(tmp_path / "new.json")])
-    assert stopped.value.code == 3
-    assert "new: refused, 3 reasons" in capsys.readouterr().out
+def test_recipe_for_training(results: Path) -> None:
+    """The gate of docs/bundles.md as it stands there: Overall 0.75 for 0.75, then a task score lower by 0.1."""
+    recipe = re.search(r"```python\n(.+?)```", (ROOT / "docs/bundles.md").read_text("utf-8"), re.DOTALL)
+    assert recipe is not None
+    command = [sys.executable, "-c", recipe[1], "a", "b"]
+    done = subprocess.run(command, cwd=results.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "1 runs in common; fell by {'overall': 0.0, 'task': 0.0}\n"
+    path = results / "runs" / make_run("b", repeat=1).path / "score.json"
+    score = json.loads(path.read_text())
+    score["scores"]["task"] -= 0.1
+    path.write_text(json.dumps(score))
+    assert subprocess.run(command, cwd=results.parent, capture_output=True, check=False).returncode == 1

@@ -51,10 +51,6 @@ SUBSTITUTIONS = {
         "automedbench pack --help",
         "a key is never written over; the fixture has one",
     ),
-    r"automedbench log (retract|correct|check --since|prove|verify-proof) .+": (
-        r"automedbench log --help",
-        "needs the digest of the reader's bundle; test_bundles.py does",
-    ),
     r"pytest (\S+)": (r"test -e \1", "takes minutes, and containers"),
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
@@ -62,7 +58,6 @@ SUBSTITUTIONS = {
 CODES = {
     "automedbench doctor": (0, 1),
     "automedbench doctor --profile profiles/site": (0, 1),
-    "automedbench promote old.json new.json": (0, 3),
 }
 
 

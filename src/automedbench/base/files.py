@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 
 RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -192,39 +192,18 @@ def read_record(path: Path, model: type[RecordT]) -> RecordT:
     """
     path = Path(path)
     try:
-        return _read(path, model)
+        return model.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise MissingDataError(f"{path} does not exist; run the rule that writes it first.") from error
-    except ValueError as error:
-        raise InfrastructureError(
-            f"{error}.\nThe file was changed or written by another version; delete it and run its rule again."
-        ) from error
-
-
-def read_given(path: Path, model: type[RecordT], writer: str) -> RecordT:
-    """The same for a file that a person names, which no rule writes; ``writer``: the command that does.
-
-    Raises ConfigError with what is wrong with it.
-    """
-    try:
-        return _read(path, model)
-    except (FileNotFoundError, ValueError) as error:
-        told = error if isinstance(error, ValueError) else f"{path}: does not exist"
-        raise ConfigError([f"{told}; give a file of `{writer}`"]) from error
-
-
-def _read(path: Path, model: type[RecordT]) -> RecordT:
-    """Raises FileNotFoundError, InfrastructureError where it cannot be read, ValueError with what is wrong in it."""
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be read: {error.strerror or error}.") from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise ValueError(f"{path}: {where}: {first['msg']} ({error.error_count()} problems)") from error
+        raise InfrastructureError(
+            f"{path}: {where}: {first['msg']} ({error.error_count()} problems).\n"
+            "The file was changed or written by another version; delete it and run its rule again."
+        ) from error
 
 
 def known_record(path: Path, model: type[RecordT]) -> RecordT | None:

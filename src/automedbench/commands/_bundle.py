@@ -319,12 +319,6 @@ def open_bundle(path: Path, folder: Path) -> Opened:
     return Opened(record, folder, signer, digest)
 
 
-def read_head(path: Path) -> tuple[Bundle, str, Sha256]:
-    """The record of a bundle, the key that signed it, and its digest; raises InfrastructureError."""
-    with _opened(path) as tar:
-        return _read_head(tar)
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tarfile.TarFile]:
     try:

@@ -27,7 +27,6 @@ from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.presets import Preset
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Bundle
-from automedbench.commands.log import LogEntry, Proof
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
@@ -59,8 +58,6 @@ MODELS: dict[str, type[Model]] = {
     "score": ScoreRecord,
     "leaderboard": LeaderboardFile,
     "bundle": Bundle,
-    "log-entry": LogEntry,
-    "log-proof": Proof,
 }
 
 

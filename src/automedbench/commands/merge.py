@@ -1,7 +1,7 @@
 """One leaderboard over several labs: bundles, or folders of results, merged under labels of who ran what.
 
-Scores are taken as they are: `admit` bundles first. With --log only bundles that stand in it are taken. An agent that
-two sources have is told apart as <agent>@<lab>, so that no run replaces another.
+Scores are taken as they are: `admit` bundles first. An agent that two sources have is told apart as <agent>@<lab>, so
+that no run replaces another.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from automedbench.base.records import RunId, ScoreRecord
 from automedbench.base.yamlfile import validate
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, record_of
-from automedbench.commands._bundle import Labels, Opened, open_bundle
+from automedbench.commands._bundle import Labels, open_bundle
 from automedbench.commands._output import add_json, show
-from automedbench.commands.log import read_lines, standing
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
@@ -43,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench merge``."""
     parser.add_argument("sources", nargs="+", metavar="[LAB=]PATH", help="bundles, or folders of results; two at least")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the merged results")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="take bundles only that stand in this log")
     parser.add_argument("--partial", action="store_true", help="also with planned runs that have no score")
     add_json(parser)
     add_campaign_options(parser)
@@ -54,9 +52,8 @@ def main(options: argparse.Namespace) -> None:
     if options.out.exists():
         raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
     campaign = campaign_of(options)
-    admitted = None if options.log is None else set(standing(read_lines(options.log)))
     with new_folder(options.out) as out:
-        sources = [_source(text, out / "sources" / str(n), admitted) for n, text in enumerate(options.sources, start=1)]
+        sources = [_source(text, out / "sources" / str(n)) for n, text in enumerate(options.sources, start=1)]
         board = merge(sources, out, campaign, partial=options.partial)
     ranking, page = board.tables["overall"], options.out / "leaderboard" / "index.html"
     if not options.json:
@@ -64,11 +61,8 @@ def main(options: argparse.Namespace) -> None:
     show(options, {"page": page, "agents": ranking.frame.to_dict("records")}, [f"Page: {page}"])
 
 
-def _source(text: str, folder: Path, admitted: set[str] | None) -> Source:
-    """A bundle laid out in ``folder``, or a folder as it is.
-
-    Raises ConfigError for one that is not in the log, and for a name that no lab has.
-    """
+def _source(text: str, folder: Path) -> Source:
+    """A bundle laid out in ``folder``, or a folder as it is; raises ConfigError for a name that no lab has."""
     lab, _, place = text.rpartition("=")
     path = Path(place)
     if lab:
@@ -78,18 +72,9 @@ def _source(text: str, folder: Path, admitted: set[str] | None) -> Source:
         return Source(Labels(lab=lab or _lab_of(path)), path, plan)
     if not path.is_file():
         raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
-    opened = _open(path, folder, admitted)
+    opened = open_bundle(path, folder)
     labels = opened.record.labels.model_copy(update={"lab": lab} if lab else {})
     return Source(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
-
-
-def _open(path: Path, folder: Path, admitted: set[str] | None) -> Opened:
-    opened = open_bundle(path, folder)
-    if admitted is not None and opened.digest not in admitted:
-        raise ConfigError(
-            [f"{path}: bundle {opened.digest[:16]} does not stand in the log: `admit` it, then `log add`"]
-        )
-    return opened
 
 
 def _lab_of(path: Path) -> str:

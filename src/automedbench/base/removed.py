@@ -1,0 +1,22 @@
+"""Commands and configuration keys that were removed, each with what to do instead: they are refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+COMMANDS = {
+    "export-evaluator": "read results/runs/*/score.json; docs/bundles.md has the ten lines",
+    "log": "keep the admitted bundles in a Git repository with signed commits; see docs/bundles.md",
+    "promote": "use `automedbench compare A B`; docs/bundles.md has a gate of ten lines",
+}
+"""Name of a removed command → what to do instead."""
+
+KEYS: dict[str, str] = {}
+"""Removed key of a configuration, agents, judges or recipe file, dotted from as far up as it takes to be clear
+(``sandbox.cache``) → what to do instead."""
+
+
+def removed_key(location: Sequence[str]) -> str | None:
+    """What to do instead of the key at ``location``; None unless it is a removed one."""
+    ends = (".".join(location[start:]) for start in range(len(location)))
+    return next((KEYS[end] for end in ends if end in KEYS), None)
