@@ -47,7 +47,7 @@ from automedbench.commands._bundle import Bundle, Labels, open_bundle, pack, wri
 from automedbench.commands.admit import admit
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.evidence.audit import audit_files
-from automedbench.scoring import score_run
+from automedbench.scoring.run import score_run
 
 SOURCES = ("run.json", "submission.json", "audit.json", "detail_report.json", "judge.json", "conversation.json")
 

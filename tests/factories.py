@@ -46,7 +46,7 @@ from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
-from automedbench.scoring import SCORE_VERSION
+from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, track_settings
 
 HASH = "0" * 64

@@ -20,7 +20,7 @@ from automedbench.base.records import TIERS, Tier
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
-from automedbench.scoring import AGENTIC_WEIGHTS, UNVERIFIED_S4
+from automedbench.scoring.run import AGENTIC_WEIGHTS, UNVERIFIED_S4
 from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation.settings import Settings as ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE

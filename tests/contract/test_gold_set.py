@@ -14,7 +14,7 @@ from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.gold import SPLITS, Quality, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import JUDGED_STAGES
-from automedbench.scoring import agentic
+from automedbench.scoring.run import agentic
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]

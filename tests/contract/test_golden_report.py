@@ -25,7 +25,7 @@ from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionReco
 from automedbench.metrics.bleu import NOTHING, bleu, bleu_counts, mean_bleu
 from automedbench.metrics.meteor import Wordnet, meteor, meteor_counts
 from automedbench.metrics.rouge import rouge_l, rouge_tokens
-from automedbench.scoring import medal
+from automedbench.scoring.run import medal
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components

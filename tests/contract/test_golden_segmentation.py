@@ -21,7 +21,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.metrics.overlap import JointHistogram
-from automedbench.scoring import medal
+from automedbench.scoring.run import medal
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.segmentation import TRACK as segmentation
 from automedbench.tracks.segmentation.check import Encoder, geometry_of

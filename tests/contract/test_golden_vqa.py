@@ -21,7 +21,7 @@ from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.answers import AnswerJudge, Gold, bucket, parse_reply
 from automedbench.judge.panel.member import Said
 from automedbench.metrics.answers import compare, is_yes_no, normalise, parse_label
-from automedbench.scoring import medal
+from automedbench.scoring.run import medal
 from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.vqa import TRACK as vqa

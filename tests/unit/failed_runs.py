@@ -23,7 +23,7 @@ from automedbench.base.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.error_codes import error_codes
+from automedbench.scoring.codes import error_codes
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = {

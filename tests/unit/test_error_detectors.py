@@ -11,7 +11,7 @@ import test_error_signals as by_records
 from failed_runs import case, codes_of
 
 from automedbench.base.cards import load_card
-from automedbench.error_codes import detectors
+from automedbench.scoring.codes import detectors
 from automedbench.tracks import track_names
 
 BY_TRACE = "execute.no_model_call"

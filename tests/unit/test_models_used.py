@@ -14,10 +14,10 @@ from test_scoring import audit_record, detail_report, run_record, submission_rec
 from automedbench.base.cards import load_card
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import RunId
-from automedbench.error_codes import error_codes
 from automedbench.sandbox.evidence.audit import Evidence, audit, read_evidence
 from automedbench.sandbox.evidence.models import fetched_models, model_lock
 from automedbench.sandbox.evidence.trace import MODEL, Seen, findings
+from automedbench.scoring.codes import error_codes
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = load_checkpoints(ROOT / "config/checkpoints.yaml")

@@ -34,7 +34,7 @@ from automedbench.base.records import (
     SubmissionRecord,
     Tokens,
 )
-from automedbench.scoring import (
+from automedbench.scoring.run import (
     ZERO,
     agentic,
     case_scores,

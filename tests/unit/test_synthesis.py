@@ -21,7 +21,7 @@ from automedbench.base.cards import InputFile, Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.forms.degradation import degrade_z
-from automedbench.scoring import s4
+from automedbench.scoring.run import s4
 from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import ScoringInputs, get_track, track_settings

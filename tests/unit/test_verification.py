@@ -24,7 +24,7 @@ from automedbench.base.records import (
 from automedbench.base.records import now as present
 from automedbench.campaign.config import DataPaths
 from automedbench.commands.verify import verify_run
-from automedbench.scoring import score_files
+from automedbench.scoring.run import score_files
 
 TASK = "bccd-det-task"
 IMAGE, TRUTH, OUTPUT, PLAN, BRIEF, RAW, CONTAINER = (

@@ -48,7 +48,7 @@ def test_another_scorer(finished: Project) -> None:
     """S4 of the completion rate alone: a run with missing outputs loses what the flag gave it."""
     edit(
         finished,
-        "src/automedbench/scoring.py",
+        "src/automedbench/scoring/run.py",
         r"0\.5 \* submission\.completion_rate \+ 0\.5 \* submission\.submitted_valid",
         "submission.completion_rate",
     )

@@ -44,7 +44,12 @@ def overall(project: Project) -> list[dict[str, str]]:
 
 def comment(project: Project) -> None:
     """Another line at the end of scripts, rules and modules."""
-    edited = ["rules/agent.smk", "rules/scoring.smk", "src/automedbench/agent/loop.py", "src/automedbench/scoring.py"]
+    edited = [
+        "rules/agent.smk",
+        "rules/scoring.smk",
+        "src/automedbench/agent/loop.py",
+        "src/automedbench/scoring/run.py",
+    ]
     for name in [*edited, *[f"scripts/{rule}.py" for rule in ("run_agent", *AFTER_RUN)]]:
         with open(project.path / name, "a") as stream:
             stream.write("# Another comment.\n")

@@ -51,7 +51,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
-from automedbench.scoring import s4, s5
+from automedbench.scoring.run import s4, s5
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS
 from automedbench.tracks.segmentation.check import geometry_of
 

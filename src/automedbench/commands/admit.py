@@ -79,7 +79,7 @@ from automedbench.sandbox.airlock.archive import (
     opened_outputs,
 )
 from automedbench.sandbox.container.image import ImageRecord
-from automedbench.scoring import CASE_METRICS
+from automedbench.scoring.run import CASE_METRICS
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_with

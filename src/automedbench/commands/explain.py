@@ -19,8 +19,6 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
-from automedbench.error_codes import detectors
-from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, group_by, value_of
@@ -28,6 +26,8 @@ from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.scoring.codes import detectors
+from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.tracks import get_track, track_names
 
 WIDTH = 110

@@ -40,7 +40,7 @@ from automedbench.judge.gold import (
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
-from automedbench.scoring import AGENTIC_WEIGHTS
+from automedbench.scoring.run import AGENTIC_WEIGHTS
 
 WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}
 

@@ -39,7 +39,7 @@ from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
-from automedbench.scoring import score_run
+from automedbench.scoring.run import score_run
 
 DIFFERS = 3
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from automedbench.base.cards import TaskCard
-from automedbench.error_codes.taxonomy import CODES
+from automedbench.scoring.codes.taxonomy import CODES
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Method, Pooling
 from automedbench.tracks import TrackText, get_track, track_names

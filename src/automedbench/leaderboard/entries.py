@@ -15,7 +15,7 @@ import numpy as np
 
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
 from automedbench.leaderboard.conditions import Told, told_by
-from automedbench.scoring import agentic
+from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
 JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")

@@ -17,7 +17,7 @@ from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.conditions import draw_name
 from automedbench.planning.versions import of_image
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
-from automedbench.scoring import SCORE_VERSION
+from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, settings_that_count, track_settings
 
 OF_THE_RUN: frozenset[str] = frozenset(

@@ -13,14 +13,14 @@ from automedbench.base.code import code_digest
 from automedbench.base.files import digest_of
 from automedbench.campaign.config import RUBRICS, SandboxConfig
 from automedbench.campaign.load import Campaign
-from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
 from automedbench.planning import targets
 from automedbench.sandbox.container.image import recipe_digest
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
-from automedbench.scoring import SCORE_VERSION
+from automedbench.scoring.codes import CODES_VERSION
+from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track
 
 USUAL = SandboxConfig().isolation

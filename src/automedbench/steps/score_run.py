@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from automedbench.campaign.record import CampaignRecord
-from automedbench.scoring import score_files
+from automedbench.scoring.run import score_files
 
 
 def score_run(campaign: CampaignRecord, run: Path) -> None:

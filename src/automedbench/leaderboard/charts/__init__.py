@@ -18,13 +18,13 @@ from typing import Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import atomic_path, sha256_bytes, write_text
-from automedbench.error_codes.taxonomy import CODES
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard import formats
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.charts import figures
 from automedbench.leaderboard.charts.parts import Spec, fill_tokens, light_tokens
 from automedbench.leaderboard.tables.table import Table
+from automedbench.scoring.codes.taxonomy import CODES
 
 COLUMN = 236
 """Width of a plot for paper in pixels: with its axes one column of text (85 mm) at 8 points."""

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from automedbench import __version__
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import TIERS, ScoreRecord
-from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board, tier_choices
@@ -29,6 +28,7 @@ from automedbench.leaderboard.tables.cells import cells_of, has_other_tasks, par
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table, plain_json
+from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.ranks import REPEATS_ASKED
 from automedbench.statistics.samples import Pooling

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import ScoreRecord
-from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
 from automedbench.leaderboard.tables.table import Table
+from automedbench.scoring.codes.taxonomy import CODES, KNOWLEDGE
 
 FEWEST_CELLS = 3
 """Cells that an interval needs at least."""

@@ -17,7 +17,7 @@ from automedbench.base.option_types import add_resource_option
 from automedbench.base.records import DetailReport, Manifest, SubmissionRecord, Verification
 from automedbench.base.views import CaseViews
 from automedbench.base.yamlfile import suggestion
-from automedbench.scoring import medal
+from automedbench.scoring.run import medal
 from automedbench.steps.inside.case_views import draw_views, no_views
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 

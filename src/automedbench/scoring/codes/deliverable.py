@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from automedbench.base.cards import OutputFile
-from automedbench.error_codes.facts import Detector, Found, RunFacts
 from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.scoring.codes.facts import Detector, Found, RunFacts
 from automedbench.tracks.common.signals import first_problem
 
 _RESULTS = re.compile(r"out|pred|result|submi|answer", re.IGNORECASE)

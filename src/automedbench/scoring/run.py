@@ -196,7 +196,7 @@ def score_run(
 
     Raises InfrastructureError when the records do not belong together, JudgeError when a stage was not judged.
     """
-    from automedbench.error_codes import error_codes  # brings the judge along, which task metrics do not need
+    from automedbench.scoring.codes import error_codes  # brings the judge along, which task metrics do not need
 
     _check_together(run, card, detail, submission, audit, judge, conversation)
     inference, why = inference_of(judge, audit, detail.track, conversation)

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 from automedbench.base.records import COPY_OF_INPUT, CaseScore
-from automedbench.error_codes.calls import checks_outputs, wrote_later
-from automedbench.error_codes.facts import Detector, Found, RunFacts
 from automedbench.judge.trace import Event, find_checks
 from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.scoring.codes.calls import checks_outputs, wrote_later
+from automedbench.scoring.codes.facts import Detector, Found, RunFacts
 from automedbench.tracks import get_track
 from automedbench.tracks.common.signals import FEWEST, MOST, first_problem, has_problem
 

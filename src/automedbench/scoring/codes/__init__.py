@@ -2,7 +2,7 @@
 
 Detectors come first: small rules that give a code when records of the run prove it. What a judge assigned is added
 where no detector found the same code in the same stage. A run may have several codes; a clean, successful one has
-none; no code ever changes a score. What each code means is in :mod:`automedbench.error_codes.taxonomy`.
+none; no code ever changes a score. What each code means is in :mod:`automedbench.scoring.codes.taxonomy`.
 
 Not evidence: faults of the machine or the harness, refused code (the audit deals with it), a single poor case, answers
 near chance, failures that were repaired.
@@ -20,10 +20,10 @@ from automedbench.base.records import (
     RunRecord,
     SubmissionRecord,
 )
-from automedbench.error_codes import deliverable, verification
-from automedbench.error_codes.calls import EXECUTION, SETUP
-from automedbench.error_codes.facts import Detector, Found, RunFacts
-from automedbench.error_codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
+from automedbench.scoring.codes import deliverable, verification
+from automedbench.scoring.codes.calls import EXECUTION, SETUP
+from automedbench.scoring.codes.facts import Detector, Found, RunFacts
+from automedbench.scoring.codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
 from automedbench.tracks import Signal, get_track
 
 __all__ = [
