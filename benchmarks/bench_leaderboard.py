@@ -28,7 +28,7 @@ from automedbench.base.files import to_json, write_record
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
-from automedbench.judge.heuristic import HEURISTIC
+from automedbench.judge.rules import HEURISTIC
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -10,7 +10,7 @@ from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted
 from automedbench.commands.judge_eval import CRITERIA_HEAD, STAGES_HEAD, criterion_row, measure, number, stage_rows
 from automedbench.judge.gold import SPLITS, Evaluation, load_gold
-from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.rules import HeuristicJudge
 
 BEGIN, END = "<!-- figures of the heuristic judge: begin -->", "<!-- figures of the heuristic judge: end -->"
 

@@ -42,8 +42,8 @@ from automedbench.base.records import (
 )
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
-from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
+from automedbench.judge.rules import HEURISTIC
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring.run import SCORE_VERSION

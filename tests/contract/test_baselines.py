@@ -21,8 +21,8 @@ from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.records import CodeCall, Conversation, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.judge.evidence import collect_evidence
+from automedbench.judge.record import read_history
 from automedbench.judge.rubric import load_rubric
-from automedbench.judge.trace import read_history
 from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code
 from automedbench.steps.inside.collect_submission import check_workspace

@@ -12,8 +12,8 @@ from gold_rules import gold_problems
 
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.gold import SPLITS, Quality, load_gold
-from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import JUDGED_STAGES
+from automedbench.judge.rules import HeuristicJudge
 from automedbench.scoring.run import agentic
 from automedbench.tracks import track_names
 

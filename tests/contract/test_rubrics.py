@@ -11,7 +11,7 @@ import pytest
 import automedbench.tracks
 from automedbench.base.cards import find_cards, load_card
 from automedbench.judge import load_rubric
-from automedbench.judge.heuristic import RULES
+from automedbench.judge.rules import RULES
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]

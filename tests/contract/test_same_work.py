@@ -30,7 +30,7 @@ from automedbench.base.records import CodeCall, Conversation, JudgeRecord, Manif
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.judge import judge_run, load_rubric
-from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.rules import HeuristicJudge
 from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.tracks.detection import TRACK as detection

@@ -26,10 +26,10 @@ from automedbench.base.records import Conversation, JudgedStage
 from automedbench.base.untrusted.picture import small_picture
 from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, masked_evidence, readings
 from automedbench.judge.gold import GoldTranscript, load_gold
-from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel.structured import read_reply
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
+from automedbench.judge.rules import HeuristicJudge
 from automedbench.judge.selection import select
 from automedbench.reading.injection import MARK, AgentText, explicit, find_injections, mask, mask_texts
 from automedbench.sandbox.evidence.audit import judge_findings

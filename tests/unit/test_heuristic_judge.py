@@ -26,8 +26,8 @@ from hand_made_runs import (
 from automedbench.base.records import CodeCall, Conversation, Criterion, Message, Tier
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.evidence import collect_evidence, quote_exists
-from automedbench.judge.heuristic import HeuristicJudge, without_orders
 from automedbench.judge.rubric import Rubric
+from automedbench.judge.rules import HeuristicJudge, without_orders
 
 
 @pytest.fixture(scope="module")

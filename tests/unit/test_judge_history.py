@@ -6,7 +6,7 @@ import pytest
 from hand_made_runs import call
 
 from automedbench.base.records import CodeCall
-from automedbench.judge.trace import History, read_trace
+from automedbench.judge.record import History, read_trace
 
 READ = """import json, os, numpy as np, nibabel as nib
 from PIL import Image

@@ -11,9 +11,9 @@ from hand_made_runs import call, conversation, failing
 from automedbench.base.records import CodeCall
 from automedbench.judge import load_rubric
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.record import ALL_CASES, find_pilot, first_batch, full_run, output_case, read_trace
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.trace import ALL_CASES, find_pilot, first_batch, full_run, output_case, read_trace
+from automedbench.judge.rules import HeuristicJudge
 from automedbench.reading.case_choice import CaseChoice, ids_in
 
 TABLE = ["agents_outputs/predictions.csv"]

@@ -14,10 +14,10 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, Tokens
 from automedbench.judge import judge_run, load_rubric
-from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import open_panel, panel_of
 from automedbench.judge.panel.member import NotAccepted, Said, WindowExceeded
 from automedbench.judge.rubric import Rubric
+from automedbench.judge.rules import HeuristicJudge
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
-from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.record import History
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.trace import History
+from automedbench.judge.rules import HeuristicJudge
 
 QUOTE = "I choose Otsu thresholding"
 IDS = ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f", "s2a", "s2b", "s2c", "s2d", "s2e", "s3"]

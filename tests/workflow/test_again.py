@@ -64,7 +64,7 @@ def test_another_scorer(finished: Project) -> None:
 
 def test_another_rubric(finished: Project) -> None:
     """A plan of 200 characters is no longer asked for but 100 000: nobody has one."""
-    edit(finished, "src/automedbench/judge/heuristic.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
+    edit(finished, "src/automedbench/judge/rules.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
     done = finished.snakemake("rejudge")
     assert done.returncode == 0, done.stdout[-3000:]
     row = next(line for line in done.stdout.splitlines() if line.startswith(f"careful/{TASK}/lite/r1 "))
@@ -87,7 +87,7 @@ def test_edited_code_is_looked_at_again(finished: Project) -> None:
     left = finished.path / f"results/demo/again/rejudge/careful/{TASK}/lite/r1/score.json"
     assert finished.snakemake(left.relative_to(finished.path).as_posix(), "--notemp").returncode == 0
     assert left.is_file()
-    edit(finished, "src/automedbench/judge/heuristic.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
+    edit(finished, "src/automedbench/judge/rules.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
     done = finished.snakemake("rejudge")
     row = next(line for line in done.stdout.splitlines() if line.startswith(f"careful/{TASK}/lite/r1 "))
     assert row.split()[1] == "-50.00"

@@ -37,9 +37,9 @@ from automedbench.judge.gold import (
     sit,
     verdict_pairs,
 )
-from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
+from automedbench.judge.rules import HeuristicJudge
 from automedbench.scoring.run import AGENTIC_WEIGHTS
 
 WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}

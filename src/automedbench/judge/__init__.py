@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, JudgeRecord, Tier
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.record import read_history
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settled, stage_score
-from automedbench.judge.trace import read_history
+from automedbench.judge.rules import HeuristicJudge
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel

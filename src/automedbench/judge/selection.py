@@ -29,8 +29,8 @@ from automedbench.judge.evidence import (
     readings,
     visible,
 )
+from automedbench.judge.record import Event, History, read_history
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.trace import Event, History, read_history
 from automedbench.reading.injection import MARK
 from automedbench.reading.text import own_text
 

@@ -12,8 +12,8 @@ from automedbench.base.files import digest_of, read_record
 from automedbench.base.records import Manifest, RunId
 from automedbench.campaign.config import RUBRICS, JudgeConfig
 from automedbench.campaign.load import Campaign
-from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
+from automedbench.judge.rules import HEURISTIC
 from automedbench.leaderboard.conditions import draw_name
 from automedbench.planning.versions import of_image
 from automedbench.sandbox.evidence.policy import POLICY_VERSION

@@ -13,9 +13,9 @@ from automedbench.base.code import code_digest
 from automedbench.base.files import digest_of
 from automedbench.campaign.config import RUBRICS, SandboxConfig
 from automedbench.campaign.load import Campaign
-from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
+from automedbench.judge.rules import HEURISTIC
 from automedbench.planning import targets
 from automedbench.sandbox.container.image import recipe_digest
 from automedbench.sandbox.evidence.policy import POLICY_VERSION

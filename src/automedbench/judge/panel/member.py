@@ -33,9 +33,9 @@ from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
 from automedbench.judge.panel.tools import WHOLE, converse, to_be_read
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
+from automedbench.judge.record import History, read_history
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.judge.selection import MIN_ROOM, Shown, select, tokens_of
-from automedbench.judge.trace import History, read_history
 
 ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""

@@ -8,7 +8,7 @@ import re
 from typing import Literal
 
 from automedbench.base.records import Stage
-from automedbench.judge.trace import ALL_CASES, FEW, Event
+from automedbench.judge.record import ALL_CASES, FEW, Event
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.scoring.codes.facts import Detector, Found, RunFacts
 from automedbench.tracks import get_track

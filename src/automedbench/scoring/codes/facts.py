@@ -14,7 +14,7 @@ from automedbench.base.records import (
     RunRecord,
     Stage,
 )
-from automedbench.judge.trace import Event, read_trace
+from automedbench.judge.record import Event, read_trace
 from automedbench.tracks import Outputs
 
 MAX_EVIDENCE = 300

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from automedbench.base.records import COPY_OF_INPUT, CaseScore
-from automedbench.judge.trace import Event, find_checks
+from automedbench.judge.record import Event, find_checks
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.scoring.codes.calls import checks_outputs, wrote_later
 from automedbench.scoring.codes.facts import Detector, Found, RunFacts

@@ -16,8 +16,7 @@ from itertools import chain
 
 from automedbench.base.records import Criterion, JudgeKind, Stage, Tier, Tokens
 from automedbench.judge.evidence import PLOT_LINE, Evidence, clip, file_line, quote_exists, visible
-from automedbench.judge.rubric import Rubric
-from automedbench.judge.trace import (
+from automedbench.judge.record import (
     IMAGE_READS,
     Event,
     History,
@@ -25,6 +24,7 @@ from automedbench.judge.trace import (
     read_history,
     words_of,
 )
+from automedbench.judge.rubric import Rubric
 from automedbench.reading.candidates import Candidate, candidates_in
 from automedbench.reading.code import OUTPUT_FOLDER, Spot, third_party
 from automedbench.reading.command import DOWNLOAD_COMMANDS, UNIX
