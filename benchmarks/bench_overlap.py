@@ -32,7 +32,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, Manifest, RunId
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
-from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, get_track
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ class StagedCase:
             "output": self.folder / "scored",
         }
         options = [word for name, place in places.items() for word in (f"--{name}", str(place))]
-        return [sys.executable, "-m", "automedbench.steps.inside.score_metrics", *options]
+        return [sys.executable, "-m", "automedbench.steps.inside.grade_submission", *options]
 
     def plain_job(self, way: str) -> list[str]:
         """The same by nibabel alone."""

@@ -47,8 +47,8 @@ LIGHT = [
     "automedbench.base.cards",
     "automedbench.campaign.load",
     *(f"automedbench.steps.{name}" for name in ("command_line", "stage_task", *AFTER_THE_AGENT)),
-    "automedbench.steps.inside.collect_submission",
-    "automedbench.steps.inside.score_metrics",
+    "automedbench.steps.inside.check_workspace",
+    "automedbench.steps.inside.grade_submission",
     "automedbench.judge",
     *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
@@ -278,7 +278,7 @@ def test_steps_after_the_agent_start_lean(step: str) -> None:
     assert plugins == "__all__" and "pydantic" in loaded
 
 
-@pytest.mark.parametrize("name", ["case_views", "collect_submission", "preflight", "score_metrics"])
+@pytest.mark.parametrize("name", ["case_views", "check_resources", "check_workspace", "grade_submission"])
 def test_inside_a_role_no_launcher_is_loaded(name: str) -> None:
     """What reads hostile or private files needs nothing that starts containers."""
     code = f"import sys, automedbench.steps.inside.{name}\nprint(*(n for n in sys.modules if 'sandbox.container' in n))"

@@ -25,7 +25,7 @@ from automedbench.judge.record import read_history
 from automedbench.judge.rubric import load_rubric
 from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from automedbench.judge.answers import AnswerJudge, Gold, bucket, parse_reply
 from automedbench.judge.panel.member import Said
 from automedbench.metrics.answers import compare, is_yes_no, normalise, parse_label
 from automedbench.scoring.run import medal
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.vqa import TRACK as vqa
 from automedbench.tracks.vqa.check import parse_answer, placeholder_reason

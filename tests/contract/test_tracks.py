@@ -20,7 +20,7 @@ from automedbench.base.files import sha256_file, to_json
 from automedbench.base.records import DetailReport
 from automedbench.base.views import CaseView, CaseViews
 from automedbench.steps.inside.case_views import draw_views
-from automedbench.steps.inside.collect_submission import OUTPUTS
+from automedbench.steps.inside.check_workspace import OUTPUTS
 from automedbench.tracks import get_track, track_names, track_settings
 from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 

@@ -26,8 +26,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_bytes
 from automedbench.base.records import CaseEntry, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.steps.inside.case_views import draw_views
-from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, get_track
 from toys import Hostile

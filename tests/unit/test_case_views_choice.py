@@ -18,7 +18,7 @@ from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.views import CaseViews, Frame, Layer
 from automedbench.steps.inside import case_views
 from automedbench.steps.inside.case_views import choose_cases, draw_views, spread, within
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.score_metrics import score_metrics
 from automedbench.tracks import ScoringInputs, Track
 from automedbench.tracks.classification import TRACK as classification

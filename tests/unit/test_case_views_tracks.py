@@ -19,7 +19,7 @@ from toys._bench import Bench, stage
 
 from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.views import Box, Frame, LegendItem
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import Drawing, ScoringInputs, get_track
 from automedbench.tracks.common.pictures import COLOURS, MAX_CASE_CHARS, OTHER
 from automedbench.tracks.enhancement.show import SIZES

@@ -17,7 +17,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Prior, RunId, SubmissionRecord
 from automedbench.scoring.run import s4
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
 from automedbench.tracks.classification import TRACK as classification
 

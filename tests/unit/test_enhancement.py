@@ -22,7 +22,7 @@ from automedbench.base.records import CaseEntry
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import TrackScore
 from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.baselines import noise_sigma

@@ -16,7 +16,7 @@ from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.score_metrics import score_metrics
 from automedbench.tracks.detection import TRACK as detection
 

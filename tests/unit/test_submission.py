@@ -21,7 +21,7 @@ from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import SubmissionRecord
 from automedbench.sandbox.airlock.archive import OUTPUTS, opened_submission
 from automedbench.steps.collect_submission import collect_submission
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.check_workspace import check_workspace
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 CASES = ["case_0001", "case_0002", "case_0003"]

@@ -22,8 +22,8 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring.run import s4
-from automedbench.steps.inside.collect_submission import check_workspace
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.check_workspace import check_workspace
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 from automedbench.tracks.synthesis import TRACK as synthesis
 from automedbench.tracks.synthesis.geometry import probe_places

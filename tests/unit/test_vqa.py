@@ -17,7 +17,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
 from automedbench.base.files import write_json
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.vqa import TRACK as vqa

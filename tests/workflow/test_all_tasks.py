@@ -34,8 +34,8 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 from automedbench.planning.targets import can_be_made_up
-from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
+from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, track_settings
 

@@ -125,8 +125,8 @@ def test_no_secret_of_the_caller_reaches_the_container_runtime(demo: Demo) -> No
 def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> None:
     starts = [call for call in demo.calls if " exec " in f" {call} "]
     agent = [call for call in starts if "images/light.sif" in call]
-    collecting = [call for call in starts if "automedbench.steps.inside.collect_submission" in call]
-    scoring = [call for call in starts if "automedbench.steps.inside.score_metrics" in call]
+    collecting = [call for call in starts if "automedbench.steps.inside.check_workspace" in call]
+    scoring = [call for call in starts if "automedbench.steps.inside.grade_submission" in call]
     events = b"".join(data for path, data in demo.text_files("results/demo/runs") if path.name == "events.jsonl")
     looks = [event for event in map(json.loads, events.splitlines()) if event["type"] == "submit"]
     refused = [event for event in looks if not event["accepted"]]

@@ -31,7 +31,7 @@ from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.steps.fill_cache import CacheRecord
-from automedbench.steps.inside.preflight import PreflightRecord
+from automedbench.steps.inside.check_resources import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,

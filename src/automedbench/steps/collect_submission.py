@@ -13,7 +13,7 @@ from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.airlock.archive import opened_outputs
 from automedbench.sandbox.container.roles import run_role
 from automedbench.sandbox.container.scratch import scratch_folder
-from automedbench.steps.inside import collect_submission as inside
+from automedbench.steps.inside import check_workspace
 
 
 def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
@@ -25,23 +25,26 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     card, manifest = campaign.card_path(files.run.task), campaign.manifest(files.run.task)
     staged = read_record(manifest, Manifest)
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
-    expected = inside.expected_files(load_card(card), staged) | inside.PLAN_FILES
+    expected = check_workspace.expected_files(load_card(card), staged) | check_workspace.PLAN_FILES
     with scratch_folder("automedbench-collect-") as scratch:
         with opened_outputs(files.home, expected) as workspace:
             run_role(
-                inside.__name__,
+                check_workspace.__name__,
                 ["--run", identity.model_dump_json()],
                 campaign.settings.sandbox.backend,
                 campaign.scorer_image,
                 {"card": card, "manifest": manifest, "workspace": workspace},
                 scratch,
             )
-        record = read_record(scratch / inside.RECORD, SubmissionRecord)
-        files.out(inside.RECORD).unlink(missing_ok=True)
+        record = read_record(scratch / check_workspace.RECORD, SubmissionRecord)
+        files.out(check_workspace.RECORD).unlink(missing_ok=True)
         shutil.rmtree(files.out("submission"), ignore_errors=True)
-        if inside.PLOT in record.extra:
-            write_bytes(files.out("submission") / inside.PLOT, (scratch / "submission" / inside.PLOT).read_bytes())
-    write_record(files.out(inside.RECORD), record)
+        if check_workspace.PLOT in record.extra:
+            write_bytes(
+                files.out("submission") / check_workspace.PLOT,
+                (scratch / "submission" / check_workspace.PLOT).read_bytes(),
+            )
+    write_record(files.out(check_workspace.RECORD), record)
     return record
 
 

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     with scratch_folder("check-") as folder:
         run_role(
-            "automedbench.steps.inside.collect_submission",
+            "automedbench.steps.inside.check_workspace",
             ["--run", options.run],
             options.sandbox,
             options.image,

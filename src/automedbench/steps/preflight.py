@@ -15,10 +15,10 @@ from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.roles import output_folder, run_role
-from automedbench.steps.inside import preflight as inside
+from automedbench.steps.inside import check_resources
 
 
-def preflight(campaign: CampaignRecord, task: str) -> inside.PreflightRecord:
+def preflight(campaign: CampaignRecord, task: str) -> check_resources.PreflightRecord:
     """Check one task's resources and write the record; raises MissingDataError that lists every problem.
 
     Only resources that exist are bound into the container; the others are reported by name.
@@ -30,7 +30,7 @@ def preflight(campaign: CampaignRecord, task: str) -> inside.PreflightRecord:
         empty = Path(name)
         write_json(empty / "nothing.json", {})
         run_role(
-            inside.__name__,
+            check_resources.__name__,
             ["--make-up"] if made_up else [],
             campaign.settings.sandbox.backend,
             campaign.scorer_image,
@@ -45,9 +45,9 @@ def preflight(campaign: CampaignRecord, task: str) -> inside.PreflightRecord:
             public=empty,
             resources=there,
         )
-        record = read_record(folder / inside.REPORT, inside.PreflightRecord)
+        record = read_record(folder / check_resources.REPORT, check_resources.PreflightRecord)
         if made_up:
-            _move(folder / inside.MADE_UP, made_up)
+            _move(folder / check_resources.MADE_UP, made_up)
     record = record.model_copy(update={"resources": {name: str(path) for name, path in resources.items()}})
     if record.problems and not made_up:
         absent = [f"resources.{name}: nothing is at {path}" for name, path in resources.items() if name not in there]

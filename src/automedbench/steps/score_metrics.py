@@ -12,7 +12,7 @@ from automedbench.campaign.record import CampaignRecord, RunFiles
 from automedbench.sandbox.airlock.archive import opened_submission
 from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import output_folder, run_role
-from automedbench.steps.inside import score_metrics as inside
+from automedbench.steps.inside import grade_submission
 from automedbench.tracks import judges_answers
 
 
@@ -29,9 +29,9 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
     cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
-    with opened_submission(files) as submission, output_folder(files.out(inside.REPORT)) as folder:
+    with opened_submission(files) as submission, output_folder(files.out(grade_submission.REPORT)) as folder:
         run_role(
-            inside.__name__,
+            grade_submission.__name__,
             [*seen, *(["--verify"] if verify else [])],
             backend,
             campaign.scorer_image,
@@ -46,11 +46,11 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
             public=public,
             resources=campaign.resources | _verdicts(card, files),
         )
-        report = read_record(folder / inside.REPORT, DetailReport)
-        views = read_record(folder / inside.VIEWS, CaseViews)
-    write_record(files.out(inside.REPORT), report)
+        report = read_record(folder / grade_submission.REPORT, DetailReport)
+        views = read_record(folder / grade_submission.VIEWS, CaseViews)
+    write_record(files.out(grade_submission.REPORT), report)
     if not files.again:
-        write_record(files.out(inside.VIEWS), views)
+        write_record(files.out(grade_submission.VIEWS), views)
     return report
 
 
