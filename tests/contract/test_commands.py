@@ -20,10 +20,10 @@ from automedbench.commands.completion import commands_of
 from automedbench.planning.load import add_campaign_options, campaign_of, other_results, results_of
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
-WITHOUT_CAMPAIGN = {"agents", "announce", "completion", "judge-eval"}
+WITHOUT_CAMPAIGN = {"agents", "completion", "judge-eval"}
 """They read files that are named, or none."""
-WITHOUT_JSON = {"announce", "completion"}
-"""One runs until it is stopped, the other prints a script."""
+WITHOUT_JSON = {"completion"}
+"""It prints a script."""
 PARSERS = {place.strip(): parser for place, parser in commands_of(make_parser()) if place}
 
 

@@ -20,9 +20,8 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.agent.command import translate
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench.base.endpoint.announced import Announcement
 from automedbench.base.files import write_record
-from automedbench.base.records import CaseEntry, FileEntry, Manifest, now
+from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands.doctor import PROBES, campaign, cluster, containers, machine
 from automedbench.commands.doctor.containers import Inside
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, ok, report_lines, warn
@@ -448,18 +447,17 @@ def test_through_a_gateway(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_own_servers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every announced server is asked; none at all is a warning, a file that others may write a failure."""
+    """Every listed server is asked; none at all is a warning, a file that others may write a failure."""
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    agent = agent_at("", base_url=None, endpoint_file="served")
-    assert "no server has announced itself" in only(campaign.endpoints(host_of(place, agent))).message
+    agent, path = agent_at("", base_url=None, endpoint_file="urls"), place / "urls"
+    assert "no server stands in" in only(campaign.endpoints(host_of(place, agent))).message
     with serving(Answer(200, MODELS)) as (well, seen), serving(Answer(503, {})) as (sick, _):
-        for name, url, model in (("a", well, "m"), ("b", sick, "m"), ("c", well, "other")):
-            write_record(place / f"served/{name}.json", Announcement(url=url, model=model, started_at=now()))
-            (place / f"served/{name}.json").chmod(0o600)
+        path.touch(0o600)
+        path.write_text(f"{well}\n{sick}\n")
         found = list(campaign.endpoints(host_of(place, agent)))
-    assert [finding.status for finding in found] == ["ok", "FAIL", "warn"]
-    assert [path for path, _ in seen] == ["/v1/models"]
-    (place / "served/a.json").chmod(0o666)
+    assert [finding.status for finding in found] == ["ok", "FAIL"]
+    assert [asked for asked, _ in seen] == ["/v1/models"]
+    path.chmod(0o666)
     assert only(campaign.endpoints(host_of(place, agent))).status == "FAIL"
 
 

@@ -45,7 +45,6 @@ SUBSTITUTIONS = {
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
-    r"automedbench announce .+": ("automedbench announce --help", "lasts as long as the server"),
     r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),
     r"automedbench pack --make-key .+": (
         "automedbench pack --help",

@@ -70,7 +70,7 @@ with ScriptedServer({name: script}, port=int(option("--port")), keys=keys):
 SERVED = """
 agents:
   served:
-    {provider: openai, model: my-model, endpoint_file: results/served/my-model, api_key_env: MY_MODEL_API_KEY}
+    {provider: openai, model: my-model, endpoint_file: results/served/my-model.txt, api_key_env: MY_MODEL_API_KEY}
 """
 
 
@@ -399,13 +399,13 @@ def one(items: list[str]) -> str:
 def test_own_server_is_found_and_found_again_after_preemption(cluster: Cluster) -> None:
     """The shipped job serves a model; while an agent's code runs it is put back into the queue, and comes back."""
     run, project = Path(f"results-served/runs/served/{CELL}"), cluster.project
-    folder, announced = project.path / "build/served", project.path / "results/served/my-model"
+    folder, served = project.path / "build/served", project.path / "results/served/my-model.txt"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.yaml").write_text(SLEEPER)
     (folder / "agents.yaml").write_text(SERVED)
     (folder / "vllm").write_text(STAND_IN.lstrip())
     (folder / "vllm").chmod(0o755)
-    for place in (project.path / "results-served", announced):
+    for place in (project.path / "results-served", served.parent):
         shutil.rmtree(place, ignore_errors=True)
     give_to_stranger(project, project.path / "build")
     environment = {"MY_MODEL_API_KEY": "sk-canary-of-a-served-model", "PATH": f"{folder}:{project.environment['PATH']}"}
@@ -425,25 +425,25 @@ def test_own_server_is_found_and_found_again_after_preemption(cluster: Cluster) 
                 **environment,
             )
             wait_for("the agent's code to run", lambda: call.done() or processes("12.375"), seconds=240)
-            first = urls_in(announced)
+            first = urls_in(served)
             assert len(first) == 1, call.result().stdout[-3000:]
             assert project.run("scontrol", "requeue", job).returncode == 0
-            wait_for("the address to be withdrawn", lambda: urls_in(announced) == [])
+            wait_for("the URL to be removed", lambda: urls_in(served) == [])
             begin_now(cluster, job)
             done = call.result()
         assert done.returncode == 0, done.stdout[-3000:]
-        assert len(urls_in(announced)) == 1 and urls_in(announced) != first
+        assert len(urls_in(served)) == 1 and urls_in(served) != first
     finally:
         project.run("scancel", job)
-    wait_for("the address to be withdrawn", lambda: urls_in(announced) == [])
+    wait_for("the URL to be removed", lambda: urls_in(served) == [])
     assert attempts(cluster, run) == {"0001": "sealed"}
     events = [json.loads(line) for line in (project.path / run / "log/events.jsonl").read_text().splitlines()]
     assert [event["class"] for event in events if event["type"] == "api_attempt"][:3] == ["ok", "network", "ok"]
     assert json.loads((project.path / run / "run.json").read_text())["outcome"] == "stopped"
 
 
-def urls_in(folder: Path) -> list[str]:
-    return [json.loads(path.read_text())["url"] for path in folder.glob("*.json")]
+def urls_in(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def attempts(cluster: Cluster, run: Path) -> dict[str, str]:

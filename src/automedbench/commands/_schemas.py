@@ -7,7 +7,6 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.checkpoints import Checkpoints
-from automedbench.base.endpoint.announced import Announcement
 from automedbench.base.files import to_json, write_text
 from automedbench.base.records import (
     AuditRecord,
@@ -39,7 +38,6 @@ MODELS: dict[str, type[Model]] = {
     "config": CampaignConfig,
     "preset": Preset,
     "agents": AgentsFile,
-    "endpoint": Announcement,
     "judges": JudgesFile,
     "campaign": CampaignRecord,
     "plan": Plan,

@@ -27,10 +27,10 @@ from urllib.parse import urlsplit
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
-from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.limiter import Limiter
+from automedbench.base.endpoint.servers import Servers, endpoint_file_of, look_again_s
 from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
@@ -174,8 +174,8 @@ T = TypeVar("T")
 class Target:
     """An endpoint and how it is reached. ``key_name`` stands for the keys in messages.
 
-    ``base_url`` may be the ``file:`` URL of a place in which servers announce themselves; ``asker`` then chooses among
-    them: who asks again with the same name begins with the same server.
+    ``base_url`` may be the ``file:`` URL of a file that lists own servers; ``asker`` then chooses among them: who asks
+    again with the same name begins with the same server.
     """
 
     base_url: str
@@ -268,8 +268,8 @@ class Client(Closing):
             Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
             for path in _limiter_files(target, health.folder if health else None)
         ]
-        place = announced_in(target.base_url)
-        self._servers = Servers(place, target.model, target.asker) if place else None
+        listed = endpoint_file_of(target.base_url)
+        self._servers = Servers(listed, target.asker) if listed else None
 
     def close(self) -> None:
         """Close the connections."""
@@ -329,7 +329,7 @@ class Client(Closing):
             self._health.report(alive=alive)
 
     def _located(self, request: _Request) -> str:
-        """Base URL for the next attempt; waits for a server that answers, where servers announce themselves."""
+        """Base URL for the next attempt; waits for a server that answers, where a file lists them."""
         servers, started, looks = self._servers, self._clock(), 0
         if servers is None:
             return self._target.base_url
@@ -394,7 +394,7 @@ class Client(Closing):
 
         target = self._target
         where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
-        where += f", announced in {self._servers.place}," if self._servers else ""
+        where += f", listed in {self._servers.path}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",

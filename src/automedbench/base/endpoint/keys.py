@@ -25,8 +25,7 @@ class KeySource(Model):
     base_url: str | None = Field(None, description="where the endpoint is: docs/agents.md")
     endpoint_file: str | None = Field(
         None,
-        description="instead of base_url: folder in which own servers announce their addresses, one file each, or one "
-        "such file",
+        description="instead of base_url: file that holds URLs of own servers, one a line; read again when one fails",
     )
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
@@ -39,11 +38,13 @@ class KeySource(Model):
     def _one_address(self) -> Self:
         if self.base_url and self.endpoint_file:
             raise ValueError("'base_url' and 'endpoint_file' exclude each other")
+        if urlsplit(self.base_url or "").scheme == "file":
+            raise ValueError("'base_url' is no file: use 'endpoint_file', a file that holds servers' URLs, one a line")
         return self
 
     @property
     def address(self) -> str:
-        """Where requests go: the base URL, or the ``file:`` URL of what names servers; empty where neither is set."""
+        """Where requests go: the base URL, or the ``file:`` URL of ``endpoint_file``; empty where neither is set."""
         if self.endpoint_file:
             return Path(self.endpoint_file).expanduser().absolute().as_uri()
         return self.base_url or ""

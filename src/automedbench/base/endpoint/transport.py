@@ -112,7 +112,7 @@ def make_http_client(
 ) -> httpx2.Client:
     """A client for one endpoint, through ``gateway`` or else the proxies of the environment.
 
-    Loopback and servers that announce themselves (a ``file:`` URL) are always reached directly.
+    Loopback and servers that a file lists (a ``file:`` URL) are always reached directly.
 
     Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
     when a proxy cannot be used.

@@ -14,8 +14,8 @@ from pathlib import Path
 from automedbench.agent.command.translate import missing
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
-from automedbench.base.endpoint.announced import announced_in, read_replicas
 from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.endpoint.servers import endpoint_file_of, read_servers
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
 from automedbench.base.plaintable import counted
@@ -79,27 +79,27 @@ def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
         key = read_keys(asked, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # told by 'keys'
-    for url in [asked.base_url] if asked.base_url else _announced(asked):
+    for url in [asked.base_url] if asked.base_url else _own_servers(asked):
         if isinstance(url, ProbeResult):
             yield url.model_copy(update={"message": f"{name}: {url.message}"})
         else:
             yield _asked(name, asked, url, key)
 
 
-def _announced(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
-    """Addresses of own servers, and what is wrong with their files."""
-    place = announced_in(asked.address)
+def _own_servers(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
+    """URLs of own servers, and what is wrong with the file that lists them."""
+    path = endpoint_file_of(asked.address)
     try:
-        replicas = read_replicas(place, asked.model) if place else []
+        urls = read_servers(path) if path else []
     except ConfigError as error:
-        yield fail("endpoints", str(error), "Take away the others' right to write it, or the file.")
+        yield fail("endpoints", str(error), "Correct the file: docs/serving.md.")
         return
-    for replica in replicas:
-        fix = "Remove the file when its server is gone for good; runs pass it over."
-        yield replica.url or warn("endpoints", f"{place}: {replica.name}: {replica.problem}", fix)
-    if not replicas:
+    except OSError:
+        urls = []
+    yield from urls
+    if not urls:
         fix = "Start one (docs/serving.md); runs wait for it for half an hour."
-        yield warn("endpoints", f"no server has announced itself in {place}", fix)
+        yield warn("endpoints", f"no server stands in {path}", fix)
 
 
 def _asked(name: str, asked: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
