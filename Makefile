@@ -27,7 +27,7 @@ PYTEST = .venv/bin/python -m pytest
 BUSY = -n $(shell echo $$(($(CORES) + 1))) --maxprocesses 8
 WAITING = -n $(shell echo $$(($(CORES) + 2))) --maxprocesses 8
 
-.PHONY: help setup setup-dev setup-radiology setup-bench setup-translate bench demo test test-all test-long check
+.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test test-all test-long check
 .PHONY: format types lint images schemas pins docs unlock clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -41,7 +41,6 @@ help:
 	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
 	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
 	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/data.md)"
-	@echo "make setup-translate  LiteLLM, where a program and its endpoint speak different protocols (docs/agents.md)"
 	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   the demo's results and data"
 
 setup: .venv/.run-ready
@@ -73,20 +72,12 @@ setup-dev: .venv/.test-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/bench.txt
 	@touch $@
 
-# Apart from .venv's own packages, of which it wants other versions: only a child process of the driver's sees it.
-.venv/.translate-ready: envs/translate.txt .venv/.run-ready
-	@echo "Installing LiteLLM into .venv/translate ..."
-	@rm -rf .venv/translate
-	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --target .venv/translate -r envs/translate.txt
-	@touch $@
-
 .venv/.docs-ready: envs/docs.txt .venv/.run-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/docs.txt
 	@touch $@
 
 setup-radiology: .venv/.radiology-ready
 setup-bench: .venv/.bench-ready
-setup-translate: .venv/.translate-ready
 
 bench: .venv/.bench-ready .venv/.test-ready
 	@.venv/bin/python benchmarks/write_tables.py

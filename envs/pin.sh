@@ -12,7 +12,7 @@ resolve() { # OUT OPTIONS...
   sed -E "/ ; .*sys_platform == '(emscripten|win32)'/d; s/ ;.*//" "$all.new" > "$out" # the workflow runs on Linux
   rm -f "$all.new"
 }
-resolve "$all" $(ls envs/*.in | grep -v -e research.in -e translate.in)
+resolve "$all" $(ls envs/*.in | grep -v research.in)
 for name in host light scorer dev docs; do
   resolve "envs/$name.txt" "envs/$name.in" -c "$all"
 done
@@ -22,7 +22,6 @@ for name in radiology bench; do
   resolve "envs/$name.txt" "envs/$name.in" envs/scorer.in -c "$all"
   sed -i -E '/^(nvidia|cuda|triton)/d' "envs/$name.txt"
 done
-resolve envs/translate.txt envs/translate.in # a folder of its own, which no other package sees
 # What agents work with goes its own way where other lists hold older versions; what it shares with light is the same.
 .venv/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-header --no-annotate \
   envs/research.in -c envs/light.txt -o "$all.new"

@@ -370,6 +370,17 @@ def test_credentialed_data_needs_an_approved_agent(place: Place) -> None:
     assert paths_of(load_campaign(place.config(only={"agents": ["one"]}))) == ["one/first-task/lite/r1"]
 
 
+def test_a_program_needs_an_endpoint_of_its_protocol(place: Place) -> None:
+    """Claude Code speaks Messages (its recipe); nothing is planned for it on an endpoint that speaks chat."""
+    claude = OPENAI | {"provider": "command", "layer": "claude-code"}
+    place.agents(one=SCRIPTED, two=claude)
+    (problem,) = place.problems(place.config())
+    assert problem.startswith("agents.yaml: agents.two.protocol: the program speaks 'messages', the endpoint 'chat'")
+    assert "'protocol: messages'" in problem and "LiteLLM" in problem and problem.endswith("docs/serving.md.")
+    place.agents(one=SCRIPTED, two=claude | {"protocol": "messages"})
+    assert len(load_campaign(place.config()).runs) == 2
+
+
 @pytest.mark.parametrize(
     ("agent", "expected"),
     [

@@ -21,12 +21,10 @@ from test_bridge import SOCKET, Connection, agent
 from test_command_loop import Bench, Client
 
 from automedbench.agent.command import bridge as bridge_module
-from automedbench.agent.command import translate
 from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.protocols.common import Call, Refused
 from automedbench.agent.command.reported import asked_of
 from automedbench.agent.command.traffic import _digest
-from automedbench.agent.command.translator import number_calls, readable, without_marks
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.errors import InfrastructureError
@@ -716,95 +714,28 @@ def test_arguments_are_read_in_linear_time(text: str) -> None:
     assert time.process_time() - begin < 5
 
 
-# --- translation ------------------------------------------------------------------------------------------------
+# --- another protocol than the endpoint's -----------------------------------------------------------------------
 
 
-def test_a_missing_library_is_said_before_anything_is_paid(
-    serve: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+def test_a_program_that_speaks_another_protocol_is_refused_before_anything_is_paid(
+    serve: Callable[..., Bench],
 ) -> None:
-    monkeypatch.setattr(translate, "PLACE", tmp_path)
-    form = FORMS["messages"]
-
     def program(client: Client) -> int:
-        assert post(client, form.target(False), form.first())[0] == 503
+        assert post(client, FORMS["messages"].target(False), FORMS["messages"].first())[0] == 503
         return 0
 
     bench = serve(program, "chat")
-    with pytest.raises(InfrastructureError, match="make setup-translate"):
+    with pytest.raises(InfrastructureError, match=r"'messages', the endpoint 'chat'.*\n.*gateway.*docs/serving.md"):
         bench.loop.run()
     assert bench.server.requests == []  # type: ignore[attr-defined]
 
 
-def test_another_protocol_makes_no_result_void(
-    serve: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    monkeypatch.setattr(translate, "PLACE", tmp_path)
-    told = []
+def test_another_protocol_after_an_answer_is_the_programs_mistake(serve: Callable[..., Bench]) -> None:
+    status = []
 
     def program(client: Client) -> int:
-        told.extend(post(client, FORMS[name].target(False), FORMS[name].first())[0] for name in ("chat", "messages"))
+        status.extend(post(client, FORMS[name].target(False), FORMS[name].first())[0] for name in ("chat", "messages"))
         return 0
 
     assert serve(program, "chat").loop.run().outcome == "submitted"
-    assert told == [200, 400]
-
-
-def test_reasoning_is_told_as_programs_read_it() -> None:
-    """And what is marked for a cache makes none at the provider."""
-    item = {
-        "type": "reasoning",
-        "id": "rs_1",
-        "content": [{"type": "output_text", "text": "hm"}],
-        "encrypted_content": "x",
-    }
-    told = readable({"output": [item, {"type": "message", "content": []}]})["output"]
-    summary = [{"type": "summary_text", "text": "hm"}]
-    assert told[0] == {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "x"}
-    assert without_marks({"a": [{"cache_control": {}, "b": 1}]}) == {"a": [{"b": 1}]}
-
-
-def test_calls_of_one_function_keep_apart() -> None:
-    """Gemini's programs send no ids: LiteLLM calls both ``call_bash``, and an endpoint would mix up their results."""
-    calls = [{"id": "call_bash"}, {"id": "call_ls"}, {"id": "call_bash"}]
-    results = [{"role": "tool", "tool_call_id": name} for name in ("call_bash", "call_bash", "call_ls", "call_x")]
-    messages: list[Body] = [{"role": "assistant", "tool_calls": calls}, *results]
-    number_calls(messages)
-    assert [call["id"] for call in messages[0]["tool_calls"]] == ["call_1", "call_2", "call_3"]
-    assert [message["tool_call_id"] for message in messages[1:]] == ["call_1", "call_3", "call_2", "call_x"]
-
-
-@pytest.mark.skipif(not (translate.PLACE / "litellm").is_dir(), reason="make setup-translate has not run")
-@pytest.mark.parametrize(
-    "wanted", [pytest.param(name, marks=[pytest.mark.long] * (name != "messages")) for name in FORMS]
-)
-def test_what_the_endpoint_does_not_speak_is_translated(serve: Callable[..., Bench], wanted: str) -> None:
-    """Text, parallel calls, their results in order and pictures, in all directions; tokens are the endpoint's."""
-    seen: dict[str, list[Any]] = {}
-
-    def program(client: Client) -> int:
-        for name, form in FORMS.items():
-            if name == wanted:
-                continue
-            body = form.first()
-            for turn in (1, 2, 3):
-                stream = turn > 1
-                status, data = post(client, form.target(stream), form.streamed(body) if stream else body)
-                assert status == 200, (name, data)
-                answer = form.assembled(events_in(data)) if stream else json.loads(data)
-                seen.setdefault(name, []).append([form.said(answer), form.prompt(answer)])
-                body = form.then(body, answer, result=f"result {turn}")
-        return 0
-
-    # Signatures of a chat endpoint have no place elsewhere (docs/agents.md).
-    bench = serve(program, wanted, demand=wanted != "chat")
-    assert bench.loop.run().outcome == "submitted"
-    for name, turns in seen.items():
-        assert [text for (text, _), _ in turns] == ["First.", "Then.", "Done."], name
-        codes = [[arguments["command"] for _, arguments in calls] for (_, calls), _ in turns]
-        assert codes == [["echo 1", "echo 2"], ["echo 'ä\\n'"], []], name
-    requests = bench.server.requests  # type: ignore[attr-defined]
-    assert len(requests) == 9
-    for sent in requests:
-        assert PICTURE in json.dumps(sent)
-    last = json.dumps(requests[-1])
-    assert last.count("result 1") == 2 and last.index("result 1") < last.index("result 2")
+    assert status == [200, 400]

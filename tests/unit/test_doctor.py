@@ -18,7 +18,6 @@ import pytest
 import yaml
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
-from automedbench.agent.command import translate
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
@@ -329,21 +328,6 @@ def test_keys(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keys_of_scripts_are_not_asked_for(place: Path) -> None:
     assert list(campaign.keys(host_of(place, {"provider": "scripted", "script": "x.yaml"}))) == []
-
-
-def test_translation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program by its recipe, an endpoint by its entry; one that both speak needs nothing."""
-    claude = {"provider": "command", "layer": "claude-code", "model": "m", "api_key_env": "DOCTOR_KEY"}
-    claude |= {"base_url": "http://127.0.0.1:9/v1"}
-    (place / "config").mkdir()
-    (place / "config/agents").symlink_to(ROOT / "config/agents")
-    other, same = host_of(place, claude), host_of(place, claude | {"protocol": "messages"})
-    monkeypatch.setattr(translate, "PLACE", place)
-    found = only(campaign.translation(other))
-    assert (found.status, "'messages'" in found.message, "setup-translate" in found.fix) == ("FAIL", True, True)
-    assert list(campaign.translation(same)) == []
-    (place / "litellm").mkdir()
-    assert only(campaign.translation(other)).status == "ok"
 
 
 def test_judges_are_asked_like_agents(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,10 +73,9 @@ def test_lists_hold_what_was_asked_for(name: str) -> None:
 
 
 def test_shared_packages_have_equal_pins() -> None:
-    """A score must not depend on whether it was made on the host or in a container; agents' work makes no score, and
-    what translates requests stands apart."""
+    """A score must not depend on whether it was made on the host or in a container; agents' work makes no score."""
     versions: dict[str, set[str]] = {}
-    for name in (name for name in LISTS if name not in ("research", "translate")):
+    for name in (name for name in LISTS if name != "research"):
         for package, version in pins(name).items():
             versions.setdefault(package, set()).add(version)
     assert {package: found for package, found in versions.items() if len(found) > 1} == {}

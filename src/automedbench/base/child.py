@@ -8,17 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 
 class Child:
     """A running Python and our end of its socket, which is its input and its output.
 
-    ``variables`` are all that it gets beside PATH: ours may hold keys. An answer has at most ``most`` bytes.
+    It gets PATH and no other variable: ours may hold keys. An answer has at most ``most`` bytes.
     """
 
-    def __init__(self, arguments: Sequence[str], *, most: int, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], *, most: int) -> None:
         self._most = most
         self.socket, theirs = socket.socketpair()
         with theirs:
@@ -28,7 +28,7 @@ class Child:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={"PATH": os.defpath, **(variables or {})},
+                env={"PATH": os.defpath},
             )
 
     def ask(self, message: Any, wait_s: float) -> Any:

@@ -19,7 +19,7 @@ from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
 from automedbench.campaign.presets import cards_under, load_preset
-from automedbench.campaign.recipes import load_recipe
+from automedbench.campaign.recipes import load_recipe, protocol_mismatch
 from automedbench.campaign.record import CampaignRecord
 
 LoadedT = TypeVar("LoadedT")
@@ -270,7 +270,7 @@ def _refused_runs(
             )
     if config.sandbox.backend == "apptainer":
         problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
-    problems += _wrong_recipes(config, {run.agent: layer for run in runs if (layer := agents[run.agent].layer)})
+    problems += _wrong_recipes(config.agents_file, {run.agent: agents[run.agent] for run in runs})
     asked: list[tuple[str, Asked, str]] = [
         *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
         *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
@@ -302,13 +302,18 @@ def _unknown_images(config: CampaignConfig, own: Mapping[str, str | None]) -> li
     return [f"{place}: there is no containers/{name}.def{suggestion(name, known)}" for place, name in wrong.items()]
 
 
-def _wrong_recipes(config: CampaignConfig, layers: Mapping[str, str]) -> Iterator[str]:
-    """Recipes that agents name and that cannot be used; ``layers``: agent → what its entry names."""
-    for agent, layer in layers.items():
+def _wrong_recipes(agents_file: str, agents: Mapping[str, Agent]) -> Iterator[str]:
+    """Recipes that agents name and that cannot be used, or not with the agent's endpoint."""
+    for name, agent in agents.items():
+        if agent.layer is None:
+            continue
         try:
-            load_recipe(layer)
+            recipe = load_recipe(agent.layer)
         except ConfigError as error:
-            yield from (f"{config.agents_file}: agents.{agent}.layer: {problem}" for problem in error.problems)
+            yield from (f"{agents_file}: agents.{name}.layer: {problem}" for problem in error.problems)
+        else:
+            if problem := protocol_mismatch(recipe.protocol, agent.protocol):
+                yield f"{agents_file}: agents.{name}.protocol: {problem}"
 
 
 def no_tier(card: TaskCard, tier: str) -> str:

@@ -126,6 +126,17 @@ def load_recipe(name: str) -> Recipe:
     return recipe
 
 
+def protocol_mismatch(program: str, endpoint: str) -> str:
+    """Why a program cannot use an endpoint that speaks another protocol, and what to do; empty where both agree."""
+    if program == endpoint:
+        return ""
+    return (
+        f"the program speaks '{program}', the endpoint '{endpoint}', and requests are passed on unchanged.\n"
+        f"Set 'protocol: {program}' and the 'base_url' of a server that speaks it: the model's server itself (vLLM "
+        "speaks Responses and Messages) or a gateway in front of it (LiteLLM proxy, OpenRouter): docs/serving.md."
+    )
+
+
 def home_files(name: str) -> dict[str, Path]:
     """Settings that a program finds in its HOME: path there → file of the recipe."""
     folder = RECIPES / name

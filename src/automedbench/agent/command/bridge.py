@@ -5,7 +5,7 @@ elsewhere. Its clients are hostile: headers, bodies, connections and times are b
 The program chooses messages, tools and their form; model, key, sampling and ``extra_body`` are the agent's. Unknown
 fields are left out, because an endpoint may refuse the whole request for them. What would make the provider itself go
 out (tools that it runs, pictures and files behind an address) is refused and is a finding; keys are masked in all that
-goes in. What the endpoint speaks itself passes as it is, all else is translated (``translate``).
+goes in. Program and endpoint speak the same protocol: what is allowed passes unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from urllib.parse import parse_qs
 from automedbench.agent.command.program import Program
 from automedbench.agent.command.protocols import PATHS, SPOKEN, called, count, models
 from automedbench.agent.command.protocols.common import Answer, Call, ProgramRequest, Refused
-from automedbench.agent.command.translate import Translator
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
@@ -58,7 +57,6 @@ class Place:
 
     agent: Agent
     token: str
-    translator: Translator
     mask: Callable[[Any], Any] = lambda value: value
     answer: Answer | None = None
     refused: Callable[[Refused], None] = lambda refusal: None
@@ -121,7 +119,7 @@ class Place:
             if self.lost is not None and self.lost[0] == digest:
                 whole = self.lost[1]
             else:
-                whole = self.mask(self.translator.answer(request, self.answer(request)))
+                whole = self.mask(SPOKEN[request.protocol].answer(request, self.answer(request)))
             self.lost = (digest, whole) if hung_up() else None
             return request, whole
 
@@ -142,8 +140,7 @@ class Bridge:
         self.program = Program.of(agent, url, self.token)
         told = _environment(agent, self.token, url) | self.program.environment
         self.services = Services(folder, {port: SOCKET}, told)
-        self.translator = Translator(agent)
-        self._place = Place(agent, self.token, self.translator, mask)
+        self._place = Place(agent, self.token, mask)
         self._folder, self._brief = folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -155,8 +152,6 @@ class Bridge:
                 f"The path of the model's socket is too long: {len(str(path).encode())} bytes, {LONGEST_SOCKET} work."
                 "\nSet TMPDIR to a shorter folder."
             )
-        if self.program.recipe is not None:
-            self.translator.prepare(self.program.recipe.protocol)
         self.program.place(self._folder, self._brief)
         self._server = _Server(str(path), self._place)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -170,7 +165,6 @@ class Bridge:
             self._thread.join()
             self._server.server_close()
             self._server.hang_up()
-        self.translator.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
 
     @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge
+from automedbench.agent.command.protocols import SPOKEN
 from automedbench.agent.command.protocols.common import ProgramRequest, Refused
 from automedbench.agent.command.traffic import Traffic
 from automedbench.agent.durable.attempts import DEATHS
@@ -37,6 +38,7 @@ from automedbench.agent.tools import SUMMARY_LENGTH
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding, Outcome, Totals
 from automedbench.campaign.agents import Agent
+from automedbench.campaign.recipes import protocol_mismatch
 from automedbench.sandbox.container.process import CodeResult, Stop
 
 LOOK_S = 5.0
@@ -53,8 +55,7 @@ COMMAND = 1
 class Desk:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
-    upstream: Callable[[ProgramRequest], dict[str, Any]]
-    """What the endpoint gets of a request."""
+    agent: Agent
     model: CompletingModel
     toolbox: Toolbox
     traffic: Traffic
@@ -133,13 +134,16 @@ class Desk:
         return told
 
     def _upstream(self, request: ProgramRequest) -> dict[str, Any]:
-        """What the endpoint gets. A program that got answers can speak to it: another protocol is its own mistake."""
-        try:
-            return self.upstream(request)
-        except InfrastructureError as problem:
-            if not self.answered:
-                raise
-            raise Refused(400, "invalid_request_error", None, str(problem)) from problem
+        """The body for the endpoint; raises InfrastructureError for a program that speaks another protocol.
+
+        A program that got answers before can speak the endpoint's: then the request alone is refused.
+        """
+        problem = protocol_mismatch(request.protocol, self.agent.protocol)
+        if problem and not self.answered:
+            raise InfrastructureError(f"Nothing was asked of the endpoint: {problem}")
+        if problem:
+            raise Refused(400, "invalid_request_error", None, problem)
+        return SPOKEN[request.protocol].upstream(self.agent, request)
 
     def _refuse(self, failure: RequestFailed) -> None:
         """Raise Refused where the run goes on or ends as the loop's would; nonsense of the program's is its own."""
@@ -167,7 +171,7 @@ class CommandLoop:
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
-        self._desk = Desk(self.bridge.translator.upstream, self.model, self.toolbox, self._traffic, self.before_request)
+        self._desk = Desk(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
         self._look_at = 0.0
 
     def run(self) -> Ending:

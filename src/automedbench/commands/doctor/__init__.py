@@ -36,7 +36,6 @@ PROBES = (
     Probe("slurm", cluster.slurm, 40),
     Probe("keys", campaigns.keys),
     Probe("endpoints", campaigns.endpoints, 20),
-    Probe("translation", campaigns.translation),
     Probe("raw data", campaigns.raw),
     Probe("data", campaigns.data, 30),
     Probe("resources", campaigns.resources),

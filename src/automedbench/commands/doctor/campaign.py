@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
-from automedbench.agent.command.translate import missing
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.keys import read_keys, shown_place
@@ -22,7 +21,6 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
-from automedbench.campaign.recipes import load_recipe
 from automedbench.commands._host import existing
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
 from automedbench.commands.tasks import way_to_data
@@ -58,19 +56,6 @@ def endpoints(host: Host) -> ProbeResults:
     with ThreadPoolExecutor(max_workers=8) as pool:
         for findings in pool.map(lambda item: list(_endpoint(*item)), asking.items()):
             yield from findings
-
-
-def translation(host: Host) -> ProbeResults:
-    """What a command agent's program speaks is spoken by its endpoint, or can be translated."""
-    for name, agent in _asking(host.campaign).items():
-        if not isinstance(agent, Agent) or agent.layer is None:
-            continue
-        spoken = load_recipe(agent.layer).protocol
-        text, _, fix = missing(spoken, agent.protocol).partition("\n")
-        if text:
-            yield fail("translation", f"{name}: {text}", fix)
-        elif spoken != agent.protocol:
-            yield ok("translation", f"{name}: '{spoken}' is translated into '{agent.protocol}'")
 
 
 def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:

@@ -23,8 +23,6 @@ _OF_MESSAGE = (
 )
 _OF_TOOL = ("type", "function", "custom", "cache_control")
 """Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
-_TRANSLATED = ("thinking_blocks", "reasoning_items", "provider_specific_fields")
-"""Fields of a message that the translation gave a program, and wants back; no chat endpoint gets them."""
 _REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -103,10 +101,9 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     settings = common.settings_of(agent, ("messages", "tools", "tool_choice"))
     if request.max_tokens is not None and "max_tokens" in settings:
         settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
-    messages = [common.passed_on(message, _OF_MESSAGE, empty=True) for message in request.fields["messages"]]
     tools = request.fields.get("tools")
     own = {"tools": [common.passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
-    return dict(request.fields) | {"messages": messages} | own | settings
+    return dict(request.fields) | own | settings
 
 
 def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
@@ -141,7 +138,7 @@ def failed(refused: Refused) -> bytes:
 def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
     common.role_of(message, _ROLES)
     common.parts_of(message.get("content"))
-    return common.passed_on(message, (*_OF_MESSAGE, *_TRANSLATED), empty=True)
+    return common.passed_on(message, _OF_MESSAGE, empty=True)
 
 
 def _as_chat(message: Mapping[str, Any]) -> ChatMessage:
