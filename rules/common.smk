@@ -13,7 +13,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
 from automedbench.planning import heads, needs, targets, versions
-from automedbench.planning.load import options_of
+from automedbench.planning.load import given_keys, merge, options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
@@ -27,7 +27,8 @@ try:
         refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
     if "--unlock" in sys.argv:
         heads.refuse_while_one_lives()
-    CAMPAIGN = plan_thousands(config, workflow.configfiles)
+    GIVEN = given_keys(workflow.config_settings.config_args)
+    CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
 
@@ -35,7 +36,7 @@ SETTINGS = CAMPAIGN.config
 share_with(SETTINGS.share)
 CAMPAIGN_FILE = campaign_file(CAMPAIGN)
 DATASET_CARDS = record_of(CAMPAIGN).datasets
-CONFIGURATION = options_of(workflow.configfiles, workflow.config_settings.config)
+CONFIGURATION = options_of(workflow.configfiles, GIVEN)
 RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
 RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"

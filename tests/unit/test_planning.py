@@ -18,7 +18,7 @@ from automedbench.campaign.load import Campaign, campaign_file, is_written, reco
 from automedbench.campaign.record import read_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.asked import asked_of
-from automedbench.planning.load import add_campaign_options, campaign_of, options_of, plan
+from automedbench.planning.load import add_campaign_options, campaign_of, given_keys, options_of, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
@@ -264,14 +264,37 @@ def test_no_folder_of_a_run(place: Place, folder: str) -> None:
 def test_configuration_as_options(place: Place) -> None:
     """What Snakemake was told, as options that mean the same campaign; one argument of a shell each."""
     (place.folder / "own.yaml").write_text(yaml.safe_dump(place.config))
-    keys = {"limits": {"max_turns": "7"}, "pooling": "runs", "results": "my results", "fixtures": False}
+    limits = {"max_turns": 7, "max_cost_usd": None}
+    keys = {"limits": limits, "pooling": "runs", "results": "my results", "fixtures": False, "release": None}
     words = options_of([place.folder / "own.yaml", "config/config.yaml"], keys)
     parser = argparse.ArgumentParser()
     add_campaign_options(parser)
     config = campaign_of(parser.parse_args(shlex.split(words))).config
-    assert (config.limits, config.pooling, config.results) == ({"max_turns": 7}, "runs", "my results")
+    assert (config.limits, config.pooling, config.results) == (limits, "runs", "my results")
     assert words.startswith("--configfile own.yaml --config ")
     assert options_of(["config/config.yaml"], {}) == "--configfile config/config.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("", None, id="nothing"),
+        pytest.param("null", None, id="null"),
+        pytest.param("~", None, id="null, short"),
+        pytest.param("'null'", "null", id="quoted: text"),
+        pytest.param('{"image": "light", "base": null}', {"image": "light", "base": None}, id="as make gives it"),
+        pytest.param(
+            "{gpu: 2, image: true, share: [1.5, yes]}", {"gpu": 2, "image": True, "share": [1.5, True]}, id="in"
+        ),
+        pytest.param("{version: '2'}", {"version": "2"}, id="quoted number"),
+        pytest.param("2026-11-27", "2026-11-27", id="a date names a folder"),
+        pytest.param("1e3", 1000.0, id="as Python writes numbers"),
+        pytest.param("{broken: [", "{broken: [", id="no YAML"),
+    ],
+)
+def test_values_given_on_the_command_line(text: str, value: object) -> None:
+    """What YAML 1.1 says of each scalar, so that a key means the same as in a file."""
+    assert given_keys([f"key={text}"]) == {"key": value}
 
 
 # --- data sets of one's own -----------------------------------------------------------------------------------

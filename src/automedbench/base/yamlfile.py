@@ -35,6 +35,15 @@ class _UniqueKeyLoader(_Base):  # type: ignore[misc]
         return mapping
 
 
+_UniqueKeyLoader.add_constructor("tag:yaml.org,2002:timestamp", yaml.constructor.SafeConstructor.construct_yaml_str)
+"""A date is text: no key takes one, and a folder may be named by one."""
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML as it stands in a file; raises yaml.YAMLError."""
+    return yaml.load(text, Loader=_UniqueKeyLoader)
+
+
 def load_yaml(path: Path) -> Any:
     """Parse one YAML file; raises ConfigError naming file and line."""
     try:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.yamlfile import load_yaml
+from automedbench.base.yamlfile import load_yaml, parse_yaml
 from automedbench.campaign.load import CONFIG, FILE, Campaign, load_campaign
 from automedbench.campaign.record import read_campaign
 from automedbench.tracks import judges_answers, track_settings
@@ -268,7 +268,9 @@ def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> st
 
 def _as_given(value: Any) -> str:
     """A value as ``--config`` reads it."""
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str) and _read_value(value) == value:
+        return value
+    return json.dumps(value)
 
 
 def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -285,7 +287,11 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def given_keys(entries: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` entries as a configuration; values are read as Snakemake reads them."""
+    """``key=value`` entries as a configuration, with values as in a configuration file.
+
+    Snakemake parses the same entries, but takes every scalar within a mapping or list, and ``null``, for text.
+    Raises ConfigError for an entry of another form.
+    """
     keys = []
     for entry in entries:
         key, equals, value = entry.partition("=")
@@ -298,7 +304,7 @@ def given_keys(entries: Sequence[str]) -> dict[str, Any]:
 def _read_value(text: str) -> Any:
     if text == "":
         return None
-    readers: tuple[Callable[[str], Any], ...] = (int, float, _boolean, _yaml)
+    readers: tuple[Callable[[str], Any], ...] = (int, float, _boolean, parse_yaml)
     for read in readers:
         try:
             return read(text)
@@ -311,7 +317,3 @@ def _boolean(text: str) -> bool:
     if text in ("True", "true", "False", "false"):
         return text in ("True", "true")
     raise ValueError(text)
-
-
-def _yaml(text: str) -> Any:
-    return yaml.load(text, Loader=yaml.BaseLoader)
