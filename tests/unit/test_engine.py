@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.base.slurm import is_busy, read_states
+from automedbench.base.slurm import is_busy, read_states, states_in_accounting, states_in_queue
 from automedbench.engine.batches import Batch, Batches
 from automedbench.engine.together import Step, StepList, do_steps, read_list, read_verdicts, verdicts_beside, write_list
 
@@ -226,6 +226,18 @@ def test_states_are_read_as_squeue_and_sacct_write_them() -> None:
     """Forms of Slurm 22.05 to 24.11: requeued and cancelled jobs have words behind their state."""
     said = ["17|RUNNING", "18|CANCELLED by 1000", "19|COMPLETED", "20_3|OUT_OF_MEMORY", "", "slurm_load_jobs error"]
     assert read_states(said) == {"17": "RUNNING", "18": "CANCELLED", "19": "COMPLETED", "20_3": "OUT_OF_MEMORY"}
+
+
+def test_defaults_of_the_user_hide_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue(1) and sacct(1) take filters from variables; which cluster is meant stays the user's choice."""
+    program = '#!/bin/sh\n[ -n "$SQUEUE_PARTITION$SQUEUE_USERS$SACCT_LOCAL" ] || echo "17|$SLURM_CLUSTERS"\n'
+    for name in ("squeue", "sacct"):
+        (tmp_path / name).write_text(program)
+        (tmp_path / name).chmod(0o755)
+    own = {"SQUEUE_PARTITION": "gpu", "SQUEUE_USERS": "me", "SACCT_LOCAL": "1", "SLURM_CLUSTERS": "PENDING"}
+    for name, value in ({"PATH": f"{tmp_path}:/usr/bin:/bin"} | own).items():
+        monkeypatch.setenv(name, value)
+    assert states_in_queue("campaign") == states_in_accounting(["17"]) == {"17": "PENDING"}
 
 
 BUSY = (

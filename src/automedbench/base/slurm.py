@@ -28,6 +28,8 @@ BUSY = (
 )
 """Parts of what sbatch says when the same call can succeed later (slurm_errno.c and the messages of its plugins)."""
 FIELDS = ("JobIDRaw", "State", "Start", "Elapsed", "TotalCPU", "MaxRSS", "AllocTRES")
+DEFAULTS = ("SQUEUE_", "SACCT_")
+"""Beginnings of the variables that hold a user's own defaults: a filter by partition or state, another form."""
 PATIENCE_S = 10.0
 """A GPU is held while the database is waited for."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+(?:\.\d+)?))?(?::(\d+(?:\.\d+)?))?")
@@ -72,11 +74,15 @@ def ask_accounting(jobs: Iterable[str]) -> list[Job]:
 
 
 def _ask(program: str, *words: str, patience_s: float = 60) -> str | None:
-    """What a command prints, times as seconds since 1970; None when it fails or does not answer."""
+    """What a command prints, times as seconds since 1970; None when it fails or does not answer.
+
+    The user's defaults for these commands do not count: they would hide jobs, which then seem to have ended.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(DEFAULTS)}
     try:
         done = subprocess.run(
             [program, "--noheader", *words],
-            env=os.environ | {"SLURM_TIME_FORMAT": "%s"},
+            env=kept | {"SLURM_TIME_FORMAT": "%s"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
