@@ -328,6 +328,12 @@ FINAL: dict[str, tuple[Answer, type[Exception], int]] = {
     "422": (status(422), EndpointError, 1),
     "context": (status(400, "maximum context length is 8192 tokens"), ContextOverflow, 1),
     "context 413": (status(413, "prompt is too long"), ContextOverflow, 1),
+    "context of llama.cpp": (
+        status(400, "request (9876 tokens) exceeds the available context size"),
+        ContextOverflow,
+        1,
+    ),
+    "context of llama.cpp, by type": (status(400, '{"type": "exceed_context_size_error"}'), ContextOverflow, 1),
     "context in a 200": (Answer(body={"error": {"message": "context window exceeded"}}), ContextOverflow, 1),
     "policy": (status(400, "flagged by content_filter"), ProviderRefusal, 2),
     "policy 403": (status(403, "content policy violation"), ProviderRefusal, 2),

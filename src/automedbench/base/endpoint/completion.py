@@ -33,7 +33,7 @@ _SERVER = frozenset({408, 409, 425, 500, 502, 503, 504, *range(520, 530)})
 _AUTH = frozenset({401, 402, 403})
 _GATEWAY = 407
 _OVERFLOW = re.compile(
-    r"context.?length|context.?window|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
+    r"context.?(?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
     r"|max(?:imum)?[ _]?(?:prompt|input)[ _](?:tokens|length)|reduce the length|context.?limit|input token count"
     r"|request_too_large",
     re.IGNORECASE,
