@@ -177,15 +177,15 @@ def test_absent_structures_are_not_counted_by_ours(tmp_path: Path) -> None:
 
 
 def test_report_gate(tmp_path: Path) -> None:
-    """All reports there: 1. One with a character beyond ASCII, of 39 or of 8 001 characters: the task is 0."""
+    """All reports there: 1. One with a character beyond ASCII, of 39 or of 8 001 characters, with 19 letters: 0."""
     staged = Staged("chexpert-plus-cxr-task", tmp_path)
     first, second = staged.manifest.case_ids
     right = staged.truth(first, "report.txt")
     assert staged.scored({f"{case}/report.txt": right for case in (first, second)}, "right").task_score == 1
-    for number, bad in enumerate(("caf\u00e9 " * 20, "a" * 39, "ab " * 2667)):
+    for number, bad in enumerate(("caf\u00e9 " * 20, "a" * 39, "ab " * 2667, "a" * 19 + "1" * 40)):
         outputs = {f"{first}/report.txt": right, f"{second}/report.txt": bad.encode()}
         assert staged.scored(outputs, f"bad{number}").task_score == 0
-    for text in ("a" * 40, "ab" * 4000):
+    for text in ("a" * 40, "ab" * 4000, "a" * 20 + "1" * 20):
         assert not read_report(text.encode(), "report.txt", track_settings(staged.card)).problems
 
 
