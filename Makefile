@@ -37,7 +37,7 @@ help:
 	@echo "make test    set up, check style and types, run what is tested everywhere (minutes)"
 	@echo "make test-all   that, then Apptainer, Slurm, attacks, browser, kills   make test-long  all there is, for hours"
 	@echo "make check   style, types and workflow lint only        make images  light.sif and scorer.sif (IMAGE=research BASE=...)"
-	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
+	@echo "make schemas config/schemas from the models             make pins    envs/*.txt from pyproject.toml, envs/*.in"
 	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
 	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
 	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/data.md)"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Resolve envs/*.in into pinned lists that agree with each other, and make the conda files. Run by `make pins`.
+# Resolve the requirements of pyproject.toml, and of envs/*.in for what agents work with, into pinned lists that agree with
+# each other, and make the conda files. Run by `make pins`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 all=$(mktemp)
@@ -12,16 +13,16 @@ resolve() { # OUT OPTIONS...
   sed -E "/ ; .*sys_platform == '(emscripten|win32)'/d; s/ ;.*//" "$all.new" > "$out" # the workflow runs on Linux
   rm -f "$all.new"
 }
-resolve "$all" $(ls envs/*.in | grep -v research.in)
-for name in host light scorer dev docs; do
-  resolve "envs/$name.txt" "envs/$name.in" -c "$all"
+resolve "$all" pyproject.toml --all-extras envs/light.in envs/bench.in
+resolve envs/light.txt envs/light.in -c "$all"
+for extra in run:host score:scorer dev:dev docs:docs; do
+  resolve "envs/${extra#*:}.txt" pyproject.toml --extra "${extra%:*}" -c "$all"
 done
 # An image with torch replaces the plain one, so its list holds the scorer's. Which GPU libraries torch brings depends
 # on the machine and is torch's own business: its wheel pins them.
-for name in radiology bench; do
-  resolve "envs/$name.txt" "envs/$name.in" envs/scorer.in -c "$all"
-  sed -i -E '/^(nvidia|cuda|triton)/d' "envs/$name.txt"
-done
+resolve envs/radiology.txt pyproject.toml --extra score --extra radiology -c "$all"
+resolve envs/bench.txt pyproject.toml --extra score envs/bench.in -c "$all"
+sed -i -E '/^(nvidia|cuda|triton)/d' envs/radiology.txt envs/bench.txt
 # What agents work with goes its own way where other lists hold older versions; what it shares with light is the same.
 .venv/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-header --no-annotate \
   envs/research.in -c envs/light.txt -o "$all.new"

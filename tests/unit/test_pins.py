@@ -1,4 +1,4 @@
-"""Versions are pinned in one place: lists, conda files and container definitions say the same."""
+"""Versions are pinned in one place: requirements, lists, conda files and container definitions say the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from automedbench.commands._pins import ENVIRONMENTS, PYTHON, conda_file, write_
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / "envs"
-LISTS = sorted(path.stem for path in ENVS.glob("*.in"))
+LISTS = sorted(path.stem for path in ENVS.glob("*.txt"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = {"host": ["run"], "scorer": ["score"], "radiology": ["score", "radiology"], "dev": ["dev"], "docs": ["docs"]}
+"""The extras that a list pins; ``bench`` adds its own names to those of scoring."""
 
 
 def pins(name: str) -> dict[str, str]:
@@ -30,8 +34,13 @@ def pins(name: str) -> dict[str, str]:
 
 
 def wanted(name: str) -> list[str]:
-    """What ``<name>.in`` asks for."""
-    lines = (line.partition("#")[0].strip() for line in (ENVS / f"{name}.in").read_text().splitlines())
+    """The packages that a list was made for: those of the project with extras, or of ``<name>.in``."""
+    extras = EXTRAS.get(name)
+    if extras is None:
+        lines = [line.partition("#")[0].strip() for line in (ENVS / f"{name}.in").read_text().splitlines()]
+    else:
+        optional = PROJECT["optional-dependencies"]
+        lines = [*PROJECT["dependencies"], *(line for extra in extras for line in optional[extra])]
     return [re.split(r"[<>=]", line)[0] for line in lines if line]
 
 
@@ -65,6 +74,16 @@ def test_written_files_are_these(tmp_path: Path) -> None:
 def test_lists_are_sorted_pins(name: str) -> None:
     assert list(pins(name)) == sorted(pins(name))
     assert all(re.fullmatch(r"[0-9][0-9A-Za-z.+!-]*", version) for version in pins(name).values())
+
+
+def test_every_extra_has_a_list() -> None:
+    assert set(PROJECT["optional-dependencies"]) == {extra for extras in EXTRAS.values() for extra in extras}
+
+
+def test_a_requirement_is_named_once() -> None:
+    """What two extras need is a dependency of the package."""
+    named = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+    assert len(named) == len(set(named)) > 40
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -112,9 +131,9 @@ def test_container_definitions_install_from_the_lists(name: str) -> None:
 
 
 def test_no_version_is_pinned_elsewhere() -> None:
-    """Python packages only: ``envs/`` is the one place (docs/specification.md, 2)."""
+    """Python packages only: ``envs/`` is the one place, but where a requirement asks for a version."""
     packages = {package for name in LISTS for package in pins(name)}
-    texts = [ROOT / "pyproject.toml", ROOT / "Makefile", *sorted((ROOT / "tests/setup").glob("*.sh"))]
+    texts = [ROOT / "Makefile", *sorted((ROOT / "tests/setup").glob("*.sh"))]
     for path in texts:
         for package, version in re.findall(r"\b([a-z][a-z0-9-]+)==([0-9][0-9.]*)", path.read_text()):
             assert package not in packages, f"{path}: {package}=={version}"
