@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 from automedbench.statistics.intervals import MIN_TASKS, intervals  # noqa: E402
 from automedbench.statistics.pairs import compare_pairs  # noqa: E402
-from automedbench.statistics.samples import MEASURES, Method, Sample  # noqa: E402
+from automedbench.statistics.samples import MEASURES, Sample, StatisticsMethod  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 from statistics_simulation import (  # noqa: E402
@@ -177,7 +177,7 @@ def print_differences(design: Design, n: int) -> None:
 
 def holds(a: list[Sample], b: list[Sample], truth: float) -> bool:
     """Whether the interval of the difference of two agents holds it."""
-    [pair] = compare_pairs({"a": a, "b": b}, Method(resamples=200), "task")
+    [pair] = compare_pairs({"a": a, "b": b}, StatisticsMethod(resamples=200), "task")
     return pair.low is not None and pair.high is not None and pair.low - 1e-9 <= truth <= pair.high + 1e-9
 
 

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 from automedbench.statistics.intervals import intervals  # noqa: E402
 from automedbench.statistics.pairs import compare_pairs, tie_groups  # noqa: E402
 from automedbench.statistics.ranks import rank_distribution  # noqa: E402
-from automedbench.statistics.samples import MEASURES, Method, Sample  # noqa: E402
+from automedbench.statistics.samples import MEASURES, Sample, StatisticsMethod  # noqa: E402
 
 TIERS = ("lite", "standard")
 N_TRACKS = 7
@@ -107,19 +107,19 @@ def all_intervals(runs: Table, resamples: int) -> None:
             for sample in own:
                 groups.setdefault(scope(sample), []).append(sample)
             for group in groups.values():
-                intervals(group, Method(resamples=resamples))
+                intervals(group, StatisticsMethod(resamples=resamples))
 
 
 def all_ranks(tables: Sequence[Table], resamples: int) -> None:
     for table in tables:
         for measure in MEASURES:
-            rank_distribution(table, Method(resamples=resamples), measure)
+            rank_distribution(table, StatisticsMethod(resamples=resamples), measure)
 
 
 def all_pairs(tables: Sequence[Table], resamples: int) -> None:
     for table in tables:
         for measure in MEASURES:
-            tie_groups(sorted(table), compare_pairs(table, Method(resamples=resamples), measure))
+            tie_groups(sorted(table), compare_pairs(table, StatisticsMethod(resamples=resamples), measure))
 
 
 if __name__ == "__main__":

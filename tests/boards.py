@@ -11,11 +11,11 @@ from automedbench.base.cards import find_cards, load_card
 from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.entries import Entry, entries_of
+from automedbench.leaderboard.entries import BoardEntry, entries_of
 from automedbench.leaderboard.tables.cells import runs_of
 from automedbench.leaderboard.tables.ranking import Scope, build_ranking
 from automedbench.leaderboard.tables.table import Row
-from automedbench.statistics.samples import Method, Pooling
+from automedbench.statistics.samples import Pooling, StatisticsMethod
 
 ROOT = Path(__file__).resolve().parents[1]
 TIERS: tuple[Tier, ...] = ("lite", "standard")
@@ -35,14 +35,14 @@ def make_board(
     paths = [path for path in find_cards([str(ROOT / "config" / "tasks")]) if path.stem in tasks]
     cards = {card.id: card for card in map(load_card, paths)}
     entries = entries_of(plan.runs, scores, {task: card.track for task, card in cards.items()})
-    method = Method(pooling, 0.95, resamples)
+    method = StatisticsMethod(pooling, 0.95, resamples)
     tracks = sorted({entry.track for entry in entries} - {"unknown"})
     rubrics = {track: load_rubric(ROOT / "config" / "rubrics", track) for track in tracks}
     return Board(plan, entries, cards, rubrics, method, dict(unreadable or {}))
 
 
 def build_rows(
-    entries: Iterable[Entry],
+    entries: Iterable[BoardEntry],
     scope: Scope,
     pooling: Pooling = "tasks",
     *,
@@ -50,7 +50,7 @@ def build_rows(
     resamples: int = 2000,
 ) -> list[Row]:
     """One row per agent and track, task or cell, ranked within it."""
-    return list(build_ranking(runs_of(entries), scope, Method(pooling, confidence, resamples)).rows)
+    return list(build_ranking(runs_of(entries), scope, StatisticsMethod(pooling, confidence, resamples)).rows)
 
 
 def make_campaign(

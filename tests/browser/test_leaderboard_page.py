@@ -26,7 +26,7 @@ from automedbench.base.records import ScoreRecord, Tier
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.page.board_page import write_board
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -611,7 +611,7 @@ def test_board_leads_to_the_page_of_a_run(browser: playwright.Browser, tmp_path:
     """Built as a whole: the first link of the run table opens a page that leads back."""
     plan = write_campaign(tmp_path, [make_score(make_run(GOOD))])
     cards, rubrics = [str(root / "config/tasks")], root / "config/rubrics"
-    build_leaderboard(tmp_path, plan, cards, rubrics, tmp_path / "leaderboard", Method(resamples=200))
+    build_leaderboard(tmp_path, plan, cards, rubrics, tmp_path / "leaderboard", StatisticsMethod(resamples=200))
     index = tmp_path / "leaderboard" / "index.html"
     page = browser.new_page()
     page.goto(index.as_uri())

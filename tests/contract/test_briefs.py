@@ -22,7 +22,7 @@ from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.scoring.run import AGENTIC_WEIGHTS, UNVERIFIED_S4
 from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
-from automedbench.tracks.report_generation.settings import Settings as ReportSettings
+from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
 from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
 from automedbench.tracks.vqa.score import SHOWN

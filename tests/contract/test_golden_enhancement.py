@@ -24,7 +24,7 @@ from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.score import gaussian_weights
-from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
+from automedbench.tracks.enhancement.settings import BaselineQuality, LegacyScale
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/enh"
@@ -81,12 +81,12 @@ def test_pair(case: Any) -> None:
 # --- bands and ratings ----------------------------------------------------------------------------------------
 
 
-def baselines(values: dict[str, Any]) -> dict[str, Baseline]:
+def baselines(values: dict[str, Any]) -> dict[str, BaselineQuality]:
     """The file's names of the classical and the neural baseline as ours."""
     names = {"classical_bm3d": "classical", "classical_bicubic": "classical"}
     names |= {"dnn_drunet": "neural", "dnn_swinir_x2": "neural"}
     return {
-        names.get(name, name): Baseline(mean_ssim=item["mean_ssim"], mean_psnr=item["mean_psnr"])
+        names.get(name, name): BaselineQuality(mean_ssim=item["mean_ssim"], mean_psnr=item["mean_psnr"])
         for name, item in values.items()
     }
 

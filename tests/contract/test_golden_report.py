@@ -30,8 +30,8 @@ from automedbench.tracks import ScoringInputs
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report
-from automedbench.tracks.report_generation.components import Measured, Pair
-from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.components import Measured, ReportPair
+from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import extract, has_section, normalise, sections, tokens
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/report"
@@ -144,7 +144,7 @@ def by_rule(case: Any, text: str) -> list[str]:
 @pytest.mark.parametrize("case", golden("format_file"))
 def test_format_of_a_file(case: Any) -> None:
     limits = load("format_file")["limits"]
-    settings = Settings(
+    settings = ReportSettings(
         min_chars=limits["min_chars"], max_chars=limits["max_chars"], min_alpha_chars=limits["min_alpha_chars"]
     )
     if not case["expected"]["exists"]:
@@ -167,7 +167,7 @@ LABELS = {"micro_average_precision": "p", "micro_average_recall": "r", "micro_av
 def constant(names: dict[str, float]) -> Any:
     """A clinical engine that gives every report that is there the same values, as the golden stack does."""
 
-    def engine(pairs: list[Pair], _: Any) -> Measured:
+    def engine(pairs: list[ReportPair], _: Any) -> Measured:
         values = {name: [value if pair.candidate else 0.0 for pair in pairs] for name, value in names.items()}
         return Measured(values, dict(names))  # type: ignore[arg-type]
 

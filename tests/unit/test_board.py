@@ -11,23 +11,23 @@ from factories import make_flat_scores, make_plan, make_run, make_score, make_sc
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
-from automedbench.leaderboard.entries import Entry, judged_by
+from automedbench.leaderboard.entries import BoardEntry, judged_by
 from automedbench.leaderboard.tables.stages import ratings_of
 from automedbench.statistics.intervals import intervals
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
-METHOD = Method("tasks", 0.95, 300)
+METHOD = StatisticsMethod("tasks", 0.95, 300)
 
 
 def run_of(
     agent: str, task: str, repeat: int, scores: Scores, track: str = "detection", tier: Tier = "lite", **changes: Any
-) -> Entry:
+) -> BoardEntry:
     """A scored run."""
     run = make_run(agent, task, tier, repeat)
-    return Entry(run, track, make_score(run, scores, track=track, **changes))
+    return BoardEntry(run, track, make_score(run, scores, track=track, **changes))
 
 
-def flat(agent: str, values: Sequence[float], repeats: int = 3) -> list[Entry]:
+def flat(agent: str, values: Sequence[float], repeats: int = 3) -> list[BoardEntry]:
     """One task per value, the same in every repeat."""
     return [
         run_of(agent, f"task-{number}", repeat, make_flat_scores(value))
@@ -36,7 +36,7 @@ def flat(agent: str, values: Sequence[float], repeats: int = 3) -> list[Entry]:
     ]
 
 
-def board(entries: list[Entry]) -> Board:
+def board(entries: list[BoardEntry]) -> Board:
     """A board of these runs."""
     return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, METHOD)
 
@@ -59,7 +59,7 @@ def test_nothing_planned_is_nothing_everywhere() -> None:
 
 def test_choices_of_tiers() -> None:
     """A single tier is no choice of its own when it is the headline."""
-    lite, pro = (Entry(make_run(tier=tier), "vqa", None) for tier in ("lite", "pro"))  # type: ignore[arg-type]
+    lite, pro = (BoardEntry(make_run(tier=tier), "vqa", None) for tier in ("lite", "pro"))  # type: ignore[arg-type]
     assert tier_choices([]) == {}
     assert tier_choices([lite]) == {HEADLINE: ("lite",)}
     assert tier_choices([pro, lite]) == {HEADLINE: ("lite",), "pro": ("pro",)}
@@ -151,12 +151,12 @@ def test_too_few_repeats_have_no_ranks() -> None:
 # --- agreement --------------------------------------------------------------------------------------------------
 
 
-def judged(panels: Sequence[dict[str, dict[str, float]]]) -> list[Entry]:
+def judged(panels: Sequence[dict[str, dict[str, float]]]) -> list[BoardEntry]:
     """One run per panel."""
     return [run_of("a", "one", repeat, make_scores(), panel=panel) for repeat, panel in enumerate(panels, 1)]
 
 
-def scores_of(entries: list[Entry]) -> list[ScoreRecord]:
+def scores_of(entries: list[BoardEntry]) -> list[ScoreRecord]:
     """Their scores."""
     return [entry.score for entry in entries if entry.score]
 
@@ -225,5 +225,5 @@ def test_kappa_goes_by_distance() -> None:
 
 def test_planned_runs_without_a_score_change_no_table_of_pairs() -> None:
     entries = flat("a", [0.1] * 6) + flat("b", [0.2] * 6)
-    missing = Entry(RunId(agent="b", task="task-0", tier="lite", repeat=9), "detection", None)
+    missing = BoardEntry(RunId(agent="b", task="task-0", tier="lite", repeat=9), "detection", None)
     assert list(board([*entries, missing]).tables["comparisons"]) == list(board(entries).tables["comparisons"])

@@ -25,7 +25,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.papers import PAPER_TABLES
 from automedbench.leaderboard.tables.columns import TABLES
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 
 def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
@@ -36,7 +36,7 @@ def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
         [str(root / "config/tasks")],
         root / "config/rubrics",
         results / "leaderboard",
-        Method(resamples=200),
+        StatisticsMethod(resamples=200),
         **options,
     )
 

@@ -20,7 +20,7 @@ from automedbench.commands import check_sources, main
 from automedbench.datasets.download import asking, transfer
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.fetchers.checking import Checker, Finding
+from automedbench.datasets.fetchers.checking import Checker, SourceFinding
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -49,7 +49,7 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def check(tmp_path: Path, source: Source, mirrors: dict[str, str] | None = None) -> list[Finding]:
+def check(tmp_path: Path, source: Source, mirrors: dict[str, str] | None = None) -> list[SourceFinding]:
     return Checker(Collector(tmp_path, Access(mirrors or {}, patience_s=0.001))).check(source, "s")
 
 
@@ -57,7 +57,7 @@ def file_of(size: int = 10, **more: str) -> Reply:
     return 200, {"Content-Length": str(size), **more}, b"x" * size
 
 
-def served(tmp_path: Path, host: Host, *told: Download) -> tuple[list[Finding], WebServer]:
+def served(tmp_path: Path, host: Host, *told: Download) -> tuple[list[SourceFinding], WebServer]:
     with WebServer(host) as server:
         return check(tmp_path, Source(kind="url", where=server.url, downloads=list(told))), server
 
@@ -141,7 +141,9 @@ def hub(sha: str = COMMIT, name: str = "o/m", **more: Any) -> Reply:
     return 200, {}, json.dumps({"id": name, "sha": sha, "siblings": files, **more}).encode()
 
 
-def of_hub(tmp_path: Path, replies: dict[str, Reply], *told: Download, revision: str | None = COMMIT) -> list[Finding]:
+def of_hub(
+    tmp_path: Path, replies: dict[str, Reply], *told: Download, revision: str | None = COMMIT
+) -> list[SourceFinding]:
     with WebServer(Host(**replies)) as server:
         source = Source(kind="huggingface_model", where="o/m", revision=revision, downloads=list(told))
         return check(tmp_path, source, {"huggingface.co": server.url})
@@ -202,7 +204,7 @@ def test_zenodo(tmp_path: Path) -> None:
     record = {"files": [{"key": "a b.zip", "size": 9, "checksum": MD5}]}
     zenodo = Host(**{"api/records/7": (200, {}, json.dumps(record).encode()), "api/records/9": (200, {}, b"{}")})
 
-    def of(number: int, *told: Download) -> list[Finding]:
+    def of(number: int, *told: Download) -> list[SourceFinding]:
         source = Source(kind="url", where=f"https://zenodo.org/records/{number}/files", downloads=list(told))
         return check(tmp_path, source, {"zenodo.org": server.url})
 
@@ -243,13 +245,13 @@ def test_github(tmp_path: Path) -> None:
     with WebServer(api) as server, WebServer(Host(**{"o/r/releases/download/v2/w.zip": file_of(4)})) as front:
         mirrors = {"api.github.com": server.url, "github.com": front.url}
 
-        def git(name: str, revision: str | None = None) -> Finding:
+        def git(name: str, revision: str | None = None) -> SourceFinding:
             (found,) = check(
                 tmp_path, Source(kind="git", where=f"https://github.com/{name}", revision=revision), mirrors
             )
             return found
 
-        def release(tag: str) -> Finding:
+        def release(tag: str) -> SourceFinding:
             where = f"https://github.com/o/r/releases/download/{tag}"
             (found,) = check(tmp_path, Source(kind="url", where=where, downloads=[Download(name="w.zip")]), mirrors)
             return found
@@ -364,7 +366,7 @@ def test_interrupted(place: tuple[Path, WebServer, Host], monkeypatch: pytest.Mo
     _, server, _ = place
     real, n = check_sources.Checker.check, []
 
-    def check_some(checker: Checker, source: Source, key: str) -> list[Finding]:
+    def check_some(checker: Checker, source: Source, key: str) -> list[SourceFinding]:
         n.append(key)
         if len(n) == 2:
             raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import TrackScore
 from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.baselines import noise_sigma
-from automedbench.tracks.enhancement.settings import Baseline
+from automedbench.tracks.enhancement.settings import BaselineQuality
 from automedbench.tracks.enhancement.stage import choose_slices, stage_slices
 from automedbench.tracks.enhancement.truth import BANDS, BaselineBands, make_bands
 
@@ -57,7 +57,7 @@ class Task:
         return self
 
     def freeze(self, **baselines: tuple[float, float]) -> Task:
-        known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
+        known = {name: BaselineQuality(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
         bands = make_bands(self.card.id, known, classical="classical", source="published")
         write_record(self.folder / "private" / BANDS, bands)
         return self
@@ -278,7 +278,7 @@ def test_no_bands_no_rating_no_medal(task: Task) -> None:
 )
 def test_anchor(baselines: dict[str, tuple[float, float]], anchor: str, a_ssim: float) -> None:
     """docs/specification.md, 10.2."""
-    known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
+    known = {name: BaselineQuality(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
     bands = make_bands("task", known, classical="classical", source="computed")
     assert bands.anchor == anchor
     assert bands.bands["A"].ssim_min == pytest.approx(a_ssim)

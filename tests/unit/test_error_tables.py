@@ -9,7 +9,7 @@ import pytest
 from factories import disqualify, make_flat_scores, make_run, make_score
 
 from automedbench.base.records import ErrorCode, ScoreRecord
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.tables.error_codes import (
     completed,
     error_tables,
@@ -39,8 +39,8 @@ def score(text: str = "", overall: float = 0.5, repeat: int = 1, **changes: Any)
     return make_score(run, make_flat_scores(overall), error_codes=codes(text), **changes)
 
 
-def entries(*scores: ScoreRecord) -> list[Entry]:
-    return [Entry(item.run, item.track, item) for item in scores]
+def entries(*scores: ScoreRecord) -> list[BoardEntry]:
+    return [BoardEntry(item.run, item.track, item) for item in scores]
 
 
 def one(rows: Sequence[Any], **wanted: Any) -> Any:
@@ -61,7 +61,7 @@ FOUR = entries(
 
 def test_nothing_scored() -> None:
     assert list(error_tables([])["errors"]) == []
-    atlas = error_tables([Entry(make_run(), "detection", None)])
+    atlas = error_tables([BoardEntry(make_run(), "detection", None)])
     assert list(map(list, atlas.values())) == [[], [], [], []]
 
 

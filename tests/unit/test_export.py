@@ -12,12 +12,12 @@ import pytest
 from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
 from automedbench.leaderboard.tables.ranking import build_ranking
-from automedbench.leaderboard.tables.table import Table, export_table, json_rows, to_csv
-from automedbench.statistics.samples import Method
+from automedbench.leaderboard.tables.table import BoardTable, export_table, json_rows, to_csv
+from automedbench.statistics.samples import StatisticsMethod
 
 KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
 """One column of each kind."""
@@ -35,8 +35,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(COLUMNS, name, Column(kind, "for tests"))
 
 
-def sample(*rows: tuple[object, ...]) -> Table:
-    return Table("sample", [dict(zip(KINDS, row, strict=True)) | {"hidden": "x"} for row in rows])
+def sample(*rows: tuple[object, ...]) -> BoardTable:
+    return BoardTable("sample", [dict(zip(KINDS, row, strict=True)) | {"hidden": "x"} for row in rows])
 
 
 def test_csv_of_no_rows_has_a_header() -> None:
@@ -79,9 +79,9 @@ def test_same_bytes_twice(tmp_path: Path) -> None:
 
 def test_real_rows_are_exported(tmp_path: Path) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), totals=make_totals(cost_usd=None))]
-    entries = [Entry(score.run, "detection", score) for score in scores]
-    export_table(Table("runs", map(ledger_row, scores)), tmp_path)
-    overall = Table("overall", build_ranking(runs_of(entries), "overall", Method()).rows.frame)
+    entries = [BoardEntry(score.run, "detection", score) for score in scores]
+    export_table(BoardTable("runs", map(ledger_row, scores)), tmp_path)
+    overall = BoardTable("overall", build_ranking(runs_of(entries), "overall", StatisticsMethod()).rows.frame)
     export_table(overall, tmp_path)
     runs = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert [(row["repeat"], row["cost_usd"], row["tokens_total"]) for row in runs] == [

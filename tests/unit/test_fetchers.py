@@ -25,7 +25,7 @@ from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
 from automedbench.datasets.download import transfer
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
-from automedbench.datasets.download.transfer import OtherContent
+from automedbench.datasets.download.transfer import ContentMismatch
 from automedbench.datasets.fetchers import PLANNERS, get_planner
 from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams import Upstream
@@ -263,7 +263,7 @@ def test_what_nobody_can_check_does_not_replace_what_is_wrong(raw: Path) -> None
     first = Source(kind="url", where="https://a.example", downloads=WRONG["checksum"][:1])
     copy = Source(kind="huggingface", where="me/copy", revision="main", files=["x.zip"])
     upstream = Upstream(files={"https://a.example/x.zip": WRONG["checksum"][1]}, hubs={"me/copy": {"x.zip": b"x"}})
-    with pytest.raises(OtherContent, match=r"- huggingface me/copy.*: not asked, because") as caught:
+    with pytest.raises(ContentMismatch, match=r"- huggingface me/copy.*: not asked, because") as caught:
         offered(upstream, raw, first, copy, stand_in=False)
     assert "found md5" in str(caught.value)
     assert not raw.exists()
@@ -284,7 +284,7 @@ def test_every_source_is_told_when_none_works(raw: Path) -> None:
         pinned("https://a.example", "refused.csv"),
     )
     host = FileHost({"/x.csv": b"x"}, {"/refused.csv": ["403"]})
-    with WebServer(host.answer) as server, pytest.raises(OtherContent) as caught:
+    with WebServer(host.answer) as server, pytest.raises(ContentMismatch) as caught:
         fetch(raw, {"a.example": server.url}, *sources)
     lines = str(caught.value).splitlines()
     for line, text in zip(
@@ -323,7 +323,7 @@ def test_the_disk_is_no_reason_for_the_next_source(raw: Path, monkeypatch: pytes
     sources = [Source(kind="url", where=f"https://{name}.example/x.csv") for name in "ab"]
     with pytest.raises(InfrastructureError, match="are free") as caught:
         offered(upstream, raw, *sources)
-    assert not isinstance(caught.value, OtherContent)
+    assert not isinstance(caught.value, ContentMismatch)
 
 
 def test_places_that_hold_the_rest(raw: Path) -> None:
@@ -540,7 +540,7 @@ def test_a_commit_that_was_wrong_once(raw: Path) -> None:
     """The next call asks again: a mirror is corrected, a host comes to itself."""
     source = Source(kind="huggingface", where="me/set", revision="a" * 40)
     upstream = Upstream(hubs={"me/set": {"x": b"x"}})
-    with WebServer(hub_answer(200, "")) as server, pytest.raises(OtherContent):
+    with WebServer(hub_answer(200, "")) as server, pytest.raises(ContentMismatch):
         fetch(raw, {"huggingface.co": server.url}, source)
     assert offered(upstream, raw, source, stand_in=False).revision == "a" * 40
 

@@ -12,15 +12,15 @@ from automedbench import __version__
 from automedbench.base.files import read_record
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import LeaderboardFile, export_tables
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
-METHOD = Method("tasks", 0.95, 200)
+METHOD = StatisticsMethod("tasks", 0.95, 200)
 PANEL = {"one#1": {"S1": 1.0, "S2": 0.5, "S3": 0.5}, "two#1": {"S1": 0.5, "S2": 0.5, "S3": 1.0}}
 
 
-def entries() -> list[Entry]:
+def entries() -> list[BoardEntry]:
     """Two agents, a task, three repeats judged by a panel of two, one error code; one planned run without a score."""
     found = []
     for agent, value in (("a", 0.8), ("b", 0.4)):
@@ -29,11 +29,11 @@ def entries() -> list[Entry]:
             changes = {"panel": PANEL, "judge_spread": {"S1": 0.25, "S2": None}, "judge_cost_usd": "0.02"}
             codes = [make_error("E5")] if agent == "b" else []
             score = make_score(run, make_flat_scores(value + repeat / 100), error_codes=codes, **changes)
-            found.append(Entry(run, "detection", score))
-    return [*found, Entry(make_run("b", "bccd-det-task", "lite", 4), "detection", None)]
+            found.append(BoardEntry(run, "detection", score))
+    return [*found, BoardEntry(make_run("b", "bccd-det-task", "lite", 4), "detection", None)]
 
 
-def board(runs: list[Entry]) -> Board:
+def board(runs: list[BoardEntry]) -> Board:
     """A leaderboard of these runs."""
     return Board(make_plan([entry.run for entry in runs]), runs, {}, {}, METHOD, {"x": "unreadable"})
 

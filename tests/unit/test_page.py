@@ -20,7 +20,7 @@ from automedbench.leaderboard.charts.parts import DARK, LIGHT
 from automedbench.leaderboard.page.board_page import SCRIPTS, other_pooling, page_data, page_runs, write_board
 from automedbench.leaderboard.page.html import TEMPLATES, content_policy, embed, safe_source, script
 from automedbench.leaderboard.tables.cells import ledger_row
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.tracks import track_names
 
 TASKS = {"bccd-det-task": "detection", "toy-seg-task": "segmentation"}
@@ -234,7 +234,7 @@ def test_agents_stand_in_the_order_of_the_ranking() -> None:
 
 def test_runs_come_back_from_their_columns() -> None:
     scores = [*make_campaign(["one", "two"], TASKS, repeats=2), disqualify(make_score(make_run("bad")))]
-    ledger = Table("runs", map(ledger_row, scores))
+    ledger = BoardTable("runs", map(ledger_row, scores))
     runs = page_runs(ledger)
     assert runs["n"] == len(ledger)
     for name, column in runs["columns"].items():
@@ -247,7 +247,7 @@ def test_runs_come_back_from_their_columns() -> None:
 
 def test_ten_thousand_runs_fit() -> None:
     """At most 160 bytes a run, so that 10 080 runs take less than 2 MB."""
-    runs = page_runs(Table("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))))
+    runs = page_runs(BoardTable("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))))
     assert len(pydantic_core.to_json(runs)) < 160 * 1000
 
 

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from automedbench.leaderboard.papers import (
-    Cell,
+    PaperCell,
     PaperTable,
     latex_text,
     markdown_text,
@@ -40,7 +40,9 @@ HOSTILE = [
 
 def table(name: str) -> PaperTable:
     """Two columns, one row, one note, with the same text everywhere."""
-    return PaperTable("t", [(name, "l"), ("Overall", "r")], [[Cell(name), Cell("50.0", "[40.0, 60.0]", "ab")]], [name])
+    return PaperTable(
+        "t", [(name, "l"), ("Overall", "r")], [[PaperCell(name), PaperCell("50.0", "[40.0, 60.0]", "ab")]], [name]
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_markdown_reader_shows_the_text(text: str) -> None:
 
 def test_latex_table() -> None:
     """By hand."""
-    cells = [Cell("a"), Cell("50.0", "[40.0, 60.0]", "b", bold=True)]
+    cells = [PaperCell("a"), PaperCell("50.0", "[40.0, 60.0]", "b", bold=True)]
     assert to_latex(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
         "% Needs \\usepackage{booktabs}.\n"
         "\\begin{tabular}{lr}\n"
@@ -130,13 +132,13 @@ def test_latex_table() -> None:
 @pytest.mark.parametrize("name", ["[5cm]", "*"])
 def test_no_name_is_an_argument_of_the_row_end(name: str) -> None:
     """``\\\\`` takes a length in brackets and an asterisk, also from the line after it."""
-    lines = to_latex(PaperTable("t", [("Agent", "l")], [[Cell("a")], [Cell(name)]], [])).splitlines()
+    lines = to_latex(PaperTable("t", [("Agent", "l")], [[PaperCell("a")], [PaperCell(name)]], [])).splitlines()
     assert lines[6] == f"{{{name[0]}}}{name[1:]} \\\\"
 
 
 def test_markdown_table() -> None:
     """By hand."""
-    cells = [Cell("a"), Cell("50.0", "[40.0, 60.0]", "b", bold=True)]
+    cells = [PaperCell("a"), PaperCell("50.0", "[40.0, 60.0]", "b", bold=True)]
     assert to_markdown(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
         "| Agent | n/N |\n| :--- | ---: |\n| a | **50.0**<sup>b</sup> \\[40.0, 60.0\\] |\n\n- A note.\n"
     )

@@ -11,7 +11,7 @@ from boards import build_rows
 from factories import make_flat_scores, make_score
 
 from automedbench.base.records import HEADLINE_TIERS, RunId, ScoreRecord
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.tables.table import Row
 
 # track → (tasks with 20 repeats, tasks with 10 repeats) in each of two tiers: 260, 40, 100, 100 and 80 runs per agent.
@@ -36,9 +36,9 @@ FEW = 200
 """Resamples: intervals are not what is tested here."""
 
 
-def paper_entries(agent: str) -> list[Entry]:
+def paper_entries(agent: str) -> list[BoardEntry]:
     """All 580 runs of an agent. Runs of a track differ, a little more in each repeat, but their mean is the paper's."""
-    entries: list[Entry] = []
+    entries: list[BoardEntry] = []
     for (track, (twenty, ten)), value in zip(CAMPAIGN.items(), PAPER[agent][0], strict=True):
         repeats = {f"{track}-{number}": 20 if number < twenty else 10 for number in range(twenty + ten)}
         entries += [
@@ -55,8 +55,8 @@ def _value(mean: float, repeat: int, n: int) -> float:
     return mean / 100 + 0.005 * (repeat - (n + 1) / 2)
 
 
-def _entry(run: RunId, track: str, value: float) -> Entry:
-    return Entry(run, track, make_score(run, make_flat_scores(value), track=track))
+def _entry(run: RunId, track: str, value: float) -> BoardEntry:
+    return BoardEntry(run, track, make_score(run, make_flat_scores(value), track=track))
 
 
 def only(rows: list[Row]) -> Row:
@@ -103,7 +103,7 @@ def test_a_track_less_changes_the_pooled_number() -> None:
 
 def test_unscored_runs_are_in_no_mean() -> None:
     entries = paper_entries("Opus 4.6")
-    unscored = [Entry(_again(entry.score, 100 + entry.run.repeat), entry.track, None) for entry in entries[:50]]
+    unscored = [BoardEntry(_again(entry.score, 100 + entry.run.repeat), entry.track, None) for entry in entries[:50]]
     row = only(build_rows([*entries, *unscored], "overall", "runs", resamples=FEW))
     assert (row.n_scored, row.n_planned, row.provisional) == (580, 630, True)
     assert 100 * (row.overall or 0) == pytest.approx(66.5, abs=0.1)

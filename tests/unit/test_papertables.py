@@ -11,10 +11,10 @@ from factories import make_flat_scores, make_plan, make_run, make_score
 from automedbench import __version__
 from automedbench.base.records import Tier
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.papers import (
     PAPER_TABLES,
-    Cell,
+    PaperCell,
     PaperTable,
     export_paper_tables,
     overall_table,
@@ -22,20 +22,20 @@ from automedbench.leaderboard.papers import (
     tier_table,
     track_table,
 )
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
-METHOD = Method("tasks", 0.95, 200)
+METHOD = StatisticsMethod("tasks", 0.95, 200)
 TRACKS = {"one": "detection", "two": "segmentation"}
 
 
-def entry(agent: str, task: str, repeat: int, value: float | None, tier: Tier = "lite") -> Entry:
+def entry(agent: str, task: str, repeat: int, value: float | None, tier: Tier = "lite") -> BoardEntry:
     """A planned run whose scores are all ``value``; null: not scored."""
     run = make_run(agent, task, tier, repeat)
     track = TRACKS[task]
-    return Entry(run, track, None if value is None else make_score(run, make_flat_scores(value), track=track))
+    return BoardEntry(run, track, None if value is None else make_score(run, make_flat_scores(value), track=track))
 
 
-def board(entries: Sequence[Entry], method: Method = METHOD) -> Board:
+def board(entries: Sequence[BoardEntry], method: StatisticsMethod = METHOD) -> Board:
     """A leaderboard of these runs."""
     return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, method)
 
@@ -95,7 +95,7 @@ def test_notes_say_how_the_numbers_came_about() -> None:
     )
     assert any("95 % intervals: " in note and "200 resamples" in note for note in notes)
     assert "Sandbox: apptainer/sealed. Judge: heuristic (heuristic-1)." in notes
-    assert overall_table(board(STEADY, Method("runs", 0.9, 200))).notes[0].endswith("means over all runs.")
+    assert overall_table(board(STEADY, StatisticsMethod("runs", 0.9, 200))).notes[0].endswith("means over all runs.")
 
 
 def test_two_repeats_are_insufficient() -> None:
@@ -212,7 +212,7 @@ def test_hostile_names_stay_in_their_cell(name: str, tmp_path: Path) -> None:
 
 def test_cells_compare() -> None:
     """The control of the tests above: a mark or an interval makes another cell."""
-    assert Cell("1", "[0, 1]") != Cell("1") != Cell("1", mark="a")
+    assert PaperCell("1", "[0, 1]") != PaperCell("1") != PaperCell("1", mark="a")
 
 
 def test_lite_stands_against_standard() -> None:

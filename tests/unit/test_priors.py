@@ -6,18 +6,18 @@ import pytest
 
 from automedbench.base.records import CaseSubmission
 from automedbench.tracks.detection.check import Prediction
-from automedbench.tracks.detection.score import Evidence
+from automedbench.tracks.detection.score import DetectionEvidence
 from automedbench.tracks.detection.score import prior as box_prior
-from automedbench.tracks.detection.settings import Settings as DetectionSettings
-from automedbench.tracks.detection.stage import Truth
+from automedbench.tracks.detection.settings import DetectionSettings
+from automedbench.tracks.detection.stage import BoxTruth
 from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts
-from automedbench.tracks.segmentation.score import Report
-from automedbench.tracks.segmentation.settings import Settings as SegmentationSettings
+from automedbench.tracks.segmentation.score import SegmentationReport
+from automedbench.tracks.segmentation.settings import SegmentationSettings
 
 
-def truth(width: int, *corners: tuple[float, float, float, float]) -> Truth:
+def truth(width: int, *corners: tuple[float, float, float, float]) -> BoxTruth:
     boxes = [{"class": "cell", "x1": a, "y1": b, "x2": c, "y2": d} for a, b, c, d in corners]
-    return Truth.model_validate({"image_id": "a", "width": width, "height": 100, "boxes": boxes})
+    return BoxTruth.model_validate({"image_id": "a", "width": width, "height": 100, "boxes": boxes})
 
 
 def test_the_median_box_of_a_class() -> None:
@@ -32,7 +32,7 @@ def test_the_median_box_of_a_class() -> None:
         truth(200, (20, 10, 100, 50)),
         truth(100, (60, 60, 90, 90)),
     ]
-    evidence = Evidence(["cell"], truths, [Prediction([], [], 0)] * 3)
+    evidence = DetectionEvidence(["cell"], truths, [Prediction([], [], 0)] * 3)
     assert box_prior(evidence, DetectionSettings()).value == pytest.approx(67 / 101)
 
 
@@ -44,5 +44,5 @@ def test_masks_without_a_voxel(policy: str, expected: float) -> None:
         CaseCounts(verdict, {"liver": TargetCounts(50, 40, 30), "lesion": TargetCounts(lesion, 5, 0)}, False, 0.001)
         for lesion in (9, 0)
     ]
-    report = Report(cases, ["liver", "lesion"], SegmentationSettings.model_validate({"both_empty": policy}))
+    report = SegmentationReport(cases, ["liver", "lesion"], SegmentationSettings.model_validate({"both_empty": policy}))
     assert report.prior().value == expected

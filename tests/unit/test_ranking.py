@@ -10,7 +10,7 @@ import pytest
 from boards import build_rows
 from factories import disqualify, make_flat_scores, make_run, make_score, make_totals
 
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.formats import (
     footnotes,
     money,
@@ -22,15 +22,15 @@ from automedbench.leaderboard.formats import (
     span,
 )
 from automedbench.leaderboard.tables.table import Row
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
-METHOD = Method("tasks", 0.95, 200)
+METHOD = StatisticsMethod("tasks", 0.95, 200)
 
 
 def rows(*values: float, repeats: int = 3) -> list[Row]:
     """One agent for each value, a little apart in each repeat."""
     entries = [
-        Entry(run, "detection", make_score(run, make_flat_scores(value + repeat / 1000)))
+        BoardEntry(run, "detection", make_score(run, make_flat_scores(value + repeat / 1000)))
         for number, value in enumerate(values)
         for repeat in range(repeats)
         for run in [make_run(f"agent-{number}", repeat=repeat + 1)]
@@ -38,7 +38,7 @@ def rows(*values: float, repeats: int = 3) -> list[Row]:
     return build_rows(entries, "overall", resamples=200)
 
 
-def printed(ranking: Sequence[Row], width: int | None = None, method: Method = METHOD) -> list[str]:
+def printed(ranking: Sequence[Row], width: int | None = None, method: StatisticsMethod = METHOD) -> list[str]:
     """Lines as they are printed into a log, or into a terminal of this width."""
 
     class Terminal(io.StringIO):
@@ -100,7 +100,7 @@ def test_notes(changes: dict[str, object], expected: list[str]) -> None:
 
 
 def test_footnotes_by_pooling_and_confidence() -> None:
-    lines = footnotes(rows(0.8), Method("runs", 0.9, 500))
+    lines = footnotes(rows(0.8), StatisticsMethod("runs", 0.9, 500))
     assert lines[0].endswith("means over all runs.")
     assert "90 % intervals: " in lines[1] and "500 resamples" in lines[1]
     assert not any("letter" in line for line in lines), "one agent is tied with nobody"
@@ -111,7 +111,7 @@ def test_known_prices_are_marked() -> None:
         make_score(make_run(repeat=number), totals=make_totals(cost_usd=cost))
         for number, cost in enumerate(("0.50", None), 1)
     ]
-    ranking = build_rows([Entry(score.run, "detection", score) for score in scores], "overall")
+    ranking = build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall")
     assert ranking_cells(ranking[0])["Cost"] == "$0.50*"
     assert "* mean over the runs with a known price." in footnotes(ranking, METHOD)
 
@@ -119,7 +119,7 @@ def test_known_prices_are_marked() -> None:
 def test_names_and_numbers() -> None:
     """Names that look like markup are text; a disqualified run is 0 and failed."""
     scores = [make_score(make_run(agent="[red]good")), disqualify(make_score(make_run(agent="cheater")))]
-    ranking = build_rows([Entry(score.run, "detection", score) for score in scores], "overall", resamples=200)
+    ranking = build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall", resamples=200)
     lines = printed(ranking)
     good = next(line for line in lines if "[red]good" in line)
     assert good.split()[:5] == ["1", "[red]good", "75.0", "100.0", "50.0"]

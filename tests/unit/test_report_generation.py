@@ -23,8 +23,8 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report
-from automedbench.tracks.report_generation.components import Measured, Pair, measure
-from automedbench.tracks.report_generation.settings import COMPONENTS, TEXT_COMPONENTS, Settings
+from automedbench.tracks.report_generation.components import Measured, ReportPair, measure
+from automedbench.tracks.report_generation.settings import COMPONENTS, TEXT_COMPONENTS, ReportSettings
 from automedbench.tracks.report_generation.stage import stage_reports
 from automedbench.tracks.report_generation.text import (
     extract,
@@ -49,10 +49,10 @@ def with_settings(card: TaskCard, **settings: Any) -> TaskCard:
 
 def test_settings() -> None:
     """Seven by default, in the published order whatever the card's order; nonsense is refused."""
-    assert list(Settings().components) == SEVEN
-    assert Settings(components=("ROUGE_L", "BLEU")).components == ("BLEU", "ROUGE_L")
-    assert Settings().needs_wordnet and Settings().needs_chexbert and Settings().needs_radgraph
-    text = Settings(components=TEXT_COMPONENTS)
+    assert list(ReportSettings().components) == SEVEN
+    assert ReportSettings(components=("ROUGE_L", "BLEU")).components == ("BLEU", "ROUGE_L")
+    assert ReportSettings().needs_wordnet and ReportSettings().needs_chexbert and ReportSettings().needs_radgraph
+    text = ReportSettings(components=TEXT_COMPONENTS)
     assert text.needs_wordnet and not text.needs_chexbert and not text.needs_radgraph
     with pytest.raises(ConfigError) as caught:
         track_settings(with_settings(toy.CARD, components=[], text_mode="all", meteor="jar", min_chars=0))
@@ -152,7 +152,7 @@ def test_what_a_mode_compares(text: str, mode: Any, section: str, usable: bool) 
 
 def test_every_reason_is_listed() -> None:
     """39 characters, none a letter, one a control: three reasons, in the specification's order."""
-    found = read_report(b"1" * 38 + b"\0", "report.txt", Settings())
+    found = read_report(b"1" * 38 + b"\0", "report.txt", ReportSettings())
     codes = [problem.code for problem in found.problems]
     assert codes == ["too_short", "too_few_alpha_chars", "non_printable_characters"]
     assert all(problem.message.startswith("report.txt ") for problem in found.problems)
@@ -172,11 +172,11 @@ def test_every_reason_is_listed() -> None:
     ],
 )
 def test_limits(text: str, codes: list[str]) -> None:
-    assert [each.code for each in read_report(text.encode(), "r", Settings()).problems] == codes
+    assert [each.code for each in read_report(text.encode(), "r", ReportSettings()).problems] == codes
 
 
 def test_captions_have_their_own_limits() -> None:
-    settings = Settings(text_mode="caption", min_chars=1, min_alpha_chars=1)
+    settings = ReportSettings(text_mode="caption", min_chars=1, min_alpha_chars=1)
     assert read_report(b"Glands.", "r", settings).problems == []
 
 
@@ -434,8 +434,8 @@ def test_damaged_references(bench: Bench, tmp_path: Path, content: bytes | None)
 
 
 def stub(name: str, reports: dict[str, list[float]], corpus: dict[str, float]) -> Any:
-    def engine(pairs: list[Pair], _: Any) -> Measured:
-        assert all(isinstance(pair, Pair) for pair in pairs), name
+    def engine(pairs: list[ReportPair], _: Any) -> Measured:
+        assert all(isinstance(pair, ReportPair) for pair in pairs), name
         return Measured(dict(reports), dict(corpus))  # type: ignore[arg-type]
 
     return engine
@@ -469,7 +469,7 @@ def test_no_report_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("automedbench.metrics.chexbert.ChexbertLabeler", Labeler)
     resources = {"bert": Path("bert"), "chexbert": Path("chexbert.pth")}
-    measured = components.measure_chexbert([Pair("Clear.", "Clear."), Pair("Clear.", "")], resources)
+    measured = components.measure_chexbert([ReportPair("Clear.", "Clear."), ReportPair("Clear.", "")], resources)
     values = {name: reports for name, reports in measured.reports.items() if name.startswith("micro_average")}
     assert len(values) == 3
     assert {tuple(reports) for reports in values.values()} == {(1.0, 0.0)}
@@ -485,7 +485,7 @@ def test_a_model_is_asked_once_per_text() -> None:
 
 def test_only_what_counts_is_measured() -> None:
     """Without METEOR no WordNet is asked for; the order is the published one."""
-    found = measure([Pair("a b", "a b")], Settings(components=("ROUGE_L", "BLEU")), {})
+    found = measure([ReportPair("a b", "a b")], ReportSettings(components=("ROUGE_L", "BLEU")), {})
     assert list(found.reports) == ["BLEU", "ROUGE_L"]
     assert found.notes == []
 

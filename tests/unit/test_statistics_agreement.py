@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 N = math.nan
 FOUR_OBSERVERS = [
@@ -92,7 +92,7 @@ def test_the_interval_covers() -> None:
     chance, hits = np.random.default_rng(5), 0
     for _ in range(200):
         common = chance.standard_normal(60)
-        found = krippendorff_alpha(common + chance.standard_normal((2, 60)), Method(resamples=400))
+        found = krippendorff_alpha(common + chance.standard_normal((2, 60)), StatisticsMethod(resamples=400))
         hits += found.low is not None and found.high is not None and found.low <= 0.5 <= found.high
     assert 0.87 <= hits / 200 <= 1.0
 

@@ -13,7 +13,7 @@ import pytest
 
 from automedbench.statistics.intervals import intervals, satterthwaite
 from automedbench.statistics.ranks import resampled_scores
-from automedbench.statistics.samples import MEASURES, Interval, Measure, Method, Pooling, Sample, cells_of
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, StatisticsMethod, cells_of
 
 T_2, T_4 = 4.302653, 2.776445
 """97.5 % quantiles of Student's t with 2 and 4 degrees of freedom (any table)."""
@@ -22,7 +22,7 @@ T_2, T_4 = 4.302653, 2.776445
 def interval(
     samples: Sequence[Sample], measure: Measure = "overall", pooling: Pooling = "tasks", **options: Any
 ) -> Interval:
-    return intervals(samples, Method(pooling, **options), (measure,))[measure]
+    return intervals(samples, StatisticsMethod(pooling, **options), (measure,))[measure]
 
 
 def run(value: float, task: str = "t", tier: str = "lite", repeat: int = 1) -> Sample:
@@ -318,7 +318,7 @@ def test_the_closed_form_is_that_of_the_bootstrap(n_tasks: int) -> None:
     """
     samples = campaign(n_tasks)
     exact = interval(samples)
-    draws = resampled_scores({"a": cells_of(samples)}, "overall", Method("tasks", 1e-9, 4000, seed=5))[:, 0]
+    draws = resampled_scores({"a": cells_of(samples)}, "overall", StatisticsMethod("tasks", 1e-9, 4000, seed=5))[:, 0]
     # Towards confidence 0 the stretch is the ratio of the densities of normal and t at their middle.
     stretch = draws.std() / (exact.standard_error or 0.0)
     assert draws.mean() == pytest.approx(exact.estimate, abs=0.01)

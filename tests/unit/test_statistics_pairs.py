@@ -16,7 +16,7 @@ from automedbench.statistics.pairs import (
     sign_flip_test,
     smallest_detectable_difference,
 )
-from automedbench.statistics.samples import Method, PairedComparison, Sample
+from automedbench.statistics.samples import PairedComparison, Sample, StatisticsMethod
 
 Agents = dict[str, list[Sample]]
 
@@ -71,7 +71,9 @@ def test_one_cell_of_three_by_hand() -> None:
     Both s² = 0.01, SE = √(0.02/3) = 0.08165, four degrees of freedom (t 2.776); no run failed.
     """
     found = only(
-        compare_pairs({"a": one_cell([0.7, 0.8, 0.9]), "b": one_cell([0.1, 0.2, 0.3])}, Method(resamples=4000))
+        compare_pairs(
+            {"a": one_cell([0.7, 0.8, 0.9]), "b": one_cell([0.1, 0.2, 0.3])}, StatisticsMethod(resamples=4000)
+        )
     )
     assert (found.p, found.p_min, found.unit, found.n_units) == (0.1, 0.1, "runs", 6)
     assert found.low is not None and found.high is not None
@@ -120,7 +122,7 @@ def test_cases_of_two_draws_are_not_paired_by_hand() -> None:
     found = draw_gap(published, fresh, measure="task")
     assert found.difference == pytest.approx(0.2)
     assert (found.low, found.high) == (-1.0, 1.0)
-    near = draw_gap(published, fresh, Method(confidence=0.5), "task")  # t of 75 % with two degrees: 0.8165
+    near = draw_gap(published, fresh, StatisticsMethod(confidence=0.5), "task")  # t of 75 % with two degrees: 0.8165
     assert (near.low, near.high) == pytest.approx(
         (0.2 - 0.8165 * math.sqrt(0.08), 0.2 + 0.8165 * math.sqrt(0.08)), abs=1e-4
     )
@@ -180,8 +182,8 @@ def test_pooling_by_runs_counts_the_runs_of_both() -> None:
     """Task one 3 + 3 runs, difference 0.4; task two 3 + 9 runs, difference 0.1: (6 · 0.4 + 12 · 0.1) / 18 = 0.2."""
     a = [*one_cell([0.6] * 3, "one"), *one_cell([0.5] * 3, "two")]
     b = [*one_cell([0.2] * 3, "one"), *one_cell([0.4] * 9, "two")]
-    assert only(compare_pairs({"a": a, "b": b}, Method("runs"))).difference == pytest.approx(0.2)
-    assert only(compare_pairs({"a": a, "b": b}, Method("tasks"))).difference == pytest.approx(0.25)
+    assert only(compare_pairs({"a": a, "b": b}, StatisticsMethod("runs"))).difference == pytest.approx(0.2)
+    assert only(compare_pairs({"a": a, "b": b}, StatisticsMethod("tasks"))).difference == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +305,8 @@ def test_errors_of_the_first_kind(design: str) -> None:
     n_tasks, repeats, n = NULL_DESIGNS[design]
     chance = np.random.default_rng([1, n_tasks])
     pairs = [
-        only(compare_pairs(simulated_pair(chance, n_tasks, repeats, 0.0), Method(resamples=400))) for _ in range(n)
+        only(compare_pairs(simulated_pair(chance, n_tasks, repeats, 0.0), StatisticsMethod(resamples=400)))
+        for _ in range(n)
     ]
     allowed = 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
     assert np.mean([pair.p is not None and pair.p <= 0.05 for pair in pairs]) <= allowed
@@ -316,7 +319,10 @@ def test_power(design: str) -> None:
     """A difference of 0.3 is found nearly always over many tasks, mostly on one, and with the right sign."""
     n_tasks = NULL_DESIGNS[design][0]
     chance = np.random.default_rng([2, n_tasks])
-    pairs = [only(compare_pairs(simulated_pair(chance, n_tasks, 8, -0.3), Method(resamples=400))) for _ in range(100)]
+    pairs = [
+        only(compare_pairs(simulated_pair(chance, n_tasks, 8, -0.3), StatisticsMethod(resamples=400)))
+        for _ in range(100)
+    ]
     assert np.mean([pair.different and (pair.difference or 0.0) > 0 for pair in pairs]) >= (
         0.95 if n_tasks > 1 else 0.5
     )

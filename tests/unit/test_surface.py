@@ -10,8 +10,8 @@ import pytest
 
 from automedbench.metrics.surface import (
     QUERY_WORK,
-    Budget,
     Neighbours,
+    SearchBudget,
     SurfaceDistances,
     Surfaces,
     find_surfaces,
@@ -127,15 +127,15 @@ def test_bounds() -> None:
     """Far distances are looked up only while the allowance lasts; near ones are exact all the same."""
     near, far = box(2), box(11)
     exact = distances(near, far)
-    budget = Budget(10**6)
+    budget = SearchBudget(10**6)
     bounded = distances(near, far, near_mm=4.0, budget=budget)
     assert bounded.hausdorff95() == exact.hausdorff95() == pytest.approx(9.0)
     assert 0 < budget.spent <= 10**6
     # 80 voxels a side: nothing lies within 4 mm, which costs each query a leaf at most and leaves nothing for the rest.
-    given_up = distances(near, far, near_mm=4.0, budget=Budget(1000))
+    given_up = distances(near, far, near_mm=4.0, budget=SearchBudget(1000))
     assert (given_up.hausdorff95(), given_up.surface_dice(2.0)) == (None, 0.0)
     assert math.isinf(given_up.from_reference.max())
-    assert distances(near, far, near_mm=4.0, budget=Budget(10)) is None
+    assert distances(near, far, near_mm=4.0, budget=SearchBudget(10)) is None
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def surrounded() -> tuple[Any, Any]:
 
 def test_a_surface_around_the_other(surrounded: tuple[Any, Any]) -> None:
     """Also what lies near is bounded: 40 000 noisy voxels in a shell of 39 000 would open 290 leaves each."""
-    assert distances(*surrounded, near_mm=32.0, budget=Budget(10**6)) is None
+    assert distances(*surrounded, near_mm=32.0, budget=SearchBudget(10**6)) is None
 
 
 def test_an_honest_error_is_measured() -> None:
@@ -158,7 +158,7 @@ def test_an_honest_error_is_measured() -> None:
     grid = np.indices((110, 110, 110)) - 55
     ball = ((grid**2).sum(axis=0) < 45**2).astype(np.uint8)
     moved = np.roll(ball, 3, axis=0)
-    budget = Budget(10**6)
+    budget = SearchBudget(10**6)
     found = distances(ball, moved, near_mm=32.0, budget=budget)
     exact = distances(ball, moved)
     assert 0 < budget.spent <= 10**6

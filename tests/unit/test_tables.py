@@ -19,18 +19,18 @@ from factories import (
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.conditions import told_by, what_differs
-from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, samples_of
+from automedbench.leaderboard.entries import BoardEntry, entries_of, in_tiers, samples_of
 from automedbench.leaderboard.tables.cells import runs_of
 from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import Row
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 
-def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:
+def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> BoardEntry:
     """A planned run whose scores are all ``value``; null: not scored."""
     run = make_run(agent, task, tier, repeat)
     score = None if value is None else make_score(run, make_flat_scores(value), track=track)
-    return Entry(run, track, score)
+    return BoardEntry(run, track, score)
 
 
 def only(rows: list[Row]) -> Row:
@@ -110,7 +110,7 @@ def test_disqualified_counts_zero_and_as_failed() -> None:
     """(1.0 + 0) / 2; even a record that kept its numbers and calls itself complete counts 0 and failed."""
     good = make_score(make_run(repeat=1), make_flat_scores(1.0))
     odd = make_score(make_run(repeat=2), make_flat_scores(1.0), disqualified=True, failed=False)
-    row = only(build_rows([Entry(score.run, "detection", score) for score in (good, odd)], "overall"))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in (good, odd)], "overall"))
     assert (row.overall, row.s1, row.failure_rate, row.n_failed, row.n_disqualified) == (0.5, 0.5, 0.5, 1, 1)
     assert disqualify(good).scores.overall == 0.0
 
@@ -125,7 +125,7 @@ def test_use_is_a_mean_over_runs_whatever_the_pooling() -> None:
         )
         for (task, repeat), n in turns.items()
     ]
-    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert (row.mean_turns, row.mean_wall_s, row.mean_tokens) == (30.0, 30.0, 60.0)
 
 
@@ -141,7 +141,7 @@ def test_cost(costs: list[str | None], mean: Decimal | None, n_priced: int) -> N
     scores = [
         make_score(make_run(repeat=number), totals=make_totals(cost_usd=cost)) for number, cost in enumerate(costs, 1)
     ]
-    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert (row.mean_cost_usd, row.n_priced) == (mean, n_priced)
 
 
@@ -177,13 +177,13 @@ LOCAL = make_enforced("local")
 def test_mixed_conditions_are_named(changes: dict[str, object], expected: list[str]) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), **changes)]
     assert what_differs(map(told_by, scores)) == expected
-    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert row.mixed == ", ".join(expected)
 
 
 def test_row_names_its_classes() -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), enforced=LOCAL)]
-    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert row.sandbox == "apptainer/sealed + local/sealed"
     assert row.judge == "heuristic (heuristic-1)"
 
@@ -210,7 +210,7 @@ def test_agents_on_other_tasks_have_no_rank() -> None:
     easy, hard = {"a": 0.9, "b": 0.8, "c": 0.9}, {"a": 0.3, "b": 0.2}
     entries = [entry(agent, "easy", "lite", 1, value) for agent, value in easy.items()]
     entries += [entry(agent, "hard", "lite", 1, value) for agent, value in hard.items()]
-    found = build_ranking(runs_of(entries), "overall", Method())
+    found = build_ranking(runs_of(entries), "overall", StatisticsMethod())
     assert [(row.agent, row.rank, row.overall, row.other_tasks) for row in found.rows] == [
         ("a", 1, pytest.approx(0.6), False),
         ("b", 2, pytest.approx(0.5), False),
@@ -235,14 +235,14 @@ def test_scores_helper_keeps_the_formulas() -> None:
 # --- intervals, ranks, ties, reliability --------------------------------------------------------------------------
 
 
-def steady(agent: str, tasks: dict[str, float], repeats: int = 3) -> list[Entry]:
+def steady(agent: str, tasks: dict[str, float], repeats: int = 3) -> list[BoardEntry]:
     """Runs of a campaign in which nothing varies between repeats."""
     return [
         entry(agent, task, "lite", repeat, value) for task, value in tasks.items() for repeat in range(1, repeats + 1)
     ]
 
 
-def spread_out(agent: str, offset: float, n_tasks: int = 8) -> list[Entry]:
+def spread_out(agent: str, offset: float, n_tasks: int = 8) -> list[BoardEntry]:
     """Eight tasks from 0.2 to 0.55 plus an offset; three repeats at -0.01, 0 and +0.01 of it."""
     return [
         entry(agent, f"task-{task}", "lite", repeat, 0.2 + 0.05 * task + offset + 0.01 * (repeat - 2))
@@ -266,7 +266,7 @@ def test_every_scope_has_intervals(scope: str, pooling: str) -> None:
 def test_intervals_of_halves_are_those_of_the_halves() -> None:
     """Agentic half the same everywhere, task half not: only the latter is uncertain about its eight tasks."""
     entries = [
-        Entry(run, "detection", make_score(run, make_scores((0.5,) * 5, task=0.1 * task)))
+        BoardEntry(run, "detection", make_score(run, make_scores((0.5,) * 5, task=0.1 * task)))
         for task in range(8)
         for repeat in (1, 2, 3)
         for run in [make_run("a", f"task-{task}", "lite", repeat)]
@@ -328,7 +328,7 @@ def test_agent_without_scores_does_not_hinder_the_others() -> None:
     ]
 
 
-def medals(agent: str, cells: dict[tuple[str, Tier], str]) -> list[Entry]:
+def medals(agent: str, cells: dict[tuple[str, Tier], str]) -> list[BoardEntry]:
     """Runs by (task, tier): one letter per repeat, ``g`` good, ``o`` okay, ``f`` fail, ``d`` disqualified; the overall
     score is 0.8, 0.6, 0.2 and 0."""
     entries = []
@@ -337,7 +337,7 @@ def medals(agent: str, cells: dict[tuple[str, Tier], str]) -> list[Entry]:
             run = make_run(agent, task, tier, repeat)
             value, medal = {"g": (0.8, "good"), "o": (0.6, "okay"), "f": (0.2, "fail"), "d": (0.9, "good")}[letter]
             score = make_score(run, make_flat_scores(value), medal=medal)
-            entries.append(Entry(run, "detection", disqualify(score) if letter == "d" else score))
+            entries.append(BoardEntry(run, "detection", disqualify(score) if letter == "d" else score))
     return entries
 
 
@@ -408,7 +408,7 @@ def test_judging_is_apart_from_running() -> None:
         make_score(make_run(repeat=number), judge_cost_usd=cost)
         for number, cost in enumerate(("0.02", None, "0.04"), 1)
     ]
-    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall", resamples=200))
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall", resamples=200))
     assert (row.judge_cost_usd, row.n_judge_priced) == (Decimal("0.030000"), 2)
     assert (row.mean_cost_usd, row.n_priced) == (Decimal("0.500000"), 3)
 
@@ -416,12 +416,12 @@ def test_judging_is_apart_from_running() -> None:
 def test_cases_count_only_while_they_are_the_same() -> None:
     """Samples have cases; a task that was staged again in between has none, and a disqualified run has zeros."""
     scores = [make_score(make_run(repeat=number), case_scores=[0.25, 0.75]) for number in (1, 2)]
-    entries = [Entry(score.run, "detection", score) for score in scores]
+    entries = [BoardEntry(score.run, "detection", score) for score in scores]
     assert [sample.cases.tolist() for sample in samples_of(entries) if sample.cases is not None] == [[0.25, 0.75]] * 2
     restaged = scores[1].model_copy(update={"recipe": make_recipe(cases_sha256="1" * 64)})
-    changed = [entries[0], Entry(restaged.run, "detection", restaged)]
+    changed = [entries[0], BoardEntry(restaged.run, "detection", restaged)]
     assert [sample.cases for sample in samples_of(changed)] == [None, None]
     out = disqualify(scores[0])
-    sample = Entry(out.run, "detection", out).sample
+    sample = BoardEntry(out.run, "detection", out).sample
     assert sample is not None and sample.cases is not None and sample.cases.tolist() == [0.0, 0.0]
     assert (sample.agentic, sample.task_score) == (0.0, 0.0)

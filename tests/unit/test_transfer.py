@@ -17,16 +17,24 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_bytes
 from automedbench.datasets.download import transfer
 from automedbench.datasets.download.access import Access, read_mirrors, shown
-from automedbench.datasets.download.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
+from automedbench.datasets.download.transfer import (
+    TRIES,
+    DownloadProgress,
+    Request,
+    SourceUnreachable,
+    Stopped,
+    digests,
+    download,
+)
 
 DATA = bytes(range(256)) * 8192  # 2 MiB
-FAST = Watch(patience_s=0.001)
+FAST = DownloadProgress(patience_s=0.001)
 
 
 def get(host: FileHost, target: Path, **more: object) -> tuple[WebServer, bool]:
     """Download /f from the host; returns the server, with what it was asked, and whether parts were there."""
     with WebServer(host.answer) as server:
-        continued = download(Request(f"{server.url}/f", "the file", **more), target, Watch(patience_s=0.001))  # type: ignore[arg-type]
+        continued = download(Request(f"{server.url}/f", "the file", **more), target, DownloadProgress(patience_s=0.001))  # type: ignore[arg-type]
     return server, continued
 
 
@@ -106,7 +114,7 @@ def test_retry_after_is_waited_for(tmp_path: Path) -> None:
 def test_failures_that_do_not_pass(tmp_path: Path) -> None:
     """A limit of attempts, and the status in the message."""
     host = FileHost({"/f": DATA}, {"/f": ["503"] * 20})
-    with pytest.raises(Unreachable, match=rf"the file: HTTP 503 .*{TRIES} times in a row"):
+    with pytest.raises(SourceUnreachable, match=rf"the file: HTTP 503 .*{TRIES} times in a row"):
         get(host, tmp_path / "f")
     assert len(host.script["/f"]) == 20 - TRIES
 
@@ -129,14 +137,14 @@ def test_refusals_are_final(tmp_path: Path, status: str, more: dict[str, object]
     with pytest.raises(MissingDataError, match=rf"the file: expected the file, found HTTP {status} .*{text}") as caught:
         get(host, tmp_path / "f", **more)
     assert "account" not in str(caught.value) or "authorization" in more
-    assert isinstance(caught.value, Unreachable) == all_alike
+    assert isinstance(caught.value, SourceUnreachable) == all_alike
     assert len(host.script["/f"]) == 2
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
     with WebServer(FileHost({}).answer) as server:
         pass
-    with pytest.raises(Unreachable, match="the connection was refused"):
+    with pytest.raises(SourceUnreachable, match="the connection was refused"):
         download(Request(f"{server.url}/f", "the file"), tmp_path / "f", FAST)
 
 
@@ -207,7 +215,7 @@ def test_nothing_secret_is_noted(tmp_path: Path) -> None:
 
 def test_stopping(tmp_path: Path) -> None:
     """Who asks to stop waits for no body; what is there stays."""
-    watch = Watch()
+    watch = DownloadProgress()
     with WebServer(FileHost({"/f": DATA * 4}, {"/f": ["slow"]}).answer) as server:
         threading.Timer(0.3, watch.stop.set).start()
         with pytest.raises(Stopped):

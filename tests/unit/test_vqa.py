@@ -23,7 +23,7 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.vqa import TRACK as vqa
 from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
 from automedbench.tracks.vqa.score import bootstrap_interval, prior
-from automedbench.tracks.vqa.stage import Truth, question_form
+from automedbench.tracks.vqa.stage import QuestionTruth, question_form
 
 
 def with_settings(**settings: Any) -> TaskCard:
@@ -336,8 +336,12 @@ def test_hostile_records_cost_only_themselves(task: Staged) -> None:
 def test_prior_is_the_best_constant_of_each_kind() -> None:
     """By hand: no for 3 questions (2 right), B for 2 (1 right), 'liver' for 2 ('liver' 1, 'left lung' 0): 4 of 7."""
     golds = [("yes_no", "no"), ("yes_no", "no"), ("yes_no", "yes"), ("open", "liver"), ("open", "left lung")]
-    truths = [Truth(question="?", answer_text=gold, answer_label=None, kind=kind, groups={}) for kind, gold in golds]
-    truths += [Truth(question="?", answer_text="x", answer_label=label, kind="choice", groups={}) for label in "BA"]
+    truths = [
+        QuestionTruth(question="?", answer_text=gold, answer_label=None, kind=kind, groups={}) for kind, gold in golds
+    ]
+    truths += [
+        QuestionTruth(question="?", answer_text="x", answer_label=label, kind="choice", groups={}) for label in "BA"
+    ]
     assert prior(truths).value == pytest.approx(4 / 7)
 
 

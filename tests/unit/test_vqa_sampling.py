@@ -14,7 +14,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.sources import SourceQuestion
 from automedbench.tracks.vqa.sampling import (
-    SamplingOptions,
+    VqaSampling,
     balance,
     calibration_questions,
     choose_questions,
@@ -28,7 +28,7 @@ def question(row: int, image: str = "", group: str = "") -> SourceQuestion:
 
 
 def chosen(questions: list[SourceQuestion], count: int | None, **options: Any) -> list[SourceQuestion]:
-    return choose_questions(questions, Sampling(rule="", count=count), SamplingOptions(**options))
+    return choose_questions(questions, Sampling(rule="", count=count), VqaSampling(**options))
 
 
 def test_published_draw() -> None:
@@ -67,8 +67,8 @@ def test_even_over_strata() -> None:
 def test_strata_are_counted() -> None:
     """Of the cases, by name; a question without the group counts under an empty one; nothing where none is balanced."""
     cases = [question(row, group=kind) for row, kind in enumerate(["MRI", "CT", "MRI", ""])]
-    assert balance(cases, SamplingOptions(stratify="modality")) == {"modality": {"": 1, "CT": 1, "MRI": 2}}
-    assert balance(cases, SamplingOptions()) == {}
+    assert balance(cases, VqaSampling(stratify="modality")) == {"modality": {"": 1, "CT": 1, "MRI": 2}}
+    assert balance(cases, VqaSampling()) == {}
 
 
 def test_too_few() -> None:

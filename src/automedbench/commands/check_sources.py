@@ -33,7 +33,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.fetchers.checking import Checker, Finding
+from automedbench.datasets.fetchers.checking import Checker, SourceFinding
 from automedbench.planning.load import add_campaign_options, campaign_of
 
 BAD = 3
@@ -48,7 +48,7 @@ class Checked(Model):
     tasks: list[str]
     file: str = Field(description="card, or the table of checkpoints")
     at: datetime
-    findings: list[Finding]
+    findings: list[SourceFinding]
 
 
 class CheckFile(Model):

@@ -23,12 +23,12 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, told_by, what_differs
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
+from automedbench.leaderboard.entries import BoardEntry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
 from automedbench.leaderboard.tables.cells import cells_of, pooled, runs_of
 from automedbench.planning.load import add_campaign_options, results_of
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
-from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
+from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
 
 SHOWN_CELLS = 3
 SHOWN_VALUE = 60
@@ -63,7 +63,7 @@ def main(options: argparse.Namespace) -> None:
     """Compare and print; raises ConfigError for an unknown agent and MissingDataError without a common cell."""
     from automedbench.judge.evidence import neutralise
 
-    method = Method(options.pooling, options.confidence, options.resamples)
+    method = StatisticsMethod(options.pooling, options.confidence, options.resamples)
     if options.fresh is not None:
         options.b = options.b or options.a
         a, b = _scores(options, options.a), _scores(options, options.b, options.fresh)
@@ -113,7 +113,12 @@ def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRec
 
 
 def gap_of_draws(
-    published: list[ScoreRecord], fresh: list[ScoreRecord], measure: Measure, method: Method, *, anyway: bool = False
+    published: list[ScoreRecord],
+    fresh: list[ScoreRecord],
+    measure: Measure,
+    method: StatisticsMethod,
+    *,
+    anyway: bool = False,
 ) -> Comparison:
     """Scores on the published draw and on a fresh one, and their gap: of all tasks, and of each, scores in [0, 1].
 
@@ -151,7 +156,7 @@ def gap_of_draws(
     }
 
 
-def gap_lines(found: Comparison, method: Method) -> list[str]:
+def gap_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
     """The gap for a terminal, its conclusion last; ``found``: of ``gap_of_draws``."""
     rows = []
     for place in found["places"]:
@@ -186,7 +191,7 @@ def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
     return "Conclusion: the published cases are harder for this agent than fresh ones."
 
 
-def report_lines(found: Comparison, method: Method) -> list[str]:
+def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
     """The comparison for a terminal, its conclusion last."""
     return [
         f"{found['a']} (A) minus {found['b']} (B): {found['measure']} score, ×100, pooled by {method.pooling}",
@@ -214,7 +219,7 @@ def _names(reasons: Sequence[str]) -> str:
     return ", ".join(reason.partition(":")[0].partition(" (")[0] for reason in reasons)
 
 
-def _place_table(found: Comparison, method: Method) -> list[str]:
+def _place_table(found: Comparison, method: StatisticsMethod) -> list[str]:
     level = f"{100 * method.confidence:g} % interval"
     head = ("", "cells", "A", "B", "difference", level, "p", "detectable")
     rows = [
@@ -263,7 +268,7 @@ def _stage_table(found: Comparison) -> list[str]:
     return table([("", "A", "B", "difference"), *stages], right=range(1, 4))
 
 
-def conclusion(found: Comparison, method: Method) -> str:
+def conclusion(found: Comparison, method: StatisticsMethod) -> str:
     """One sentence: what can be concluded, and what cannot."""
     pair, a, b = found["places"][0]["compared"], found["a"], found["b"]
     if pair is None:
@@ -299,7 +304,7 @@ def _equals(p: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _why(pair: PairedComparison, method: Method) -> str:
+def _why(pair: PairedComparison, method: StatisticsMethod) -> str:
     """Why a difference was not found: the design could not, it is too small, or chance is too large."""
     if pair.p_min is not None and pair.p_min >= 1 - method.confidence - 1e-9:
         return f"no result could be significant here: the smallest p that this design can give is {pair.p_min:.2g}."
@@ -312,7 +317,12 @@ EQUAL = 0.0005
 
 
 def head_to_head(
-    a: Sequence[ScoreRecord], b: Sequence[ScoreRecord], measure: Measure, method: Method, *, anyway: bool = False
+    a: Sequence[ScoreRecord],
+    b: Sequence[ScoreRecord],
+    measure: Measure,
+    method: StatisticsMethod,
+    *,
+    anyway: bool = False,
 ) -> Comparison | None:
     """Everything about two agents on their common cells, scores in [0, 1]; None where there is no such cell.
 
@@ -361,16 +371,21 @@ def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> 
     return said
 
 
-def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[Entry]:
+def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[BoardEntry]:
     """Runs of the cells that the other agent has as well, in a fixed order."""
     cells = {(score.run.task, score.run.tier) for score in other}
     kept = [score for score in own if (score.run.task, score.run.tier) in cells]
     kept.sort(key=lambda score: (score.run.task, score.run.tier, score.run.repeat))
-    return [Entry(score.run, score.track, score) for score in kept]
+    return [BoardEntry(score.run, score.track, score) for score in kept]
 
 
 def _place(
-    track: str | None, first: Sequence[Entry], second: Sequence[Entry], measure: Measure, method: Method, refused: bool
+    track: str | None,
+    first: Sequence[BoardEntry],
+    second: Sequence[BoardEntry],
+    measure: Measure,
+    method: StatisticsMethod,
+    refused: bool,
 ) -> dict[str, Any]:
     """Both agents in all tracks (track null) or one; ``compared`` null where the test was refused."""
     a, b = ([entry for entry in group if track in (None, entry.track)] for group in (first, second))
@@ -383,7 +398,9 @@ def _place(
     }
 
 
-def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
+def _compare(
+    a: Sequence[BoardEntry], b: Sequence[BoardEntry], measure: Measure, method: StatisticsMethod
+) -> PairedComparison:
     """The first agent minus the second, in this order."""
     agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
     [pair] = compare_pairs(agents, method, measure)
@@ -402,7 +419,7 @@ def _corrected(places: Sequence[dict[str, Any]], confidence: float) -> list[dict
     return found
 
 
-def _cells(first: Sequence[Entry], second: Sequence[Entry], measure: Measure) -> list[dict[str, Any]]:
+def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: Measure) -> list[dict[str, Any]]:
     """Cells by difference, those that the first agent wins most clearly first."""
     a, b = group_by(first, cell_of), group_by(second, cell_of)
     rows = []
@@ -414,7 +431,7 @@ def _cells(first: Sequence[Entry], second: Sequence[Entry], measure: Measure) ->
     return sorted(rows, key=lambda row: (-row["difference"], row["task"], row["tier"]))
 
 
-def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
+def _mean(entries: Sequence[BoardEntry], name: str, method: StatisticsMethod) -> float:
     """Pooled as in the ranking."""
     column = "task_score" if name == "task" else name
     return float(pooled(cells_of(runs_of(entries)), ["everything"], method.pooling, [column])[column].iloc[0])

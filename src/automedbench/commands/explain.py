@@ -21,7 +21,7 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Entry, group_by, value_of
+from automedbench.leaderboard.entries import BoardEntry, group_by, value_of
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
@@ -67,7 +67,7 @@ def _code(text: str) -> str:
     raise ConfigError([f"CODE: no error code '{plain(text)}'{near}; there are {known}"])
 
 
-def _entries(options: argparse.Namespace) -> list[Entry]:
+def _entries(options: argparse.Namespace) -> list[BoardEntry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
     results = results_of(options)
     try:
@@ -77,7 +77,7 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
             f"{results} holds no plan of a campaign.\nGive the results folder with --results."
         ) from error
     scores = gather_scores(results, plan, partial=True).scores
-    entries = [Entry(score.run, score.track, score) for score in scores]
+    entries = [BoardEntry(score.run, score.track, score) for score in scores]
     names = {
         "agent": {entry.run.agent for entry in entries},
         "track": {entry.track for entry in entries},
@@ -101,7 +101,7 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
     ]
 
 
-def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
+def explain(entries: Sequence[BoardEntry], code: str) -> dict[str, Any]:
     """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
 
     ``cost``: overall of the runs with the code minus that of those without; within: over agent × task × tier.

@@ -26,7 +26,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 from automedbench.planning.load import add_campaign_options, campaign_of
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
             runs.append(merged)
     write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
     settings = campaign.config
-    method = Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples)
+    method = StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples)
     return build.build_leaderboard(
         out,
         out / "plan.json",

@@ -11,16 +11,16 @@ import pandas as pd
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.conditions import Told, signature, what_differs
-from automedbench.leaderboard.entries import Entry, in_tiers
+from automedbench.leaderboard.conditions import RecordedConditions, signature, what_differs
+from automedbench.leaderboard.entries import BoardEntry, in_tiers
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of, scored_of
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.leaderboard.tables.tiers import build_tiers
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"
@@ -32,10 +32,10 @@ class Board:
     """A campaign with its scores. ``unreadable``: scores that count as missing (path → why)."""
 
     plan: Plan
-    entries: Sequence[Entry]
+    entries: Sequence[BoardEntry]
     cards: dict[str, TaskCard]
     rubrics: dict[str, Rubric]
-    method: Method
+    method: StatisticsMethod
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -69,7 +69,7 @@ class Board:
         return signature(self._told)
 
     @property
-    def _told(self) -> Iterable[Told]:
+    def _told(self) -> Iterable[RecordedConditions]:
         return list(scored_of(self.headline).told) or list(scored_of(self.runs).told)
 
     @cached_property
@@ -82,35 +82,35 @@ class Board:
         }
 
     @cached_property
-    def views(self) -> dict[str, dict[str, Table]]:
+    def views(self) -> dict[str, dict[str, BoardTable]]:
         """Tier choice → all tracks, then each track by its id → ranking."""
         return {
             choice: {ALL_TRACKS: overall.rows}
-            | {track: Table("cells", rows) for track, rows in tracks.rows.frame.groupby("track")}
+            | {track: BoardTable("cells", rows) for track, rows in tracks.rows.frame.groupby("track")}
             for choice, (overall, tracks) in self.rankings.items()
         }
 
     @cached_property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, BoardTable]:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
         found = [
-            Table("runs", [ledger_row(entry.score, entry.outdated) for entry in self.entries if entry.score]),
-            Table("overall", overall.rows.frame),
-            Table("tracks", tracks.rows.frame),
-            Table("tasks", build_ranking(self.headline, "task", self.method).rows.frame),
+            BoardTable("runs", [ledger_row(entry.score, entry.outdated) for entry in self.entries if entry.score]),
+            BoardTable("overall", overall.rows.frame),
+            BoardTable("tracks", tracks.rows.frame),
+            BoardTable("tasks", build_ranking(self.headline, "task", self.method).rows.frame),
             build_ranking(self.runs, "cell", self.method).rows,
             build_stages(self.headline, self.method),
             build_tiers(self.headline, self.method.pooling),
-            Table("comparisons", [*overall.comparisons, *tracks.comparisons]),
-            Table("ranks", [*overall.ranks, *tracks.ranks]),
+            BoardTable("comparisons", [*overall.comparisons, *tracks.comparisons]),
+            BoardTable("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),
         ]
         errors = error_tables(in_tiers(self.entries, HEADLINE_TIERS), self.method.confidence)
         return {table.name: table for table in found} | errors
 
 
-def tier_choices(entries: Iterable[Entry]) -> dict[str, tuple[str, ...]]:
+def tier_choices(entries: Iterable[BoardEntry]) -> dict[str, tuple[str, ...]]:
     """Choices of the tier picker → tiers: the headline first, then single tiers where that says something else."""
     found = {entry.run.tier for entry in entries}
     planned = [tier for tier in TIERS if tier in found]

@@ -19,7 +19,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import judge_class, what_is_outdated
-from automedbench.leaderboard.entries import Entry, entries_of, scored
+from automedbench.leaderboard.entries import BoardEntry, entries_of, scored
 from automedbench.leaderboard.page.board_page import write_beside, write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -27,7 +27,7 @@ from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.intervals import method_text
-from automedbench.statistics.samples import USUAL, Method, Pooling
+from automedbench.statistics.samples import USUAL, Pooling, StatisticsMethod
 
 
 class FileTable(Model):
@@ -137,7 +137,7 @@ def build_leaderboard(
     cards: Sequence[str],
     rubrics: Path,
     out: Path,
-    method: Method = USUAL,
+    method: StatisticsMethod = USUAL,
     *,
     partial: bool = False,
     asked: Callable[[dict[str, TaskCard]], Asked] = lambda _cards: lambda _run: {},
@@ -174,7 +174,7 @@ def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:
     return {card.id: card for card in map(load_card, paths)}
 
 
-def _load_rubrics(folder: Path, entries: Sequence[Entry]) -> dict[str, Rubric]:
+def _load_rubrics(folder: Path, entries: Sequence[BoardEntry]) -> dict[str, Rubric]:
     """Rubrics of the planned tracks."""
     tracks = sorted({entry.track for entry in entries})
     return {track: load_rubric(folder, track) for track in tracks}

@@ -285,14 +285,14 @@ OTHER_KEYS = {
 }
 
 
-class Told(NamedTuple):
+class RecordedConditions(NamedTuple):
     """What a run's records tell: (condition, what is alike, value), and (key, task, tier, text) of its signature."""
 
     values: frozenset[tuple[str, tuple[object, ...], object]]
     texts: frozenset[tuple[str, str, str, str]]
 
 
-def told_by(score: ScoreRecord) -> Told:
+def told_by(score: ScoreRecord) -> RecordedConditions:
     """Everything that is compared, looked up once for all tables that the run is in."""
     values = frozenset(
         (one.name, tuple(getattr(score.run, name) for name in one.same_for), value)
@@ -300,7 +300,7 @@ def told_by(score: ScoreRecord) -> Told:
         if one.matters != NOT and (value := one.value(score)) not in (None, NOTHING)
     )
     texts = frozenset((key, score.run.task, score.run.tier, _joined(key, parts, score)) for key, parts in KEYS.items())
-    return Told(values, texts)
+    return RecordedConditions(values, texts)
 
 
 def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
@@ -310,7 +310,7 @@ def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
     return UNKNOWN if UNKNOWN in texts else _cut(digest_of(texts))
 
 
-def what_differs(runs: Iterable[Told]) -> list[str]:
+def what_differs(runs: Iterable[RecordedConditions]) -> list[str]:
     """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
     values = frozenset[tuple[str, tuple[object, ...], object]]().union(*(told.values for told in runs))
     counts = Counter((name, alike) for name, alike, _ in values)
@@ -324,7 +324,7 @@ def what_is_outdated(score: ScoreRecord, asked: Mapping[str, object]) -> tuple[s
     return tuple(name for name, found in told.items() if found not in (None, NOTHING) and found != asked[name])
 
 
-def signature(runs: Iterable[Told]) -> str:
+def signature(runs: Iterable[RecordedConditions]) -> str:
     """One line for these runs, empty without any: what they were made under; what is not the same for all is ``mixed``.
 
     ``4*1a2b3c4d``: four values, one for each task or tier, as a digest. Where agents have a condition that others

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from automedbench.base.cards import TaskCard
 from automedbench.scoring.codes.taxonomy import CODES
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
-from automedbench.statistics.samples import Method, Pooling
+from automedbench.statistics.samples import Pooling, StatisticsMethod
 from automedbench.tracks import TrackText, get_track, track_names
 
 SECTIONS: dict[str, str] = {
@@ -178,7 +178,7 @@ def short_title(track: str) -> str:
     return text.short if text else track_title(track)
 
 
-def interval_text(method: Method, judges: str) -> str:
+def interval_text(method: StatisticsMethod, judges: str) -> str:
     """How intervals, ties and ranks were found; ``judges``: of ``judge_noise``."""
     return (
         f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm): pairs "

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
-from automedbench.leaderboard.conditions import Told, told_by
+from automedbench.leaderboard.conditions import RecordedConditions, told_by
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
@@ -24,7 +24,7 @@ KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoardEntry:
     """One planned run and its score, if it has one.
 
     ``outdated``: conditions under which it was not made or scored as the campaign asks now.
@@ -48,29 +48,29 @@ class Entry:
         return Sample(run.task, run.tier, run.repeat, *halves, cases, judged_by(score))
 
     @cached_property
-    def told(self) -> Told | None:
+    def told(self) -> RecordedConditions | None:
         """What the run's records tell of its conditions."""
         return told_by(self.score) if self.score else None
 
 
-def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:
+def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[BoardEntry]:
     """Match scores to planned runs; ``tracks`` (task → track) serves tasks that have no score yet."""
     found = {score.run.path: score for score in scores}
     known = dict(tracks) | {score.run.task: score.track for score in found.values()}
-    return [Entry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
+    return [BoardEntry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
 
 
-def in_tiers(entries: Iterable[Entry], tiers: Sequence[str]) -> list[Entry]:
+def in_tiers(entries: Iterable[BoardEntry], tiers: Sequence[str]) -> list[BoardEntry]:
     """The entries of these tiers."""
     return [entry for entry in entries if entry.run.tier in tiers]
 
 
-def scored(entries: Iterable[Entry]) -> list[ScoreRecord]:
+def scored(entries: Iterable[BoardEntry]) -> list[ScoreRecord]:
     """The scores that exist."""
     return [entry.score for entry in entries if entry.score is not None]
 
 
-def cell_of(entry: Entry) -> tuple[str, str]:
+def cell_of(entry: BoardEntry) -> tuple[str, str]:
     """Task and tier."""
     return entry.run.task, entry.run.tier
 
@@ -119,7 +119,7 @@ def judged_by(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float
     return found
 
 
-def samples_of(entries: Iterable[Entry]) -> list[Sample]:
+def samples_of(entries: Iterable[BoardEntry]) -> list[Sample]:
     """The scored entries for the statistics, in their order.
 
     Cases are resampled only where all runs of a task had the same ones; a task that was staged anew in between has none

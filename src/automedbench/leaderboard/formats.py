@@ -10,7 +10,7 @@ from typing import TextIO
 from automedbench.base.plaintable import counted
 from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 UNKNOWN = "–"
 UNVERIFIED = "Unverified: outputs came out of no method; S4 of such a run is at most 0.3, and it wins no medal."
@@ -61,13 +61,13 @@ def notes(row: Row) -> list[str]:
     return found
 
 
-def how_pooled(method: Method) -> str:
+def how_pooled(method: StatisticsMethod) -> str:
     """One sentence about what the scores are and how they are pooled."""
     means = "tasks of tiers of repeats" if method.pooling == "tasks" else "all runs"
     return f"Overall = (Agentic + Task) / 2, ×100, lite and standard tiers; means over {means}."
 
 
-def how_sure(rows: Sequence[Row], method: Method) -> list[str]:
+def how_sure(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """What brackets and letters mean, where there are any."""
     lines = []
     if any(row.overall_low is not None for row in rows):
@@ -87,7 +87,7 @@ def conditions(rows: Iterable[Row]) -> list[str]:
     return [f"Sandbox: {_classes(row.sandbox for row in found)}. Judge: {_classes(row.judge for row in found)}."]
 
 
-def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
+def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """How the numbers came about."""
     lines = [how_pooled(method), *how_sure(rows, method), *conditions(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
@@ -112,7 +112,7 @@ def _classes(joined: Iterable[str]) -> str:
 _LOG_WIDTH = 140
 
 
-def print_ranking(rows: Sequence[Row], method: Method, stream: TextIO | None = None) -> None:
+def print_ranking(rows: Sequence[Row], method: StatisticsMethod, stream: TextIO | None = None) -> None:
     """Print one line per agent (scores ×100); marks are explained below the table, all else is on the page."""
     from rich import box
     from rich.console import Console

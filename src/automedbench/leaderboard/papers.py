@@ -54,7 +54,7 @@ _MARKDOWN_NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperCell:
     """A text, an interval beside it, letters above it."""
 
     text: str
@@ -69,7 +69,7 @@ class PaperTable:
 
     name: str
     heads: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[PaperCell]]
     notes: Sequence[str]
 
 
@@ -125,7 +125,7 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_cell(cell: Cell) -> str:
+def _latex_cell(cell: PaperCell) -> str:
     text = latex_text(cell.text)
     # At the start of a row a bracket or an asterisk would be an argument of the row end before it.
     text = f"{{{text[0]}}}{text[1:]}" if text.startswith(("[", "*")) else text
@@ -138,7 +138,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: PaperCell) -> str:
     text = markdown_text(cell.text)
     text = f"**{text}**" if cell.bold else text
     text += f"<sup>{markdown_text(cell.mark)}</sup>" if cell.mark else ""
@@ -164,14 +164,14 @@ def overall_table(board: Board) -> PaperTable:
     best = _best(board, None, ranking)
     rows = [
         [
-            Cell(_ranks(row)),
-            Cell(row.agent),
+            PaperCell(_ranks(row)),
+            PaperCell(row.agent),
             _place(row, best),
             _score(row.agentic, row.agentic_low, row.agentic_high),
             _score(row.task_score, row.task_low, row.task_high),
-            Cell(share(row.failure_rate)),
-            Cell(money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else "")),
-            Cell(f"{row.n_scored}/{row.n_planned}"),
+            PaperCell(share(row.failure_rate)),
+            PaperCell(money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else "")),
+            PaperCell(f"{row.n_scored}/{row.n_planned}"),
         ]
         for row in ranking
     ]
@@ -191,7 +191,7 @@ def track_table(board: Board) -> PaperTable:
     first = _best(board, None, ranking)
     rows = [
         [
-            Cell(row.agent),
+            PaperCell(row.agent),
             *(_place(places.get((track, row.agent)), best[track]) for track in tracks),
             _place(row, first),
         ]
@@ -211,9 +211,9 @@ def stage_table(board: Board) -> PaperTable:
     found: list[dict[str, Row]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
     rows = [
         [
-            Cell(row.agent),
+            PaperCell(row.agent),
             *(_stage(stages.get(stage)) for stage in STAGES),
-            Cell(f"{row.n_scored}/{row.n_planned}"),
+            PaperCell(f"{row.n_scored}/{row.n_planned}"),
         ]
         for row, stages in zip(ranking, found, strict=True)
     ]
@@ -231,12 +231,12 @@ def tier_table(board: Board) -> PaperTable:
     ordered = [found[row.agent] for row in ranking if row.agent in found]
     rows = [
         [
-            Cell(row.agent),
-            *(Cell(percent(value)) for value in (row.agentic_lite, row.agentic_standard)),
-            Cell(UNKNOWN if row.agentic_change is None else f"{100 * row.agentic_change:+.1f}%".replace("-", "−")),
-            *(Cell(percent(value)) for value in (row.overall_lite, row.overall_standard)),
-            Cell(str(row.n_tasks)),
-            Cell(f"{row.n_lite}, {row.n_standard}"),
+            PaperCell(row.agent),
+            *(PaperCell(percent(value)) for value in (row.agentic_lite, row.agentic_standard)),
+            PaperCell(UNKNOWN if row.agentic_change is None else f"{100 * row.agentic_change:+.1f}%".replace("-", "−")),
+            *(PaperCell(percent(value)) for value in (row.overall_lite, row.overall_standard)),
+            PaperCell(str(row.n_tasks)),
+            PaperCell(f"{row.n_lite}, {row.n_standard}"),
         ]
         for row in ordered
     ]
@@ -266,19 +266,19 @@ def _best(board: Board, track: str | None, ranking: Sequence[Row]) -> str | None
     return first if all(row.agent in beaten for row in scored[1:]) else None
 
 
-def _score(value: float | None, low: float | None, high: float | None) -> Cell:
-    return Cell(percent(value), span(low, high))
+def _score(value: float | None, low: float | None, high: float | None) -> PaperCell:
+    return PaperCell(percent(value), span(low, high))
 
 
-def _place(row: Row | None, best: str | None) -> Cell:
+def _place(row: Row | None, best: str | None) -> PaperCell:
     """The overall score of an agent in a place."""
     if row is None:
-        return Cell(UNKNOWN)
-    return Cell(percent(row.overall), span(row.overall_low, row.overall_high), row.tie or "", row.agent == best)
+        return PaperCell(UNKNOWN)
+    return PaperCell(percent(row.overall), span(row.overall_low, row.overall_high), row.tie or "", row.agent == best)
 
 
-def _stage(row: Row | None) -> Cell:
-    return _score(row.mean, row.low, row.high) if row else Cell(UNKNOWN)
+def _stage(row: Row | None) -> PaperCell:
+    return _score(row.mean, row.low, row.high) if row else PaperCell(UNKNOWN)
 
 
 def _coverage(ranking: Sequence[Row], tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> list[str]:
@@ -295,7 +295,7 @@ def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Ro
     return ", ".join(counts)
 
 
-def _bold_notes(rows: Sequence[Sequence[Cell]]) -> list[str]:
+def _bold_notes(rows: Sequence[Sequence[PaperCell]]) -> list[str]:
     """What bold means, where there is any."""
     bold = any(cell.bold for row in rows for cell in row)
     return ["Bold: higher than every other agent with a score (paired test, Holm-corrected)."] if bold else []

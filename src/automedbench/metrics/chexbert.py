@@ -55,7 +55,7 @@ FIRST, LAST = "[CLS]", "[SEP]"
 _IGNORED = frozenset({"bert.embeddings.position_ids"})
 
 
-class Agreement(NamedTuple):
+class ChexbertAgreement(NamedTuple):
     """Observations that both reports have (tp), only the candidate (fp), only the reference (fn), and the rates."""
 
     tp: int
@@ -83,7 +83,7 @@ def binary(codes: ArrayLike) -> NDArray[np.bool_]:
     return found
 
 
-def report_prf(reference: ArrayLike, candidate: ArrayLike) -> Agreement:
+def report_prf(reference: ArrayLike, candidate: ArrayLike) -> ChexbertAgreement:
     """Micro precision, recall and F1 of one report over its 14 observations, from class codes (14,).
 
     A rate with nothing to divide by is 0, except that all three are 1 when neither report has any observation: they
@@ -91,11 +91,11 @@ def report_prf(reference: ArrayLike, candidate: ArrayLike) -> Agreement:
     """
     tp, fp, fn = _counts(reference, candidate)
     if tp + fp + fn == 0:
-        return Agreement(0, 0, 0, 1.0, 1.0, 1.0)
+        return ChexbertAgreement(0, 0, 0, 1.0, 1.0, 1.0)
     return _rates(tp, fp, fn)
 
 
-def corpus_prf(references: ArrayLike, candidates: ArrayLike) -> Agreement:
+def corpus_prf(references: ArrayLike, candidates: ArrayLike) -> ChexbertAgreement:
     """Micro precision, recall and F1 over all observations of all reports, from class codes (n, 14).
 
     The published corpus value: scikit-learn's "micro avg" with zero_division=0. A missing report is a row of blanks.
@@ -110,8 +110,8 @@ def _counts(reference: ArrayLike, candidate: ArrayLike) -> tuple[int, int, int]:
     return int((there & said).sum()), int((~there & said).sum()), int((there & ~said).sum())
 
 
-def _rates(tp: int, fp: int, fn: int) -> Agreement:
-    return Agreement(tp, fp, fn, _ratio(tp, tp + fp), _ratio(tp, tp + fn), _ratio(2 * tp, 2 * tp + fp + fn))
+def _rates(tp: int, fp: int, fn: int) -> ChexbertAgreement:
+    return ChexbertAgreement(tp, fp, fn, _ratio(tp, tp + fp), _ratio(tp, tp + fn), _ratio(2 * tp, 2 * tp + fp + fn))
 
 
 def _ratio(part: int, whole: int) -> float:

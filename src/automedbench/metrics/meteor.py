@@ -197,7 +197,7 @@ class Wordnet:
         if absent:
             raise FileNotFoundError(f"{folder} is not a WordNet folder: it lacks {', '.join(absent)}")
         self.folder = folder
-        self._parts = [_Part(folder, part) for part in PARTS]
+        self._parts = [_PartOfSpeech(folder, part) for part in PARTS]
         self._known: dict[str, frozenset[str]] = {}
         if not all(part.index for part in self._parts):
             raise ValueError(f"{folder} is not a WordNet folder: an index file is empty")
@@ -225,7 +225,7 @@ class Wordnet:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PartOfSpeech:
     """One part of speech: its index and exceptions in memory, its data on disk."""
 
     folder: Path

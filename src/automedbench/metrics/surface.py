@@ -219,7 +219,7 @@ def surface_distances(
     shape: Sequence[int],
     spacing_mm: Sequence[float],
     near_mm: float = math.inf,
-    budget: Budget | None = None,
+    budget: SearchBudget | None = None,
 ) -> SurfaceDistances | None:
     """Distances between two sets of surface voxels of one label (``Surfaces.of``).
 
@@ -234,7 +234,7 @@ def surface_distances(
         raise ValueError(f"spacing {tuple(spacing_mm)} does not fit shape {tuple(shape)}")
     points = _Points(tuple(shape), np.asarray(spacing_mm, dtype=np.float64))
     lookups = (_Lookup(reference, prediction, points), _Lookup(prediction, reference, points))
-    budget = budget or Budget(math.inf)
+    budget = budget or SearchBudget(math.inf)
     if not budget.allows(lookups, near_mm):
         return None
     for lookup in lookups:
@@ -288,7 +288,7 @@ class _Lookup:
 
 
 @dataclass
-class Budget:
+class SearchBudget:
     """Keeps the work of several searches within one limit, in leaves of the k-d tree."""
 
     limit: float

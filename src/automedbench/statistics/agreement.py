@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from automedbench.statistics.draws import generator
-from automedbench.statistics.samples import USUAL, Agreement, Floats, Indices, Method
+from automedbench.statistics.samples import USUAL, Agreement, Floats, Indices, StatisticsMethod
 
 MIN_UNITS = 10
 """Below this number of units there is a coefficient and no interval."""
@@ -17,7 +17,7 @@ _MAX_UNDEFINED = 0.05
 _CHUNK = 4_000_000
 
 
-def krippendorff_alpha(ratings: ArrayLike, method: Method = USUAL) -> Agreement:
+def krippendorff_alpha(ratings: ArrayLike, method: StatisticsMethod = USUAL) -> Agreement:
     """Krippendorff's alpha of (raters, units) ratings, NaN where a rater gave none; 1 at most, 0 as by chance.
 
     1 - observed / expected disagreement over pairable values, by their squared differences (Krippendorff 2004, chapter
@@ -37,7 +37,11 @@ def krippendorff_alpha(ratings: ArrayLike, method: Method = USUAL) -> Agreement:
 
 
 def weighted_kappa(
-    first: Sequence[Any], second: Sequence[Any], method: Method = USUAL, *, categories: Sequence[Any] | None = None
+    first: Sequence[Any],
+    second: Sequence[Any],
+    method: StatisticsMethod = USUAL,
+    *,
+    categories: Sequence[Any] | None = None,
 ) -> Agreement:
     """Cohen's weighted kappa (1968) of two raters over the units that both rated (None or NaN: not rated).
 
@@ -72,7 +76,7 @@ def _one_minus(observed: Floats, expected: Floats) -> Floats:
     return np.where(positive, 1 - observed / np.where(positive, expected, 1.0), np.nan)
 
 
-def _with_interval(coefficient: Callable[[Floats], Floats], counts: Indices, method: Method) -> Agreement:
+def _with_interval(coefficient: Callable[[Floats], Floats], counts: Indices, method: StatisticsMethod) -> Agreement:
     """The coefficient for the counts of each pattern of ratings, and its quantiles over resampled units."""
     n_units = int(counts.sum())
     value = float(coefficient(counts[None].astype(float))[0])

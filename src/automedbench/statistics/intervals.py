@@ -19,13 +19,13 @@ from automedbench.statistics.samples import (
     MEASURES,
     SHARES,
     USUAL,
-    Cell,
     Floats,
     Interval,
     Measure,
-    Method,
     Place,
+    RunCell,
     Sample,
+    StatisticsMethod,
     cell_weights,
     cells_of,
     interaction,
@@ -40,7 +40,7 @@ MIN_TASKS = 5
 """From this number on tasks are treated as a sample of tasks."""
 
 
-def method_text(method: Method) -> str:
+def method_text(method: StatisticsMethod) -> str:
     """What ``intervals`` does, in one sentence for readers."""
     return (
         f"{100 * method.confidence:g} % intervals: from {MIN_TASKS} tasks on Student's t over tasks; below, limits for "
@@ -50,7 +50,7 @@ def method_text(method: Method) -> str:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConfidenceLimits:
     """An estimate with its limits before they are clipped to what a score can be."""
 
     estimate: float
@@ -61,7 +61,7 @@ class Limits:
 
 def intervals(
     samples: Sequence[Sample],
-    method: Method = USUAL,
+    method: StatisticsMethod = USUAL,
     measures: Sequence[Measure] = MEASURES,
 ) -> dict[Measure, Interval]:
     """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
@@ -101,10 +101,10 @@ def contrast_limits(
     weights: Floats,
     measure: Measure,
     sampled: bool,
-    method: Method,
+    method: StatisticsMethod,
     *,
     same_cases: bool = True,
-) -> Limits:
+) -> ConfidenceLimits:
     """Student's limits of the weighted score of one side, or of the difference of two.
 
     ``sampled``: tasks are a sample. ``same_cases``: both sides had them, so that what a hard one costs cancels.
@@ -117,10 +117,12 @@ def contrast_limits(
     else:
         spread = spread_within(sides, places, weights, measure, same_cases=same_cases)
     reach = student_quantile((1 + method.confidence) / 2, spread.degrees) * spread.standard_error
-    return Limits(estimate, estimate - reach, estimate + reach, spread)
+    return ConfidenceLimits(estimate, estimate - reach, estimate + reach, spread)
 
 
-def bounded_limits(side: Side, places: Sequence[Place], weights: Floats, measure: Measure, method: Method) -> Limits:
+def bounded_limits(
+    side: Side, places: Sequence[Place], weights: Floats, measure: Measure, method: StatisticsMethod
+) -> ConfidenceLimits:
     """Gaffke's limits of the weighted score of one side on these very tasks, mid-P.
 
     Runs of all cells are resampled together around the mean of their own cell. Of a single cell these are its scores
@@ -145,7 +147,7 @@ def bounded_limits(side: Side, places: Sequence[Place], weights: Floats, measure
     if all(own.any() for own in values):
         high = min(high, mean + reach)
     low = float(np.quantile(worst, tail))
-    return Limits(mean, low, high, spread)
+    return ConfidenceLimits(mean, low, high, spread)
 
 
 def _rounded_down(degrees: float) -> float:
@@ -160,7 +162,7 @@ def _rounded_down(degrees: float) -> float:
 class Side:
     """One agent of a contrast: its cells, and +1 or -1."""
 
-    cells: Mapping[Place, Cell]
+    cells: Mapping[Place, RunCell]
     sign: int = 1
 
 

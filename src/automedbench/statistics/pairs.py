@@ -23,7 +23,7 @@ _LEVEL_ROUNDING, _SUM_ROUNDING = 1e-9, 1e-12
 
 def compare_pairs(
     agents: Mapping[str, Sequence[samples.Sample]],
-    method: samples.Method = samples.USUAL,
+    method: samples.StatisticsMethod = samples.USUAL,
     measure: samples.Measure = "overall",
 ) -> list[samples.PairedComparison]:
     """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, Holm-corrected together.
@@ -43,10 +43,10 @@ def compare_pairs(
 def _test(
     a: str,
     b: str,
-    cells_a: Mapping[samples.Place, samples.Cell],
-    cells_b: Mapping[samples.Place, samples.Cell],
+    cells_a: Mapping[samples.Place, samples.RunCell],
+    cells_b: Mapping[samples.Place, samples.RunCell],
     measure: samples.Measure,
-    method: samples.Method,
+    method: samples.StatisticsMethod,
 ) -> tuple[samples.PairedComparison, Spread | None]:
     """A pair before the correction for all pairs, where it could be tested with its spread."""
     places = sorted(cells_a.keys() & cells_b.keys())
@@ -99,7 +99,7 @@ def _finish(
 def draw_gap(
     published: Sequence[samples.Sample],
     fresh: Sequence[samples.Sample],
-    method: samples.Method = samples.USUAL,
+    method: samples.StatisticsMethod = samples.USUAL,
     measure: samples.Measure = "overall",
 ) -> samples.PairedComparison:
     """One agent's score on the published draw (``a``) minus that on a fresh one (``b``), on the cells of both.

@@ -18,13 +18,13 @@ from automedbench.statistics.intervals import (
 )
 from automedbench.statistics.samples import (
     USUAL,
-    Cell,
     Floats,
     Measure,
-    Method,
     Place,
     RankRange,
+    RunCell,
     Sample,
+    StatisticsMethod,
     cell_weights,
     cells_of,
     means,
@@ -40,7 +40,7 @@ REPEATS_ASKED = (1, 3, 5)
 
 def rank_distribution(
     agents: Mapping[str, Sequence[Sample]],
-    method: Method = USUAL,
+    method: StatisticsMethod = USUAL,
     measure: Measure = "overall",
 ) -> dict[str, RankRange]:
     """Best and worst rank of each agent at the confidence, and the share of resamples in each rank.
@@ -69,7 +69,9 @@ def rank_distribution(
     return found
 
 
-def resampled_scores(agents: Mapping[str, Mapping[Place, Cell]], measure: Measure, method: Method) -> Floats:
+def resampled_scores(
+    agents: Mapping[str, Mapping[Place, RunCell]], measure: Measure, method: StatisticsMethod
+) -> Floats:
     """Pooled scores of all agents in joint resamples, (resamples, agents).
 
     Deviations are stretched by the ratio of t to normal quantile at the confidence (expanded percentile interval,
@@ -96,7 +98,7 @@ def resampled_scores(agents: Mapping[str, Mapping[Place, Cell]], measure: Measur
 
 
 def _task_shifts(
-    every: Sequence[str], places: Sequence[Place], weights: Floats, averages: Floats, method: Method
+    every: Sequence[str], places: Sequence[Place], weights: Floats, averages: Floats, method: StatisticsMethod
 ) -> Floats:
     """Change of a pooled score when tasks are resampled, (resamples,); tasks that the agent lacks change nothing."""
     tasks, index = task_index(places)
@@ -108,7 +110,9 @@ def _task_shifts(
     return shifts
 
 
-def _run_shifts(own: Mapping[Place, Cell], weights: Floats, measure: Measure, method: Method, number: int) -> Floats:
+def _run_shifts(
+    own: Mapping[Place, RunCell], weights: Floats, measure: Measure, method: StatisticsMethod, number: int
+) -> Floats:
     """Change of a pooled score when the repeats of its cells are resampled, (resamples,)."""
     shifts = np.zeros(method.resamples)
     for position, (weight, cell) in enumerate(zip(weights, own.values(), strict=True)):
@@ -118,7 +122,7 @@ def _run_shifts(own: Mapping[Place, Cell], weights: Floats, measure: Measure, me
 
 
 def _case_shifts(
-    own: Mapping[Place, Cell], weights: Floats, measure: Measure, every: Sequence[str], method: Method
+    own: Mapping[Place, RunCell], weights: Floats, measure: Measure, every: Sequence[str], method: StatisticsMethod
 ) -> Floats:
     """Change of a pooled score when cases are resampled, (resamples,): the same multipliers for all agents.
 

@@ -23,7 +23,7 @@ SHARES: dict[Measure, tuple[float, float]] = {"overall": (0.5, 0.5), "agentic": 
 
 
 @dataclass(frozen=True)
-class Method:
+class StatisticsMethod:
     """How numbers are pooled, how sure of them one is, and how many resamples say so."""
 
     pooling: Pooling = "tasks"
@@ -32,7 +32,7 @@ class Method:
     seed: int = 0
 
 
-USUAL = Method()
+USUAL = StatisticsMethod()
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunCell:
     """The runs of one agent on one task and tier, by repeat."""
 
     runs: tuple[Sample, ...]
@@ -183,11 +183,11 @@ def interaction(matrix: Floats) -> float:
     return float((rest * rest).sum() / degrees) if degrees else 0.0
 
 
-def cells_of(samples: Iterable[Sample]) -> dict[Place, Cell]:
+def cells_of(samples: Iterable[Sample]) -> dict[Place, RunCell]:
     """Cells by (task, tier), in order. Raises ValueError for what ``in_order`` refuses."""
     ordered = in_order(samples)
     groups = groupby(ordered, key=lambda sample: (sample.task, sample.tier))
-    return {place: Cell(tuple(runs)) for place, runs in groups}
+    return {place: RunCell(tuple(runs)) for place, runs in groups}
 
 
 def cell_weights(places: Sequence[Place], counts: Sequence[int], pooling: Pooling) -> Floats:
@@ -209,7 +209,7 @@ def task_index(places: Sequence[Place]) -> tuple[list[str], Indices]:
     return tasks, np.array([numbers[task] for task, _ in places], np.intp)
 
 
-def means(cells: Mapping[Place, Cell], places: Sequence[Place], measure: Measure) -> Floats:
+def means(cells: Mapping[Place, RunCell], places: Sequence[Place], measure: Measure) -> Floats:
     """Mean of each cell on a measure, (cells,)."""
     return np.array([cells[place].values(measure).mean() for place in places])
 

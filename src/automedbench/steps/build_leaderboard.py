@@ -18,7 +18,7 @@ from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.planning.asked import OF_THE_RUN, asked_of
-from automedbench.statistics.samples import Method
+from automedbench.statistics.samples import StatisticsMethod
 
 RANKING = "leaderboard/ranking.txt"
 SHOWN = 10
@@ -40,7 +40,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         campaign.card_folders,
         Path(RUBRICS),
         results / "leaderboard",
-        Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
+        StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
         partial=partial,
         asked=lambda cards: functools.partial(asked_of, Campaign(settings, cards, {}, agents, [])),
     )

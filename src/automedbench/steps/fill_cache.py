@@ -34,7 +34,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import Model, now
 from automedbench.campaign.record import CampaignRecord
-from automedbench.datasets.download.transfer import Request, Watch, digests, download
+from automedbench.datasets.download.transfer import DownloadProgress, Request, digests, download
 from automedbench.datasets.patterns import is_pattern, taker
 from automedbench.sandbox.container.image import platform_tags
 from automedbench.sandbox.egress.cache import Cache, Stored
@@ -193,7 +193,7 @@ def _file(cache: Cache, url: str, size: int | None, checksum: str | None) -> Non
             return
         target = cache.folder / "downloads" / name
         target.parent.mkdir(exist_ok=True)
-        download(Request(url, url, size=size), target, Watch())
+        download(Request(url, url, size=size), target, DownloadProgress())
         kind, _, published = (checksum or "").partition(":")
         found = digests(target, "sha256", *([kind] if kind else []))
         if kind and found[kind] != published:

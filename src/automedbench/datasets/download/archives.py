@@ -33,7 +33,7 @@ MOST_RATIO, ALWAYS = 200, 2 * 2**30
 """An archive may become so many bytes per byte of it, but that many bytes in any case."""
 
 
-class _Refused(Exception):
+class _MemberRefused(Exception):
     """The archive is not one, is damaged, or holds what is not unpacked."""
 
 
@@ -79,8 +79,8 @@ def unpack(
     call = name or archive.name
     try:
         if kind is None:
-            raise _Refused(f"expected a zip, tar or gz archive, found {_looks_like(archive)}")
-        writer = _Writer(folder, wanted, max(ALWAYS, MOST_RATIO * archive.stat().st_size))
+            raise _MemberRefused(f"expected a zip, tar or gz archive, found {_looks_like(archive)}")
+        writer = _ArchiveWriter(folder, wanted, max(ALWAYS, MOST_RATIO * archive.stat().st_size))
         if kind == "gz":
             with gzip.open(archive) as stream:
                 writer.write(single, cast(IO[bytes], stream))
@@ -88,7 +88,7 @@ def unpack(
             prefix = f"{place}/" if place else ""
             for path, read in _members(archive, kind, room, lambda path: writer.takes(prefix + path)):
                 writer.write(prefix + path, read())
-    except _Refused as error:
+    except _MemberRefused as error:
         raise InfrastructureError(
             f"{call}: {error}.\nNothing of it was kept. Compare it with the card's `layout`; if the download was "
             "damaged, run the same command again."
@@ -101,7 +101,7 @@ def unpack(
     return writer.written
 
 
-class _Writer:
+class _ArchiveWriter:
     """Writes members below a folder, counts, and notes what they hold."""
 
     def __init__(self, folder: Path, wanted: Callable[[str], bool], most: int) -> None:
@@ -118,7 +118,7 @@ class _Writer:
         if not self.takes(path):
             return
         if len(self.written) >= MOST_MEMBERS:
-            raise _Refused(f"more than {MOST_MEMBERS} files")
+            raise _MemberRefused(f"more than {MOST_MEMBERS} files")
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
@@ -126,7 +126,7 @@ class _Writer:
             while block := stream.read(BLOCK):
                 size += len(block)
                 if size > self._left:
-                    raise _Refused(f"it unpacks to more than {self._most} bytes")
+                    raise _MemberRefused(f"it unpacks to more than {self._most} bytes")
                 digest.update(block)
                 out.write(block)
         self._left -= size
@@ -144,12 +144,12 @@ def _members(archive: Path, kind: Kind, room: Callable[[int], None], taken: Call
     with tarfile.open(archive, "r|gz" if kind == "tar.gz" else "r|", bufsize=BLOCK) as tar:
         for count, entry in enumerate(tar):
             if count >= MOST_MEMBERS:
-                raise _Refused(f"more than {MOST_MEMBERS} members")
+                raise _MemberRefused(f"more than {MOST_MEMBERS} members")
             if entry.isdir() or _JUNK.search(entry.name):
                 continue
             path = _safe(entry.name)
             if not entry.isreg():
-                raise _Refused(f"'{path}' is a link or a special file")
+                raise _MemberRefused(f"'{path}' is a link or a special file")
             if taken(path):
                 yield path, lambda entry=entry, tar=tar: cast(IO[bytes], tar.extractfile(entry))  # type: ignore[misc]
 
@@ -158,15 +158,15 @@ def _zipped(archive: Path, room: Callable[[int], None], taken: Callable[[str], b
     with zipfile.ZipFile(archive) as opened:
         entries = [entry for entry in opened.infolist() if not entry.is_dir() and not _JUNK.search(entry.filename)]
         if len(entries) > MOST_MEMBERS:
-            raise _Refused(f"more than {MOST_MEMBERS} members")
+            raise _MemberRefused(f"more than {MOST_MEMBERS} members")
         chosen = []
         for entry in entries:
             path = _safe(entry.filename)
             mode = entry.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                raise _Refused(f"'{path}' is a link or a special file")
+                raise _MemberRefused(f"'{path}' is a link or a special file")
             if entry.flag_bits & 0x1:
-                raise _Refused(f"'{path}' is encrypted")
+                raise _MemberRefused(f"'{path}' is encrypted")
             if taken(path):
                 chosen.append((path, entry))
         room(sum(entry.file_size for _, entry in chosen))
@@ -174,14 +174,16 @@ def _zipped(archive: Path, room: Callable[[int], None], taken: Callable[[str], b
             try:
                 stream = opened.open(entry)
             except RuntimeError as error:
-                raise _Refused(f"'{path}' is compressed in a way that Python cannot read; unpack it by hand") from error
+                raise _MemberRefused(
+                    f"'{path}' is compressed in a way that Python cannot read; unpack it by hand"
+                ) from error
             yield path, lambda stream=stream: stream  # type: ignore[misc]
 
 
 def _safe(name: str) -> str:
     path = safe_path(name)
     if path is None:
-        raise _Refused(f"the name {name[:80]!r} leads outside of the folder or is none")
+        raise _MemberRefused(f"the name {name[:80]!r} leads outside of the folder or is none")
     return path
 
 

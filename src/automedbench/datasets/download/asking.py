@@ -22,7 +22,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What a host said."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer:
     """Of a listing."""
 
 
-def ask(request: transfer.Request, watch: transfer.Watch, *, listing: bool = False) -> Answer:
+def ask(request: transfer.Request, watch: transfer.DownloadProgress, *, listing: bool = False) -> HttpAnswer:
     """Headers of a file or, with ``listing``, all that its address gives.
 
     A host that is busy, broken or silent is asked again, as ``Retry-After`` says. Raises NoAnswer with the reason.
@@ -60,7 +60,7 @@ def ask(request: transfer.Request, watch: transfer.Watch, *, listing: bool = Fal
     raise NoAnswer(told)
 
 
-def _headers(request: transfer.Request) -> tuple[Answer, float | None]:
+def _headers(request: transfer.Request) -> tuple[HttpAnswer, float | None]:
     """By HEAD; by a GET of the first byte where a host refuses HEAD or tells no size."""
     with transfer.answer_to(request, _HEADERS, "HEAD") as answer:
         told = _read(answer)
@@ -70,7 +70,7 @@ def _headers(request: transfer.Request) -> tuple[Answer, float | None]:
         return _read(answer), _pause(answer)
 
 
-def _listing(request: transfer.Request) -> tuple[Answer, float | None]:
+def _listing(request: transfer.Request) -> tuple[HttpAnswer, float | None]:
     import requests
 
     body, until = bytearray(), time.monotonic() + LISTING_S
@@ -82,9 +82,9 @@ def _listing(request: transfer.Request) -> tuple[Answer, float | None]:
         return _read(answer, bytes(body)), _pause(answer)
 
 
-def _read(answer: Any, body: bytes = b"") -> Answer:
+def _read(answer: Any, body: bytes = b"") -> HttpAnswer:
     head = answer.headers
-    return Answer(
+    return HttpAnswer(
         status=answer.status_code,
         moved=_moved(answer),
         size=transfer.total_of(answer),

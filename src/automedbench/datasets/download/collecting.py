@@ -34,14 +34,14 @@ UNPACKED = 1.3
 
 
 @dataclass(frozen=True)
-class Item:
+class DownloadItem:
     """One thing to get."""
 
     name: str
     """For messages and the receipt: no query, no credentials."""
     identity: object
     """All that decides the content; JSON."""
-    get: Callable[[Path, transfer.Watch], bool]
+    get: Callable[[Path, transfer.DownloadProgress], bool]
     """Writes the file (or fills the folder, for a ``tree``); returns whether it continued an earlier download."""
     client: str
     place: str = ""
@@ -59,7 +59,7 @@ class Item:
     wanted: Callable[[str], bool] = lambda path: True
 
 
-class Collected(Model):
+class FinishedItem(Model):
     """``done.json``: an item that is complete."""
 
     downloaded: Downloaded
@@ -72,28 +72,28 @@ class Collector:
 
     folder: Path
     access: Access
-    watch: transfer.Watch = field(default_factory=transfer.Watch)
-    _plans: list[Item] = field(default_factory=list)
+    watch: transfer.DownloadProgress = field(default_factory=transfer.DownloadProgress)
+    _plans: list[DownloadItem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.watch.patience_s = self.access.patience_s
 
-    def place_of(self, item: Item) -> Path:
+    def place_of(self, item: DownloadItem) -> Path:
         """The item's own folder."""
         return self.folder / digest_of(item.identity)
 
-    def is_done(self, item: Item) -> bool:
+    def is_done(self, item: DownloadItem) -> bool:
         """Whether the item needs no host any more."""
         return (self.place_of(item) / "done.json").is_file()
 
     def remembered(
-        self, name: str, identity: object, ask: Callable[[Path, transfer.Watch], bool], client: str
+        self, name: str, identity: object, ask: Callable[[Path, transfer.DownloadProgress], bool], client: str
     ) -> bytes:
         """A listing that the host gives: asked for once per fetch, so that an interrupted one goes on with the same."""
-        item = Item(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
+        item = DownloadItem(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
         return self.planned_by(item).read_bytes()
 
-    def planned_by(self, item: Item) -> Path:
+    def planned_by(self, item: DownloadItem) -> Path:
         """The file of an item that says which others there are."""
         self._plans.append(item)
         self.one(item)
@@ -104,18 +104,18 @@ class Collector:
         """What the items are planned by is asked for anew by the next call if it does not give the card's files."""
         try:
             yield
-        except transfer.Unreachable:
+        except transfer.SourceUnreachable:
             raise
         except AutoMedBenchError:
             for item in self._plans:
                 self.forget(item)
             raise
 
-    def forget(self, item: Item) -> None:
+    def forget(self, item: DownloadItem) -> None:
         """Throw away what there is of an item."""
         shutil.rmtree(self.place_of(item), ignore_errors=True)
 
-    def all(self, items: Sequence[Item]) -> list[Collected]:
+    def all(self, items: Sequence[DownloadItem]) -> list[FinishedItem]:
         """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""
         missing = [item for item in items if not self.is_done(item)]
         if self.access.offline and missing:
@@ -136,12 +136,12 @@ class Collector:
             raise _joined([failures[index] for index in sorted(failures)], len(items) - len(failures), len(items))
         return [self.one(item) for item in items]
 
-    def one(self, item: Item) -> Collected:
+    def one(self, item: DownloadItem) -> FinishedItem:
         """One item, from wherever an earlier attempt ended."""
         place = self.place_of(item)
         done = place / "done.json"
         if done.is_file():
-            return read_record(done, Collected)
+            return read_record(done, FinishedItem)
         place.mkdir(parents=True, exist_ok=True)
         scratch, ready = place / "unpacking", place / "ready"
         for folder in (scratch, ready):
@@ -158,7 +158,7 @@ class Collector:
         (place / "body").unlink(missing_ok=True)
         return found
 
-    def _tree(self, item: Item, scratch: Path) -> Collected:
+    def _tree(self, item: DownloadItem, scratch: Path) -> FinishedItem:
         self._online(item)
         item.get(scratch, self.watch)
         files = entries_below(scratch)
@@ -170,9 +170,9 @@ class Collector:
             revision=item.revision(),
             client=item.client,
         )
-        return Collected(downloaded=told, files=files)
+        return FinishedItem(downloaded=told, files=files)
 
-    def _file(self, item: Item, place: Path, scratch: Path) -> Collected:
+    def _file(self, item: DownloadItem, place: Path, scratch: Path) -> FinishedItem:
         body = place / "body"
         told = self._body(item, body)
         if not item.unpack:
@@ -180,7 +180,7 @@ class Collector:
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(body, target)
             entry = FileEntry(sha256=told.sha256 or "", bytes=told.bytes)
-            return Collected(downloaded=told, files={item.place: entry})
+            return FinishedItem(downloaded=told, files={item.place: entry})
         try:
             files = archives.unpack(
                 body,
@@ -195,10 +195,10 @@ class Collector:
             raise
         except InfrastructureError as error:
             body.unlink()
-            raise transfer.OtherContent(str(error)) from error
-        return Collected(downloaded=told, files=files)
+            raise transfer.ContentMismatch(str(error)) from error
+        return FinishedItem(downloaded=told, files=files)
 
-    def _body(self, item: Item, body: Path) -> Downloaded:
+    def _body(self, item: DownloadItem, body: Path) -> Downloaded:
         """Download and check; what was put together from two attempts and is wrong is downloaded once more as one."""
         while True:
             continued = False
@@ -222,16 +222,16 @@ class Collector:
             if not continued:
                 what = f"{algorithm} {found[algorithm]}" if expected and item.bytes in (None, size) else f"{size} bytes"
                 wanted = expected if expected and item.bytes in (None, size) else f"{item.bytes} bytes"
-                raise transfer.OtherContent(
+                raise transfer.ContentMismatch(
                     f"{item.name}: found {what}, expected {wanted}.\n"
                     "The source changed or the download is damaged; this file was thrown away, nothing was installed."
                 )
 
-    def _online(self, item: Item) -> None:
+    def _online(self, item: DownloadItem) -> None:
         if self.access.offline:
             raise MissingDataError(f"offline, and {item.name} is not there")
 
-    def _check_space(self, items: Sequence[Item]) -> None:
+    def _check_space(self, items: Sequence[DownloadItem]) -> None:
         sizes = [(item.bytes or 0, item.unpack) for item in items]
         largest = max((size for size, packed in sizes if packed), default=0)
         needed = sum(int(size * UNPACKED) if packed else size for size, packed in sizes) + largest
@@ -239,7 +239,7 @@ class Collector:
             transfer.check_space(self.folder, needed, "this data set")
 
     @contextlib.contextmanager
-    def _progress(self, items: Sequence[Item], done: Sequence[object]) -> Iterator[None]:
+    def _progress(self, items: Sequence[DownloadItem], done: Sequence[object]) -> Iterator[None]:
         """Tells bytes and files of the items in the log, a line a minute and one at the end; ``done`` grows."""
         total = sum(item.bytes or 0 for item in items)
         of = f" of {total / 1e6:.1f}" if total and all(item.bytes is not None for item in items) else ""
@@ -263,11 +263,11 @@ class Collector:
             if items:
                 print(f"Downloaded {text()} in {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
-    def _in_parallel(self, items: Sequence[Item]) -> Iterator[tuple[int, Exception | None]]:
+    def _in_parallel(self, items: Sequence[DownloadItem]) -> Iterator[tuple[int, Exception | None]]:
         """Index and failure of every item as it ends; who interrupts waits for a block or a member of an archive."""
         give_up = threading.Event()
 
-        def attempt(item: Item) -> Exception | None:
+        def attempt(item: DownloadItem) -> Exception | None:
             try:
                 if give_up.is_set():
                     raise transfer.Stopped
@@ -290,7 +290,7 @@ class Collector:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _wanted(self, item: Item, path: str) -> bool:
+    def _wanted(self, item: DownloadItem, path: str) -> bool:
         """Whether a member of an archive is taken; raises Stopped when asked to stop."""
         self.watch.advance(0)
         return item.wanted(path)
@@ -317,7 +317,9 @@ def _link(body: Path, target: Path) -> None:
 
 def _only_this(error: Exception) -> bool:
     """Whether other files may still work: not without credentials, network or disk."""
-    return isinstance(error, AutoMedBenchError) and not isinstance(error, (transfer.Unreachable, transfer.NoSpace))
+    return isinstance(error, AutoMedBenchError) and not isinstance(
+        error, (transfer.SourceUnreachable, transfer.NoSpace)
+    )
 
 
 def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
@@ -327,7 +329,7 @@ def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
     if bugs:
         return bugs[0]
     first = min(
-        real, key=lambda error: isinstance(error, transfer.OtherContent) + 2 * isinstance(error, MissingDataError)
+        real, key=lambda error: isinstance(error, transfer.ContentMismatch) + 2 * isinstance(error, MissingDataError)
     )
     if of == 1:
         return first

@@ -25,7 +25,7 @@ from automedbench.base.files import digest_of, json_object_in, read_record, unwr
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 from automedbench.datasets.download.access import Access, commit_of, describe, shown
 from automedbench.datasets.download.collecting import Collector, entries_below, entry_of
-from automedbench.datasets.download.transfer import OtherContent, Unreachable, check_space
+from automedbench.datasets.download.transfer import ContentMismatch, SourceUnreachable, check_space
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.patterns import taker
 
@@ -332,12 +332,12 @@ def fetch_dataset(
             continue
         try:
             return _fetch(card.dataset, source, destination, access, check, passed_over)
-        except (MissingDataError, OtherContent) as error:
+        except (MissingDataError, ContentMismatch) as error:
             failures.append(error)
             told = _told(source, error)
-            passed_over += [told] if isinstance(error, OtherContent) else []
+            passed_over += [told] if isinstance(error, ContentMismatch) else []
             if following is not None:
-                warning = "Warning: not taken from" if isinstance(error, OtherContent) else "Not had from"
+                warning = "Warning: not taken from" if isinstance(error, ContentMismatch) else "Not had from"
                 print(f"{warning} {told}. Next: {describe(following)}", flush=True)
         except InfrastructureError as error:
             raise type(error)(f"{card.id}: {error}") from error
@@ -354,15 +354,15 @@ def _is_pinned(source: Source) -> bool:
 
 def _nothing(card: TaskCard, sources: list[Source], failures: list[InfrastructureError]) -> InfrastructureError:
     """The error when no source worked: each one's reason on a line of its own, then what a person can do."""
-    wrong = [error for error in failures if isinstance(error, OtherContent)]
+    wrong = [error for error in failures if isinstance(error, ContentMismatch)]
     if wrong and len(failures) == 1:
-        return OtherContent(f"{card.id}: {wrong[0]}")
+        return ContentMismatch(f"{card.id}: {wrong[0]}")
     name = card.dataset.name
     how = f"How to get it: {' '.join(card.dataset.how_to_get.split())}"
     if f"{name}: {{path" not in how:
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(
-        isinstance(error, Unreachable)
+        isinstance(error, SourceUnreachable)
         and error.asked_as in (None, "anonymous")
         and not any(part.credentials for part in (source, *source.also))
         for source, error in zip(sources, failures, strict=True)
@@ -373,12 +373,12 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     else:
         told = [f"- {_told(source, error)}" for source, error in zip(sources, failures, strict=True)]
         head = "\n".join([f"No raw data for '{name}': none of its {len(sources)} sources worked.", *told])
-    return (OtherContent if wrong else MissingDataError)(f"{head}\n{how} (card: {card.id})")
+    return (ContentMismatch if wrong else MissingDataError)(f"{head}\n{how} (card: {card.id})")
 
 
 def _told(source: Source, error: Exception) -> str:
     """Source and reason on one line; of other content what was found, as the next source may be right."""
-    reason = _flat(str(error).partition("\n")[0] if isinstance(error, OtherContent) else error)
+    reason = _flat(str(error).partition("\n")[0] if isinstance(error, ContentMismatch) else error)
     return reason if shown(source.where) in reason else f"{describe(source)}: {reason}"
 
 

@@ -56,7 +56,7 @@ class Stopped(Exception):
     """All downloads were asked to end."""
 
 
-class Unreachable(MissingDataError):
+class SourceUnreachable(MissingDataError):
     """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
 
     def __init__(self, message: str, asked_as: AskedAs | None = None) -> None:
@@ -64,7 +64,7 @@ class Unreachable(MissingDataError):
         self.asked_as = asked_as
 
 
-class OtherContent(InfrastructureError):
+class ContentMismatch(InfrastructureError):
     """What the source gives is not what the card knows: changed, damaged or forged. Another source may be right."""
 
 
@@ -95,7 +95,7 @@ class Request:
 
 
 @dataclass
-class Watch:
+class DownloadProgress:
     """What all downloads of a data set share: bytes so far, the wish to stop, patience."""
 
     patience_s: float = 1.0
@@ -118,7 +118,7 @@ class Watch:
             raise Stopped
 
 
-def download(request: Request, target: Path, watch: Watch) -> bool:
+def download(request: Request, target: Path, watch: DownloadProgress) -> bool:
     """Get one file, from where an earlier attempt ended; returns whether part of it was there before.
 
     Raises MissingDataError when the host does not give it, OtherContent when its size is not the published one,
@@ -136,7 +136,7 @@ def download(request: Request, target: Path, watch: Watch) -> bool:
             failures = 0 if _size(part) > best else failures + 1
             best = max(best, _size(part))
             if failures >= TRIES:
-                raise Unreachable(f"{request.name}: {error}, {TRIES} times in a row") from error
+                raise SourceUnreachable(f"{request.name}: {error}, {TRIES} times in a row") from error
             watch.pause(failures, error.after)
         except OSError as error:
             raise write_error(error, part.parent) from error
@@ -145,7 +145,7 @@ def download(request: Request, target: Path, watch: Watch) -> bool:
     return begun > 0
 
 
-def _attempt(request: Request, part: Path, watch: Watch) -> None:
+def _attempt(request: Request, part: Path, watch: DownloadProgress) -> None:
     """Ask once, for what is not there yet, and write what comes; raises _Again where another attempt may help."""
     import requests
 
@@ -188,7 +188,7 @@ def answer_to(request: Request, headers: Mapping[str, str], method: str = "GET")
 class _Sink:
     """The part of a file that is there."""
 
-    def __init__(self, stream: IO[bytes], watch: Watch) -> None:
+    def __init__(self, stream: IO[bytes], watch: DownloadProgress) -> None:
         self._stream, self._watch = stream, watch
         self.size = stream.seek(0, os.SEEK_END)
         self._since, self._then = time.monotonic(), self.size
@@ -248,7 +248,7 @@ def _look_at(answer: Any, request: Request, sink: _Sink, version: str, part: Pat
         _note_of(part).write_text(_strong(answer) or answer.headers.get("Last-Modified", ""))
     total = total_of(answer)
     if request.size is not None and total is not None and total != request.size:
-        raise OtherContent(
+        raise ContentMismatch(
             f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
             "The file was changed at its source; nothing was installed."
         )
@@ -285,7 +285,7 @@ def _refusal(answer: Any, request: Request) -> Exception:
         return _Again(f"HTTP {status} ({meaning_of(status)})", pause_of(answer.headers.get("Retry-After", "")))
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or meaning_of(status)})"
-    return Unreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
+    return SourceUnreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
 
 
 def meaning_of(status: int) -> str:

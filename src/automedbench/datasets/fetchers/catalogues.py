@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import HUB, PHYSIONET, commit_of, describe
-from automedbench.datasets.download.collecting import Collector, Item
-from automedbench.datasets.download.transfer import OtherContent
+from automedbench.datasets.download.collecting import Collector, DownloadItem
+from automedbench.datasets.download.transfer import ContentMismatch
 from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered, plan_url
 
 MANY = 50_000
@@ -27,7 +27,7 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     """
     commit, files = described(source, listing(source, collector, hub_address(source)))
     if commit_of(source) not in (None, commit) and not collector.access.stand_in:
-        raise OtherContent(
+        raise ContentMismatch(
             f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
             "It was changed at its source; nothing was installed."
         )
@@ -35,7 +35,7 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
 
 
-def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> Item:
+def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> DownloadItem:
     below = "datasets/" if source.kind == "huggingface" else ""
     url = f"https://{HUB}/{below}{source.where}/resolve/{commit}/{quote(told.name)}"
     digest = (facts.get("lfs") or {}).get("sha256")
@@ -77,7 +77,7 @@ def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
     """
     sums = _sums(source, collector, physionet_address(source))
 
-    def item(told: Download) -> Item:
+    def item(told: Download) -> DownloadItem:
         checksum = f"sha256:{sums[told.name]}" if told.name in sums else None
         return file_item(source, collector, physionet_address(source, told.name), told.name, told, checksum=checksum)
 
@@ -110,7 +110,7 @@ def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     A download's name is a modality ("CT"), a modality and a pattern of patients ("CT LIDC-IDRI-00??"), a series' UID,
     or the URL of a file that belongs to the collection; without downloads it is every series.
     """
-    items: list[Item] = []
+    items: list[DownloadItem] = []
     for told in numbered(source.downloads or [Download(name="")]):
         if "://" in told.name:
             items += plan_url(source.model_copy(update={"kind": "url", "downloads": [told]}), collector).items
@@ -123,7 +123,7 @@ def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     return FetchPlan(items, source.revision)
 
 
-def _series_item(source: Source, collector: Collector, told: Download, series: dict[str, Any]) -> Item:
+def _series_item(source: Source, collector: Collector, told: Download, series: dict[str, Any]) -> DownloadItem:
     uid = series["SeriesInstanceUID"]
     parts = (series["PatientID"], series["StudyInstanceUID"], uid)
     place = "/".join(re.sub(r"[^\w.-]", "_", str(part)).strip(".") or "_" for part in parts)

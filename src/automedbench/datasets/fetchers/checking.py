@@ -19,7 +19,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import json_object_in
 from automedbench.base.records import Model
 from automedbench.datasets.download.access import HUB, commit_of
-from automedbench.datasets.download.asking import Answer, NoAnswer, ask
+from automedbench.datasets.download.asking import HttpAnswer, NoAnswer, ask
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.download.transfer import Request, meaning_of
 from automedbench.datasets.fetchers import get_planner
@@ -36,7 +36,7 @@ _RELEASE = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/
 _REPOSITORY = re.compile(r"https://github\.com/([^/]+/[^/]+?)(?:\.git)?/?")
 
 
-class Finding(Model):
+class SourceFinding(Model):
     """What a host said of one entry of a card."""
 
     key: str = Field(description="place in the card, dotted")
@@ -54,8 +54,8 @@ class _Entry:
     told: Download
     address: str
 
-    def finding(self, state: State, told: str = "", write: str = "") -> Finding:
-        return Finding(key=self.key, address=self.address, state=state, told=told, write=write)
+    def finding(self, state: State, told: str = "", write: str = "") -> SourceFinding:
+        return SourceFinding(key=self.key, address=self.address, state=state, told=told, write=write)
 
 
 Facts = Mapping[str, Any]
@@ -67,10 +67,10 @@ class Checker:
     """Asks hosts; a list is asked for once, and a host that gives no answer is not asked again."""
 
     collector: Collector
-    _lists: dict[str, Answer] = field(default_factory=dict)
+    _lists: dict[str, HttpAnswer] = field(default_factory=dict)
     _silent: dict[str, str] = field(default_factory=dict)
 
-    def check(self, source: Source, key: str) -> list[Finding]:
+    def check(self, source: Source, key: str) -> list[SourceFinding]:
         """What becomes of each download of a source at ``key`` of its card; one finding where it names none."""
         try:
             missing = _missing(source, self.collector)
@@ -80,17 +80,17 @@ class Checker:
             return [_Entry(key, Download(name=""), source.where).finding("unreachable", " ".join(str(error).split()))]
         return [_with_login(each, source, missing) for each in found]
 
-    def headers(self, source: Source, url: str) -> Answer:
+    def headers(self, source: Source, url: str) -> HttpAnswer:
         """Headers of a file; raises NoAnswer."""
         return self.ask(asked(source, self.collector, url))
 
-    def listing(self, source: Source, url: str) -> Answer:
+    def listing(self, source: Source, url: str) -> HttpAnswer:
         """All that an address gives; raises NoAnswer."""
         if url not in self._lists:
             self._lists[url] = self.ask(asked(source, self.collector, url), listing=True)
         return self._lists[url]
 
-    def ask(self, request: Request, *, listing: bool = False) -> Answer:
+    def ask(self, request: Request, *, listing: bool = False) -> HttpAnswer:
         """Headers or a listing; raises NoAnswer, at once for a host that has given none before."""
         host = urlsplit(request.url).netloc
         if host in self._silent:
@@ -107,7 +107,7 @@ def _missing(source: Source, collector: Collector) -> list[str]:
     return [name for name in source.credentials if not collector.access.environment.get(name, "").strip()]
 
 
-def _with_login(found: Finding, source: Source, missing: list[str]) -> Finding:
+def _with_login(found: SourceFinding, source: Source, missing: list[str]) -> SourceFinding:
     """What a person can do about a refusal."""
     if found.state != "login needed" or found.write:
         return found
@@ -123,7 +123,7 @@ def _with_login(found: Finding, source: Source, missing: list[str]) -> Finding:
 # --- verdicts -------------------------------------------------------------------------------------------------
 
 
-def _refused(answer: Answer) -> State | None:
+def _refused(answer: HttpAnswer) -> State | None:
     """The state that a status alone decides; None where the file is there."""
     if answer.status in (200, 206, 416):
         return "login needed" if answer.page else None
@@ -132,13 +132,13 @@ def _refused(answer: Answer) -> State | None:
     return "gone" if answer.status in (404, 410, 451) else "unreachable"
 
 
-def _status(answer: Answer) -> str:
+def _status(answer: HttpAnswer) -> str:
     if answer.status < 300:
         return "a web page: a login, or a licence to accept"
     return f"HTTP {answer.status} ({answer.code or meaning_of(answer.status)})"
 
 
-def _by_headers(entry: _Entry, answer: Answer, *, page: bool = False) -> Finding:
+def _by_headers(entry: _Entry, answer: HttpAnswer, *, page: bool = False) -> SourceFinding:
     """The verdict on a file; ``page``: a web page is what was asked for."""
     state = _refused(answer)
     if state is not None and not (page and answer.status == 200):
@@ -147,7 +147,7 @@ def _by_headers(entry: _Entry, answer: Answer, *, page: bool = False) -> Finding
     return _by_facts(entry, facts, moved=answer.moved)
 
 
-def _by_facts(entry: _Entry, facts: Facts, moved: str | None = None) -> Finding:
+def _by_facts(entry: _Entry, facts: Facts, moved: str | None = None) -> SourceFinding:
     """The verdict on a file that is there: as the card knows it, or what else."""
     told, write = [], []
     for name, known, found in (
@@ -189,7 +189,7 @@ def _entries(source: Source, key: str) -> Iterator[tuple[str, Download]]:
                 yield from ((at, each) for each in numbered([told.model_copy(update={"numbers": (number, number)})]))
 
 
-def _files(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _files(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """Files with a URL each, as the fetcher of their kind makes them."""
     for at, told in list(_entries(source, key)) or [(f"{key}.where", Download(name=""))]:
         one = source.model_copy(update={"downloads": [told] if source.downloads else []})
@@ -198,7 +198,7 @@ def _files(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
             yield _on_file(checker, source, _Entry(at, told, item.request.name), item.request)
 
 
-def _on_file(checker: Checker, source: Source, entry: _Entry, request: Request) -> Finding:
+def _on_file(checker: Checker, source: Source, entry: _Entry, request: Request) -> SourceFinding:
     """The verdict on one file; others of the source may lie on other hosts."""
     try:
         return _listed(checker, source, entry) or _by_headers(entry, checker.ask(request))
@@ -206,7 +206,7 @@ def _on_file(checker: Checker, source: Source, entry: _Entry, request: Request) 
         return entry.finding("unreachable", str(error))
 
 
-def _physionet(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _physionet(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """Files that the card names; for patterns the list of checksums."""
     for at, told in _entries(source, key):
         url = physionet_address(source, None if is_pattern(told.name) else told.name)
@@ -214,7 +214,7 @@ def _physionet(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
         yield _on_file(checker, source, entry, asked(source, checker.collector, url))
 
 
-def _tcia(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _tcia(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """The archive's list of series for each download."""
     for at, told in list(_entries(source, key)) or [(f"{key}.where", Download(name=""))]:
         if "://" in told.name:
@@ -230,18 +230,18 @@ def _tcia(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
         yield entry.finding("there" if found else "gone", f"{len(found)} series")
 
 
-def _page(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _page(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """The page where a person gets the data."""
     entry = _Entry(f"{key}.where", Download(name=""), source.where)
     if "://" in source.where:
         yield _by_headers(entry, checker.headers(source, source.where), page=True)
 
 
-def _box(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _box(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     yield from (_files if source.downloads else _page)(checker, source, key)
 
 
-def _git(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _git(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """The commit that the card names, of GitHub's interface; of other hosts the repository's page."""
     repository = _REPOSITORY.fullmatch(source.where)
     if repository is None:
@@ -260,7 +260,7 @@ def _git(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
         yield _by_commit(entry, source, repository[1], json_object_in(answer.body) or {})
 
 
-def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> Finding:
+def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> SourceFinding:
     commit, page = str(told.get("sha", "")), str(told.get("html_url", ""))
     owner = "/".join(urlsplit(page).path.split("/")[1:3])
     if owner and owner.lower() != repository.lower():
@@ -271,7 +271,7 @@ def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> Fin
 # --- lists of hosts -------------------------------------------------------------------------------------------
 
 
-def _listed(checker: Checker, source: Source, entry: _Entry) -> Finding | None:
+def _listed(checker: Checker, source: Source, entry: _Entry) -> SourceFinding | None:
     """The verdict by the list of Zenodo or of a release on GitHub; None where there is no such list to be had."""
     record, release = _ZENODO.fullmatch(entry.address), _RELEASE.fullmatch(entry.address)
     if record is not None:
@@ -303,7 +303,7 @@ def _release_files(told: Any) -> dict[str, Facts]:
     return {str(each["name"]): {"size": each.get("size"), "checksum": each.get("digest")} for each in assets}
 
 
-def _hub(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
+def _hub(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """The hub's description: its name, its commit, each file that the card names."""
     entry = _Entry(f"{key}.revision", Download(name=""), f"https://{HUB}/{source.where}")
     answer = checker.listing(source, hub_address(source))
@@ -320,7 +320,7 @@ def _hub(checker: Checker, source: Source, key: str) -> Iterator[Finding]:
         yield from _by_description(checker, source, key, entry, answer.body)
 
 
-def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, body: bytes) -> Iterator[Finding]:
+def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, body: bytes) -> Iterator[SourceFinding]:
     (commit, files), told = described(source, body), json_object_in(body) or {}
     if str(told.get("id", source.where)).lower() != source.where.lower():
         yield entry.finding("moved", f"to {told['id']}", f"where: {told['id']}")
@@ -343,7 +343,7 @@ def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, b
         yield _in_description(source, _Entry(at, each, f"{entry.address}/{each.name}"), facts)
 
 
-def _in_description(source: Source, entry: _Entry, facts: dict[str, Facts]) -> Finding:
+def _in_description(source: Source, entry: _Entry, facts: dict[str, Facts]) -> SourceFinding:
     if entry.told.name in facts:
         return _by_facts(entry, facts[entry.told.name])
     one = source.model_copy(update={"downloads": [entry.told]})
@@ -371,7 +371,7 @@ def _naming(files: Mapping[str, Facts]) -> str:
     return "downloads: " + "; ".join(f"{{{entry}}}" for entry in entries) if entries else ""
 
 
-_CHECKS: dict[str, Callable[[Checker, Source, str], Iterator[Finding]]] = {
+_CHECKS: dict[str, Callable[[Checker, Source, str], Iterator[SourceFinding]]] = {
     "box": _box,
     "git": _git,
     "huggingface": _hub,

@@ -12,8 +12,8 @@ from pathlib import Path
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import commit_of, describe
-from automedbench.datasets.download.collecting import Collector, Item
-from automedbench.datasets.download.transfer import OtherContent, Watch
+from automedbench.datasets.download.collecting import Collector, DownloadItem
+from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress
 from automedbench.datasets.fetchers.web import FetchPlan
 from automedbench.datasets.patterns import taker
 
@@ -30,18 +30,18 @@ def plan_git(source: Source, collector: Collector) -> FetchPlan:
     where = str(Path(source.where).resolve()) if Path(source.where).is_dir() else collector.access.url(source.where)
     found: list[str] = []
 
-    def get(folder: Path, watch: Watch) -> bool:
+    def get(folder: Path, watch: DownloadProgress) -> bool:
         wanted = "HEAD" if stand_in else source.revision or "HEAD"
         commit = _clone(where, wanted, folder)
         if not stand_in and commit_of(source) not in (None, commit):
-            raise OtherContent(f"{describe(source)}: found commit {commit}, expected {wanted}")
+            raise ContentMismatch(f"{describe(source)}: found commit {commit}, expected {wanted}")
         found.append(commit)
         _keep(folder, source)
         return False
 
     identity = [source.kind, source.where, source.revision, source.files, stand_in]
     name = describe(source).removeprefix("git ")
-    item = Item(name=name, identity=identity, get=get, client=_client(), tree=True, revision=lambda: found[-1])
+    item = DownloadItem(name=name, identity=identity, get=get, client=_client(), tree=True, revision=lambda: found[-1])
     return FetchPlan([item])
 
 

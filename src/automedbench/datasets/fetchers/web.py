@@ -22,8 +22,8 @@ from automedbench.base.untrusted import shown as excerpt
 from automedbench.base.untrusted.table import Table, read_table
 from automedbench.datasets.download.access import KAGGLE, SYNAPSE, describe, shown
 from automedbench.datasets.download.archives import is_archive_name, safe_path
-from automedbench.datasets.download.collecting import Collector, Item
-from automedbench.datasets.download.transfer import OtherContent, Request, Watch, download
+from automedbench.datasets.download.collecting import Collector, DownloadItem
+from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress, Request, download
 from automedbench.datasets.forms.tables import BOUNDS, MAX_BYTES, unpacked
 from automedbench.datasets.patterns import is_pattern, taker
 
@@ -32,7 +32,7 @@ from automedbench.datasets.patterns import is_pattern, taker
 class FetchPlan:
     """What makes up a source."""
 
-    items: Sequence[Item]
+    items: Sequence[DownloadItem]
     revision: str | None = None
     """What the source is at, where the host tells; a clone tells afterwards."""
 
@@ -111,7 +111,7 @@ def file_item(
     checksum: str | None = None,
     archive: bool | None = None,
     name: str | None = None,
-) -> Item:
+) -> DownloadItem:
     """An item for one URL.
 
     ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
@@ -121,7 +121,7 @@ def file_item(
     stand_in = collector.access.stand_in
     size = None if stand_in else told.bytes
 
-    def get(target: Path, watch: Watch) -> bool:
+    def get(target: Path, watch: DownloadProgress) -> bool:
         return download(replace(request, size=size), target, watch)
 
     by_default = is_archive_name(own) if archive is None else archive
@@ -130,7 +130,7 @@ def file_item(
         told,
         own,
         by_default,
-        Item(
+        DownloadItem(
             name=name or request.name,
             identity=[source.kind, source.where, source.revision, url, stand_in],
             get=get,
@@ -142,7 +142,7 @@ def file_item(
     )
 
 
-def placed(source: Source, told: Download, own: str, archive: bool, item: Item) -> Item:
+def placed(source: Source, told: Download, own: str, archive: bool, item: DownloadItem) -> DownloadItem:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
     unpack = archive if told.unpack is None else told.unpack
     inner = re.sub(r"\.gz$", "", own)
@@ -159,7 +159,7 @@ def placed(source: Source, told: Download, own: str, archive: bool, item: Item) 
     return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))
 
 
-ItemOf = Callable[[Download], Item]
+ItemOf = Callable[[Download], DownloadItem]
 
 
 def filled(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
@@ -227,7 +227,7 @@ def _require_below(call: str, name: str, pattern: str, to: str | None) -> None:
     """Raise OtherContent when cells lead to another host or out of the folder."""
     elsewhere = _host(name) != _host(pattern) or safe_path(unquote(name)) is None
     if elsewhere or (to is not None and safe_path(to) != to) or not f"{name}{to}".isprintable():
-        raise OtherContent(
+        raise ContentMismatch(
             f"{call}: expected names below the source and the data set's folder, found {excerpt(name, 80)}.\n"
             "The source changed or is damaged; nothing was installed."
         )
@@ -242,7 +242,7 @@ def _host(name: str) -> str:
 def plan_url(source: Source, collector: Collector) -> FetchPlan:
     """One item per download, whose name is a URL, whole or below ``where``; without downloads ``where`` is the file."""
 
-    def item(told: Download) -> Item:
+    def item(told: Download) -> DownloadItem:
         url = told.name if "://" in told.name else f"{source.where.rstrip('/')}/{told.name.lstrip('/')}"
         return file_item(source, collector, url, own_name(url), told)
 

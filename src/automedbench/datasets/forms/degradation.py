@@ -77,14 +77,14 @@ class GaussianNoise(Model):
     clip: tuple[float, float] | None = Field(None, description="range that values are cut to afterwards")
 
 
-class Upstream(Model):
+class UpstreamDegradation(Model):
     """The data set's own degraded image of the same slice: the reader finds it, nothing is made here."""
 
     kind: Literal["upstream"]
     description: str = ""
 
 
-Degradation = Downsample | GaussianNoise | Upstream
+Degradation = Downsample | GaussianNoise | UpstreamDegradation
 
 
 class _Staging(Model):
@@ -111,7 +111,7 @@ def degrade(image: Image, degradation: Degradation, random: np.random.Generator)
             return _clipped(_reduced(image, degradation.scale), degradation.clip)
         case GaussianNoise():
             return _clipped(image + random.normal(0, degradation.sigma, image.shape), degradation.clip)
-        case Upstream():
+        case UpstreamDegradation():
             raise ValueError("the degraded image is the data set's")
 
 

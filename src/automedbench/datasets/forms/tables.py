@@ -234,7 +234,7 @@ KEPT_BLOCKS = 2
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPosition:
     """Where a row stands: its file, its number there, and its number over all files (both 0-based)."""
 
     path: Path
@@ -247,7 +247,7 @@ class Place:
         return unreadable(self.path, f"row {self.number} {why}")
 
 
-def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Place, Row]]:
+def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[RowPosition, Row]]:
     """Every row of the files that the patterns below ``raw`` match: in the patterns' order, then by name.
 
     Of Parquet only ``columns`` are read, as far as they exist. Raises MissingDataError for a pattern that matches
@@ -259,7 +259,7 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
         parquet = path.suffix == ".parquet"
         rows = _parquet(path, columns, cells) if parquet else table_rows(path, "list of questions")
         for number, values in enumerate(rows):
-            yield Place(path, name, number, row), values
+            yield RowPosition(path, name, number, row), values
             row += 1
 
 

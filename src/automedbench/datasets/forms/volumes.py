@@ -240,14 +240,14 @@ class SourceSegmentation:
 
 
 @dataclass(frozen=True)
-class Found:
+class PatternMatch:
     """A file that fits a pattern, and what stands for the pattern's ``{names}`` in it."""
 
     path: Path
     names: Mapping[str, str]
 
 
-def find_files(raw: Path, pattern: str, where: str) -> dict[str, list[Found]]:
+def find_files(raw: Path, pattern: str, where: str) -> dict[str, list[PatternMatch]]:
     """Files below ``raw`` that fit ``pattern``, by id and sorted by id, those of one id by path.
 
     ``{id}`` and any other ``{name}`` stand for one name or a part of one, the same wherever they occur.
@@ -257,11 +257,11 @@ def find_files(raw: Path, pattern: str, where: str) -> dict[str, list[Found]]:
     if ID not in pattern:
         raise ConfigError([f"{where}: '{pattern}' needs {ID}, the subject's name"])
     shape = re.compile(_as_expression(pattern))
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[PatternMatch]] = {}
     for path in sorted(raw.glob(_FIELD.sub("*", pattern))):
         match = shape.fullmatch(path.relative_to(raw).as_posix())
         if match and path.is_file():
-            found.setdefault(match["id"], []).append(Found(path, match.groupdict()))
+            found.setdefault(match["id"], []).append(PatternMatch(path, match.groupdict()))
     if not found:
         raise MissingDataError(
             f"No file fits {raw / pattern}.\n"

@@ -60,7 +60,7 @@ def audit(
     ``public`` and ``private`` are the task's own folders, ``raw`` the data set's, whose receipt is read when there is
     one. ``copies`` are private files that repeat an input of their case on purpose.
     """
-    staged = _Staged(card, raw, public, private, list(cases), frozenset(copies))
+    staged = _StagedTask(card, raw, public, private, list(cases), frozenset(copies))
     leaks = [*_names(staged), *_headers(staged), *_equal_files(staged), *_times(staged)]
     remarks: list[str] = []
     _order(staged, leaks, remarks)
@@ -83,7 +83,7 @@ def set_times(public: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _StagedTask:
     card: TaskCard
     raw: Path
     public: Path
@@ -143,7 +143,7 @@ class _Staged:
 # --- names ------------------------------------------------------------------------------------------------------
 
 
-def _names(staged: _Staged) -> Iterator[str]:
+def _names(staged: _StagedTask) -> Iterator[str]:
     """Undeclared files, links, and names that hold an upstream id or a class."""
     folders = {case.id for case in staged.cases}
     ids, classes = _Phrases(map(_words, staged.ids)), _class_words(staged.card)
@@ -194,7 +194,7 @@ def _words(text: str) -> str:
 # --- content that can be compared without reading it --------------------------------------------------------------
 
 
-def _headers(staged: _Staged) -> Iterator[str]:
+def _headers(staged: _StagedTask) -> Iterator[str]:
     """Metadata in files; handed-out examples may hold their own answers."""
     for place, (said, _) in staged.headers.items():
         for found in said:
@@ -207,7 +207,7 @@ def _headers(staged: _Staged) -> Iterator[str]:
                 yield f"{place} holds the upstream id {name}"
 
 
-def _equal_files(staged: _Staged) -> Iterator[str]:
+def _equal_files(staged: _StagedTask) -> Iterator[str]:
     """Public files whose content is that of a private file, or of a table or archive upstream."""
     shown = {entry.sha256: f"{case.id}/{name}" for case in staged.cases for name, entry in case.inputs.items()}
     for place, path in staged.files.items():
@@ -243,7 +243,7 @@ def _label_files(raw: Path) -> Iterator[tuple[str, str]]:
             yield name, entry.sha256
 
 
-def _times(staged: _Staged) -> Iterator[str]:
+def _times(staged: _StagedTask) -> Iterator[str]:
     times = {path.lstat().st_mtime_ns for path in staged.files.values()}
     if len(times) > 1:
         yield f"public files have {len(times)} different modification times"
@@ -252,7 +252,7 @@ def _times(staged: _Staged) -> Iterator[str]:
 # --- order, size, compression ---------------------------------------------------------------------------------------
 
 
-def _order(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
+def _order(staged: _StagedTask, leaks: list[str], remarks: list[str]) -> None:
     """The cases' order against upstream's and against the classes."""
     ids = [case.id for case in staged.cases]
     upstream = upstream_order(staged.split, ids)
@@ -274,7 +274,7 @@ def _order(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
             leaks.append(f"the order of the cases {what} is {value:+.1f} standard deviations from chance")
 
 
-def _compression(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
+def _compression(staged: _StagedTask, leaks: list[str], remarks: list[str]) -> None:
     """Formats, how files are stored, and their sizes, against the classes."""
     known = [case for case in staged.cases if case.id in staged.classes]
     formats = {case.id: tuple(sorted({PurePosixPath(name).suffix for name in case.inputs})) for case in known}

@@ -43,7 +43,7 @@ class BoxTableOptions(Model):
     rename: dict[str, str] = Field(default_factory=dict)
 
 
-class _Row(NamedTuple):
+class _BoxRow(NamedTuple):
     image: str
     label: str
     box: Corners | None
@@ -59,19 +59,19 @@ def box_table(raw: Path, card: TaskCard) -> list[SourceImage]:
     if options.images.count("{id}") != 1:
         raise ConfigError([f"{card.id}: staging.options.images: must hold {{id}} once"])
     path = raw / options.table
-    images: dict[str, list[_Row]] = {}
+    images: dict[str, list[_BoxRow]] = {}
     for row in _box_rows(path):
         images.setdefault(row.image, []).append(row)
     return [_table_image(raw, path, name, rows, options) for name, rows in images.items()]
 
 
-def _box_rows(path: Path) -> list[_Row]:
+def _box_rows(path: Path) -> list[_BoxRow]:
     rows = []
     for number, (name, label, *corners) in enumerate(csv_rows(path, _COLUMNS, "table of boxes"), start=2):
         if not name or PurePosixPath(name).name != name:
             raise unreadable(path, f"row {number} names the image {name[:60]!r}, which is not the name of a file")
         empty = label.lower() in ("", _NOTHING)
-        rows.append(_Row(name, label, None if empty else _table_corners(corners, path, number)))
+        rows.append(_BoxRow(name, label, None if empty else _table_corners(corners, path, number)))
     if not rows:
         raise unreadable(path, "has no rows")
     return rows
@@ -94,7 +94,7 @@ def _number(text: str, path: Path, problem: str) -> float:
     return value
 
 
-def _table_image(raw: Path, table: Path, name: str, rows: list[_Row], options: BoxTableOptions) -> SourceImage:
+def _table_image(raw: Path, table: Path, name: str, rows: list[_BoxRow], options: BoxTableOptions) -> SourceImage:
     stem = options.images.replace("{id}", name)
     image = first_file((raw / f"{stem}{suffix}" for suffix in SUFFIXES), f"image that {table.name} annotates")
     picture, size = picture_and_size(image)

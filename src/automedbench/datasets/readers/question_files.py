@@ -31,7 +31,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import Picture, picture_file, small_jpeg
 from automedbench.datasets.forms.problems import missing, unreadable
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.forms.tables import Place, Row, read_tables
+from automedbench.datasets.forms.tables import Row, RowPosition, read_tables
 
 SHOWN_KEYS = 12
 
@@ -87,7 +87,7 @@ def question_files(raw: Path, card: TaskCard) -> Questions:
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
     patterns = _list(options.questions)
-    reader = _Reader(raw, options)
+    reader = _QuestionReader(raw, options)
     for place, row in read_tables(raw, patterns, options.columns()):
         if _is_kept(row, options.keep):
             reader.take(place, row)
@@ -107,7 +107,7 @@ def _list(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-class _Reader:
+class _QuestionReader:
     """Rows as questions; raises InfrastructureError naming file and row."""
 
     def __init__(self, raw: Path, options: Options) -> None:
@@ -117,7 +117,7 @@ class _Reader:
         self.questions: dict[str, SourceQuestion] = {}
         self.left_out: Counter[str] = Counter()
 
-    def take(self, place: Place, row: Row) -> None:
+    def take(self, place: RowPosition, row: Row) -> None:
         """Add the row's question, or count it among those left out."""
         try:
             question = self._question(place, row)
@@ -130,7 +130,7 @@ class _Reader:
         if before is not question:
             raise unreadable(place.path, f"rows {before.row} and {question.row} have the same id '{question.id}'")
 
-    def _question(self, place: Place, row: Row) -> SourceQuestion:
+    def _question(self, place: RowPosition, row: Row) -> SourceQuestion:
         keys = self._keys
         images, numbers = self._images(place, row)
         options = {letter: renumbered(text, numbers) for letter, text in self._choices(row).items()}
@@ -163,7 +163,7 @@ class _Reader:
             return right_option(options, _first(row, _list(self._keys.label)))
         return equal_option(options, _text(row, self._keys.answer or "", "answer"))
 
-    def _images(self, place: Place, row: Row) -> tuple[tuple[Picture, ...], dict[int, int]]:
+    def _images(self, place: RowPosition, row: Row) -> tuple[tuple[Picture, ...], dict[int, int]]:
         """The row's pictures, and for each number upstream (1, 2, …) the number among them."""
         keys = self._keys.images
         if isinstance(keys, list):
@@ -178,13 +178,13 @@ class _Reader:
         pictures = tuple(self._picture(place, cell) for cell in cells.values())
         return pictures, {number: new for new, number in enumerate(cells, 1)}
 
-    def _picture(self, place: Place, cell: Any) -> Picture:
+    def _picture(self, place: RowPosition, cell: Any) -> Picture:
         picture = cell if isinstance(cell, Picture) else self._file(place, cell)
         if "broken_image" in self._options.leave_out and not self._is_whole(picture):
             raise Unfit("broken_image", f"has the unreadable image {picture.short}")
         return picture
 
-    def _file(self, place: Place, name: Any) -> Picture:
+    def _file(self, place: RowPosition, name: Any) -> Picture:
         if not isinstance(name, str) or self._options.images is None:
             raise Unfit("image", "has an image that is neither a picture nor the name of one")
         if name.startswith("/") or ".." in PurePosixPath(name).parts:

@@ -36,7 +36,7 @@ class MimicReportsOptions(Model):
     splits: str = "mimic-cxr-2.0.0-split.csv.gz"
 
 
-class _Row(NamedTuple):
+class _ReportRow(NamedTuple):
     image: str
     study: str
     subject: str
@@ -49,17 +49,17 @@ def mimic_reports(raw: Path, card: TaskCard) -> list[SourceReport]:
     read, a study of two patients or a report that is not a text.
     """
     options = validate(card.staging.options, MimicReportsOptions, card.id, "staging.options")
-    studies: dict[str, list[_Row]] = {}
+    studies: dict[str, list[_ReportRow]] = {}
     for row in _rows(raw, options, card.staging.sampling.split):
         studies.setdefault(row.study, []).append(row)
     return [_mimic_study(raw, rows, options) for rows in studies.values()]
 
 
-def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_Row]:
+def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_ReportRow]:
     """Images of the split; every id is a number or hexadecimal groups, so none leaves the folder."""
     path = raw / options.splits
     table = csv_rows(path, ["dicom_id", "study_id", "subject_id", "split"], "table of splits")
-    rows = [_Row(*row[:3]) for row in table if split is None or row[3] == split]
+    rows = [_ReportRow(*row[:3]) for row in table if split is None or row[3] == split]
     if not rows:
         raise unexpected(path, f"has no image of split '{split}'")
     strange = [name for row in rows for name in row if not name.replace("-", "").replace(".", "").isalnum()]
@@ -68,7 +68,7 @@ def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_R
     return rows
 
 
-def _mimic_study(raw: Path, rows: list[_Row], options: MimicReportsOptions) -> SourceReport:
+def _mimic_study(raw: Path, rows: list[_ReportRow], options: MimicReportsOptions) -> SourceReport:
     first = rows[0]
     if len({row.subject for row in rows}) > 1:
         raise unreadable(raw / options.splits, f"gives study {first.study} to two patients")
@@ -82,7 +82,7 @@ def _mimic_study(raw: Path, rows: list[_Row], options: MimicReportsOptions) -> S
     )
 
 
-def _place(raw: Path, pattern: str, row: _Row, image: str = "") -> Path:
+def _place(raw: Path, pattern: str, row: _ReportRow, image: str = "") -> Path:
     parts = {"patients": f"p{row.subject[:2]}", "subject": row.subject, "study": row.study, "image": image}
     for name, part in parts.items():
         pattern = pattern.replace(f"{{{name}}}", part)

@@ -47,7 +47,7 @@ MAX_PIXELS = 50_000_000
 _DEEP = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})
 
 
-class Pair(Model):
+class SlicePair(Model):
     """How the path of an image or volume becomes the path of its degraded twin."""
 
     replace: str = Field(min_length=1, description="part of the path below the raw folder")
@@ -63,7 +63,7 @@ class ImageFilesOptions(ImageFiles):
     """
 
     offset: float = Field(0.0, description="added to every stored value, for example -32768 to get HU")
-    degraded: Pair | None = Field(None, description="how the degraded twin of an image is found")
+    degraded: SlicePair | None = Field(None, description="how the degraded twin of an image is found")
 
 
 def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -344,7 +344,7 @@ class VolumeSlicesOptions(CutVolumes):
     within: Literal["volume", "content"] = Field(
         "volume", description="content: places count between the first and the last slice that is not constant"
     )
-    degraded: Pair | None = None
+    degraded: SlicePair | None = None
 
 
 def volume_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -382,7 +382,7 @@ def _read_twin(twin: Path, original: Path, options: VolumeSlicesOptions, positio
     return read_plane(twin, options, position)
 
 
-def _twin(raw: Path, path: Path, pair: Pair | None) -> Path | None:
+def _twin(raw: Path, path: Path, pair: SlicePair | None) -> Path | None:
     if pair is None:
         return None
     name = path.relative_to(raw).as_posix()

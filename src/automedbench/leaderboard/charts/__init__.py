@@ -23,7 +23,7 @@ from automedbench.leaderboard import formats
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.charts import figures
 from automedbench.leaderboard.charts.parts import Spec, fill_tokens, light_tokens
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.scoring.codes.taxonomy import CODES
 
 COLUMN = 236
@@ -38,7 +38,7 @@ _COST = {"resource": "Mean cost per run in USD, logarithmic", "resource-format":
 Rows = list[dict[str, Any]]
 
 
-def plain(table: Table) -> Rows:
+def plain(table: BoardTable) -> Rows:
     """Rows as dictionaries of JSON values; characters of names that would vanish or reorder are shown."""
     values = table.values({Decimal: float, str: neutralise})
     return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]

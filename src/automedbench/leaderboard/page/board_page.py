@@ -20,14 +20,14 @@ from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
-from automedbench.leaderboard.entries import Entry, group_by, judged_by, scored
+from automedbench.leaderboard.entries import BoardEntry, group_by, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.tables.cells import cells_of, has_other_tasks, parts_of
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
-from automedbench.leaderboard.tables.table import Table, plain_json
+from automedbench.leaderboard.tables.table import BoardTable, plain_json
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.ranks import REPEATS_ASKED
@@ -80,7 +80,7 @@ def page_data(board: Board) -> dict[str, Any]:
     }
 
 
-def page_runs(runs: Table, names: Sequence[str] = RUNS_ON_PAGE) -> dict[str, Any]:
+def page_runs(runs: BoardTable, names: Sequence[str] = RUNS_ON_PAGE) -> dict[str, Any]:
     """The ledger by columns, those that the table of runs and the origins of numbers need.
 
     A column has its values, or its levels and which of them each run has (codes).
@@ -89,7 +89,7 @@ def page_runs(runs: Table, names: Sequence[str] = RUNS_ON_PAGE) -> dict[str, Any
     return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in names}}
 
 
-def compact(table: Table) -> CompactTable:
+def compact(table: BoardTable) -> CompactTable:
     """A table as lists, less its signatures, which are long; without columns where it has no rows."""
     if not table:
         return CompactTable(columns=[], rows=[])
@@ -111,7 +111,7 @@ def other_pooling(board: Board) -> CompactTable:
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
 
-def agent_settings(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
     """Agent → every setting that its scored runs tell, each with its different values, and what they were served as."""
     found: dict[str, dict[str, Any]] = {}
     for score in scored(entries):
@@ -159,7 +159,7 @@ def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
     return criterion_words(criterion) | place
 
 
-def _one_judge(entries: Iterable[Entry]) -> str:
+def _one_judge(entries: Iterable[BoardEntry]) -> str:
     """What stands where agreement would, were there several judgements."""
     judges = sorted({score.recipe.judge for score in scored(entries)})
     if not judges:
@@ -167,7 +167,7 @@ def _one_judge(entries: Iterable[Entry]) -> str:
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
 
 
-def _repeats_asked(cells: Table) -> list[int]:
+def _repeats_asked(cells: BoardTable) -> list[int]:
     """k that the page offers: 1, and those for which some cell has enough repeats."""
     return [k for k in REPEATS_ASKED if k == 1 or any(row.min_repeats >= k for row in cells)]
 

@@ -50,7 +50,7 @@ class CompactTable(Model):
     rows: list[list[Any]]
 
 
-class Turn(Model):
+class TranscriptTurn(Model):
     """One turn of the transcript: what was said, what was run."""
 
     turn: int
@@ -72,7 +72,7 @@ class RunDetail(Model):
     audit: AuditRecord | None
     rejected: list[Rejected]
     plan: str | None
-    turns: list[Turn]
+    turns: list[TranscriptTurn]
     notes: list[str]
 
 
@@ -170,12 +170,12 @@ def _row(check: CaseSubmission, metrics: Mapping[str, float | None], names: list
     return [check.case, check.status, shown, len(check.problems), *values]
 
 
-def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
+def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[TranscriptTurn]:
     """Messages and calls by turn; a message that only returns output shown with its call is left out."""
     said = group_by(messages, lambda message: message.turn)
     done = group_by(calls, lambda call: call.turn)
     return [
-        Turn.model_construct(
+        TranscriptTurn.model_construct(
             turn=turn,
             messages=[m for m in said.get(turn, []) if not m.repeats(done.get(turn, []))],
             calls=done.get(turn, []),
@@ -184,7 +184,7 @@ def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
     ]
 
 
-def both_ends(turns: list[Turn], limit: int) -> list[Turn]:
+def both_ends(turns: list[TranscriptTurn], limit: int) -> list[TranscriptTurn]:
     """The first and the last turns, at most ``limit``."""
     if len(turns) <= limit:
         return turns
@@ -192,16 +192,18 @@ def both_ends(turns: list[Turn], limit: int) -> list[Turn]:
     return turns[: limit - tail] + turns[len(turns) - tail :]
 
 
-def cut_turn(turn: Turn, limit: int) -> Turn:
+def cut_turn(turn: TranscriptTurn, limit: int) -> TranscriptTurn:
     """The turn with every text cut to ``limit`` characters."""
-    return Turn.model_construct(
+    return TranscriptTurn.model_construct(
         turn=turn.turn,
         messages=[_cut_message(message, limit) for message in turn.messages],
         calls=[_cut_call(call, limit) for call in turn.calls],
     )
 
 
-def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) -> tuple[str | None, list[Turn]]:
+def _cut_transcript(
+    conversation: Conversation, limit: int, notes: list[str]
+) -> tuple[str | None, list[TranscriptTurn]]:
     """Plan and turns within ``limit`` characters: turns from both ends, and of these the longest texts cut."""
     every = turns_of(conversation.messages, conversation.calls)
     turns = both_ends(every, max(2, limit // _MIN_TURN))
@@ -216,7 +218,7 @@ def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) ->
     return plan, [cut_turn(turn, share) for turn in turns]
 
 
-def _texts(turn: Turn) -> list[str]:
+def _texts(turn: TranscriptTurn) -> list[str]:
     return [text for m in turn.messages for text in (m.content, m.reasoning)] + [
         t for call in turn.calls for t in (call.code, call.stdout, call.stderr)
     ]

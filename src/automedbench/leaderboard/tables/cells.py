@@ -18,7 +18,7 @@ from automedbench.base.files import digest_of
 from automedbench.base.records import TIERS, ScoreRecord, Used
 from automedbench.leaderboard.conditions import judge_class, signature, told_by
 from automedbench.leaderboard.entries import (
-    Entry,
+    BoardEntry,
     group_by,
     has_failed,
     has_medal,
@@ -54,7 +54,7 @@ USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "told", "sample")
 
 
-def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
+def runs_of(entries: Iterable[BoardEntry]) -> pd.DataFrame:
     """A row per planned run by track, task, tier, agent and repeat; without a score its numbers are null.
 
     ``sample`` is the run for the statistics, ``score`` its record, ``told`` what it tells of its conditions,
@@ -99,17 +99,17 @@ def parts_of(runs: pd.DataFrame) -> list[tuple[str | None, pd.DataFrame]]:
     return [(None, runs), *runs.groupby("track")] if len(runs) else []
 
 
-def _place(entry: Entry) -> tuple[str, str, int, str]:
+def _place(entry: BoardEntry) -> tuple[str, str, int, str]:
     return entry.track, entry.run.task, TIERS.index(entry.run.tier), entry.run.agent
 
 
-def _cell_rows(entries: Sequence[Entry]) -> list[list[Any]]:
+def _cell_rows(entries: Sequence[BoardEntry]) -> list[list[Any]]:
     """Rows of one cell's runs; its samples are made together."""
     samples = iter(samples_of(entries))
     return [_row(entry, next(samples) if entry.score else None) for entry in entries]
 
 
-def _row(entry: Entry, sample: Sample | None) -> list[Any]:
+def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
     run, score = entry.run, entry.score
     place = [entry.track, run.task, run.tier, run.agent, run.repeat, True, score]
     if score is None:

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import ScoreRecord
-from automedbench.leaderboard.entries import Entry, has_failed, value_of
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.entries import BoardEntry, has_failed, value_of
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.scoring.codes.taxonomy import CODES, KNOWLEDGE
 
 FEWEST_CELLS = 3
@@ -29,7 +29,7 @@ _EVERY = ""
 """Stands for all tracks, all agents or the whole run until the rows are done; it comes first in any order."""
 
 
-def error_tables(entries: Sequence[Entry], confidence: float = 0.95) -> dict[str, Table]:
+def error_tables(entries: Sequence[BoardEntry], confidence: float = 0.95) -> dict[str, BoardTable]:
     """All tables by their names; ``confidence`` is that of the intervals of what a code costs."""
     runs = _Runs(entries)
     found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence)]
@@ -48,7 +48,7 @@ class _Runs:
     and code, the whole run being a stage of its own.
     """
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[BoardEntry]) -> None:
         runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
         by_model = any(score.recipe.judge_kind == "llm" for _, score in runs)
         self.measures_knowledge = by_model or any(e.code == KNOWLEDGE for _, score in runs for e in score.error_codes)
@@ -77,16 +77,16 @@ def _run(track: str, score: ScoreRecord) -> list[Any]:
     return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
 
 
-def _table(name: str, rows: pd.DataFrame) -> Table:
+def _table(name: str, rows: pd.DataFrame) -> BoardTable:
     """The rows in the order of their groups, with null for all tracks, agents and stages."""
     rows = rows.reset_index()
-    return Table(name, rows.replace({column: {_EVERY: None} for column in (*_PLACE, "stage") if column in rows}))
+    return BoardTable(name, rows.replace({column: {_EVERY: None} for column in (*_PLACE, "stage") if column in rows}))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
-def _share_rows(runs: _Runs) -> Table:
+def _share_rows(runs: _Runs) -> BoardTable:
     """Per place five rows of whole runs, then those of single stages that fired."""
     n_runs = runs.counted.groupby(_PLACE).size()
     by_stage = [*_PLACE, "stage"]
@@ -107,7 +107,7 @@ def _share_rows(runs: _Runs) -> Table:
     return _table("errors", rows)
 
 
-def _pair_rows(runs: _Runs) -> Table:
+def _pair_rows(runs: _Runs) -> BoardTable:
     """Every pair of codes, also those that never fired together."""
     rows = []
     for track, group in runs.counted[runs.counted.agent == _EVERY].groupby("track"):
@@ -123,7 +123,7 @@ def _pair_rows(runs: _Runs) -> Table:
     return _table("error_pairs", table)
 
 
-def _cost_rows(runs: _Runs, confidence: float) -> Table:
+def _cost_rows(runs: _Runs, confidence: float) -> BoardTable:
     """What runs with a code score less (negative) or more than those without."""
     keys = [*_PLACE, "code"]
     long = runs.counted.melt([*_PLACE, "cell", "overall"], _CODES, "code", "has")
@@ -151,7 +151,7 @@ def _within(cells: pd.DataFrame, confidence: float) -> dict[str, pd.Series]:
     return {"n_cells": n, "within_difference": mean, "low": mean - reach, "high": mean + reach}
 
 
-def _summary_rows(runs: _Runs) -> Table:
+def _summary_rows(runs: _Runs) -> BoardTable:
     counted = runs.counted.assign(several=runs.counted.n_codes >= 2, none=runs.counted.n_codes == 0)
     groups = counted.assign(recovered=counted.several & counted.completed).groupby(_PLACE)
     rows = pd.DataFrame(

@@ -18,11 +18,11 @@ import pandas as pd
 from automedbench.base.records import TIERS
 from automedbench.leaderboard.conditions import signature, what_differs
 from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, has_other_tasks, pooled, scored_of
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
 from automedbench.statistics.ranks import REPEATS_ASKED, pass_hat_k, rank_distribution, worst_of_k
-from automedbench.statistics.samples import Method, PairedComparison, Pooling, RankRange, Sample
+from automedbench.statistics.samples import PairedComparison, Pooling, RankRange, Sample, StatisticsMethod
 
 Scope = Literal["overall", "track", "task", "cell"]
 _WHERE: dict[Scope, list[str]] = {
@@ -39,15 +39,15 @@ _UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up"
 class Ranking:
     """All places of a scope, one after the other: their rows, pairs of agents, and ranks that agents can have."""
 
-    rows: Table
+    rows: BoardTable
     comparisons: list[dict[str, Any]]
     ranks: list[dict[str, Any]]
 
 
-NO_RANKING = Ranking(Table("cells"), [], [])
+NO_RANKING = Ranking(BoardTable("cells"), [], [])
 
 
-def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
+def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) -> Ranking:
     """One row per agent and place, ranked within it; places by track, task and tier.
 
     ``runs``: of ``runs_of``; which tiers take part is the caller's choice, a cell row always stands for one.
@@ -74,11 +74,11 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
         ]
     inferred = pd.DataFrame(found, index=table.index, dtype=object)
     absent = dict.fromkeys({"track", "task", "tier"} - set(where))
-    return Ranking(Table("cells", table.assign(**inferred, **absent)), comparisons, ranks)
+    return Ranking(BoardTable("cells", table.assign(**inferred, **absent)), comparisons, ranks)
 
 
 def _contest(
-    agents: Mapping[str, Sequence[Sample]], ranked: Container[str], method: Method
+    agents: Mapping[str, Sequence[Sample]], ranked: Container[str], method: StatisticsMethod
 ) -> tuple[list[PairedComparison], dict[str, RankRange]]:
     """Every pair of agents with a score, and the ranks that each can have; nothing for one alone.
 
@@ -94,7 +94,7 @@ def _inferred(
     names: Sequence[str],
     pairs: Sequence[PairedComparison],
     ranks: Mapping[str, RankRange],
-    method: Method,
+    method: StatisticsMethod,
 ) -> Iterator[dict[str, Any]]:
     """Of every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
 

@@ -18,20 +18,20 @@ import pandas as pd
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
 from automedbench.leaderboard.entries import JUDGED, judged_by
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import intervals
-from automedbench.statistics.samples import Agreement, Interval, Method, Sample
+from automedbench.statistics.samples import Agreement, Interval, Sample, StatisticsMethod
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 
 
-def build_stages(runs: pd.DataFrame, method: Method) -> Table:
+def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
     """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``runs_of``."""
-    return Table("stages", [row for track, part in parts_of(runs) for row in _stage_rows(track, part, method)])
+    return BoardTable("stages", [row for track, part in parts_of(runs) for row in _stage_rows(track, part, method)])
 
 
-def _stage_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
+def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
     means = pooled(cells_of(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
     for agent, own in runs.groupby("agent"):
         scored = scored_of(own)
@@ -51,7 +51,7 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterat
             }
 
 
-def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
+def _interval(scored: pd.DataFrame, stage: Stage, method: StatisticsMethod) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     values = zip(scored["sample"], scored[stage.lower()], scored.score, strict=True)
     samples = [
@@ -67,9 +67,11 @@ def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
     return [spread for spread in found if spread is not None]
 
 
-def build_agreement(runs: pd.DataFrame, method: Method) -> Table:
+def build_agreement(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
     """Alpha over all tracks and in each, kappa of the pairs over all tracks; empty when no run has two judgements."""
-    return Table("agreement", [row for track, part in parts_of(runs) for row in _agreement_rows(track, part, method)])
+    return BoardTable(
+        "agreement", [row for track, part in parts_of(runs) for row in _agreement_rows(track, part, method)]
+    )
 
 
 def ratings_of(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, list[float]]:
@@ -79,7 +81,7 @@ def ratings_of(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, l
     return {rater: [score.panel.get(rater, {}).get(stage, float("nan")) for score in runs] for rater in raters}
 
 
-def _agreement_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
+def _agreement_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
     """Coefficients of every stage: of the panel, then of its pairs where all tracks are looked at."""
     scores = [score for score in scored_of(runs).score if len(score.panel) > 1]
     for stage in JUDGED:

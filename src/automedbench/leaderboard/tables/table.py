@@ -22,7 +22,7 @@ Row = Any
 """A row of a table: its columns are attributes."""
 
 
-class Table(Sequence[Row]):
+class BoardTable(Sequence[Row]):
     """A table by its name; ``rows``: a frame, or dictionaries, that hold at least its columns."""
 
     def __init__(self, name: str, rows: pd.DataFrame | Iterable[Mapping[str, Any]] = ()) -> None:
@@ -64,7 +64,7 @@ DIGITS = 6
 """Decimals of a float in files: far below what any difference between agents could mean."""
 
 
-def export_table(table: Table, folder: Path) -> list[Path]:
+def export_table(table: BoardTable, folder: Path) -> list[Path]:
     """Write ``<name>.csv`` and ``.parquet`` into ``folder``; returns the paths."""
     csv, parquet = (folder / f"{table.name}.{suffix}" for suffix in ("csv", "parquet"))
     write_text(csv, to_csv(table))
@@ -72,7 +72,7 @@ def export_table(table: Table, folder: Path) -> list[Path]:
     return [csv, parquet]
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: BoardTable) -> str:
     """RFC 4180 text with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
     import pandas as pd
 
@@ -81,7 +81,7 @@ def to_csv(table: Table) -> str:
     return text
 
 
-def json_rows(table: Table) -> list[list[Any]]:
+def json_rows(table: BoardTable) -> list[list[Any]]:
     """The rows as lists in the order of the columns; money as decimal strings."""
     return list(map(list, zip(*table.values({float: _rounded, Decimal: str}).values(), strict=True)))
 
@@ -92,7 +92,7 @@ def plain_json(value: Any) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def write_parquet(path: Path, table: Table) -> None:
+def write_parquet(path: Path, table: BoardTable) -> None:
     """Write the table with typed columns: money as decimal(18, 6)."""
     import polars
 

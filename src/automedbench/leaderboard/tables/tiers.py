@@ -9,18 +9,18 @@ import pandas as pd
 
 from automedbench.base.records import HEADLINE_TIERS
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.samples import Pooling
 
 _MEASURES = {"agentic": "agentic", "task": "task_score", "overall": "overall"}
 
 
-def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> Table:
+def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> BoardTable:
     """One row per track (first all of them) and agent, over the tasks that it has scored runs of in both tiers.
 
     ``runs``: of ``runs_of``, those of the headline. An agent without such a task has no row.
     """
-    return Table("tiers", [row for track, part in parts_of(runs) for row in _rows(track, part, pooling)])
+    return BoardTable("tiers", [row for track, part in parts_of(runs) for row in _rows(track, part, pooling)])
 
 
 def _rows(track: str | None, runs: pd.DataFrame, pooling: Pooling) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ MAX_UNKNOWN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Answer:
+class PredictedLabel:
     """Verdict on one case, and its predicted class; None when there is none that can be right."""
 
     verdict: CaseSubmission
@@ -60,7 +60,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
     return [answer.verdict for answer in read_answers(card, manifest.cases, submission)]
 
 
-def read_answers(card: TaskCard, cases: list[CaseEntry], submission: Path) -> list[Answer]:
+def read_answers(card: TaskCard, cases: list[CaseEntry], submission: Path) -> list[PredictedLabel]:
     """Verdict and label of every expected case, in case order; nothing private is read."""
     classes = frozenset(classes_of(card))
     table_output, file_output = label_outputs(card)
@@ -89,23 +89,23 @@ def label_outputs(card: TaskCard) -> tuple[OutputFile, OutputFile | None]:
 
 def _answer(
     case: CaseEntry, table: _LabelTable, file: _LabelFile, classes: frozenset[str], remarks: list[Problem]
-) -> Answer:
+) -> PredictedLabel:
     given = list({normalised(label): label for label in table.labels.get(case.id, []) if label}.values())
     if len(given) > 1:
         message = f"{table.path} has different labels for {case.id}: {' and '.join(map(shown, given[:3]))}"
         problem = _problem("conflicting_rows", message)
-        return Answer(completed(case, [problem, *table.faults], remarks, table.files))
+        return PredictedLabel(completed(case, [problem, *table.faults], remarks, table.files))
     if given:
         path, label, files = table.path, given[0], {**table.files, **file.files}
         remarks = [*_row_remarks(case, table, file), *remarks]
     elif file.label:
         path, label, files = file.path, file.label, file.files
     else:
-        return Answer(_without_label(case, table, file, remarks))
+        return PredictedLabel(_without_label(case, table, file, remarks))
     known = normalised(label) in classes
     message = f"{path} has the label {shown(label)} for {case.id}, which the task does not list"
     problems = [*([] if known else [_problem("unknown_label", message)]), *table.faults]
-    return Answer(completed(case, problems, remarks, files), normalised(label) if known else None)
+    return PredictedLabel(completed(case, problems, remarks, files), normalised(label) if known else None)
 
 
 def _row_remarks(case: CaseEntry, table: _LabelTable, file: _LabelFile) -> list[Problem]:

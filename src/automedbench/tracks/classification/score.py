@@ -13,14 +13,14 @@ from automedbench.metrics import classification as metrics
 from automedbench.metrics.classification import Counts
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.classification.check import read_answers
-from automedbench.tracks.classification.settings import Settings
+from automedbench.tracks.classification.settings import ClassificationSettings
 from automedbench.tracks.classification.stage import NONE, TRUTH, classes_of, read_truth
 
 Metrics = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Labels:
+class CaseLabels:
     """Class numbers of every expected case, in manifest order; a prediction may be ``metrics.NONE``."""
 
     classes: list[str]
@@ -37,7 +37,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when truth is missing or does not fit the card, or the submission was changed.
     """
-    settings: Settings = track_settings(inputs.card)
+    settings: ClassificationSettings = track_settings(inputs.card)
     labels = labels_of(inputs)
     confusion = labels.confusion()
     summary = overall(confusion)
@@ -55,7 +55,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def prior(labels: Labels, score_metric: str) -> Prior:
+def prior(labels: CaseLabels, score_metric: str) -> Prior:
     """The class that, given to every case, earns most by the card's metric."""
     n_cases, n_classes = len(labels.truth), len(labels.classes)
     earned = [
@@ -66,7 +66,7 @@ def prior(labels: Labels, score_metric: str) -> Prior:
     return Prior(answers=f"{labels.classes[best]} for every case", value=earned[best])
 
 
-def labels_of(inputs: ScoringInputs) -> Labels:
+def labels_of(inputs: ScoringInputs) -> CaseLabels:
     """Truth and prediction of every expected case, in manifest order."""
     card, cases = inputs.card, inputs.manifest.cases
     classes = classes_of(card)
@@ -79,10 +79,10 @@ def labels_of(inputs: ScoringInputs) -> Labels:
             )
     numbers = {name: number for number, name in enumerate(classes)}
     predicted = [metrics.NONE if answer.label is None else numbers[answer.label] for answer in answers]
-    return Labels(classes, [read_truth(inputs.private / case.id / TRUTH, classes) for case in cases], predicted)
+    return CaseLabels(classes, [read_truth(inputs.private / case.id / TRUTH, classes) for case in cases], predicted)
 
 
-def _case(labels: Labels, number: int, verdict: CaseSubmission) -> CaseScore:
+def _case(labels: CaseLabels, number: int, verdict: CaseSubmission) -> CaseScore:
     truth, predicted = labels.truth[number], labels.predicted[number]
     return CaseScore(
         case=verdict.case,
@@ -156,7 +156,7 @@ def _renamed(summary: Metrics, n_classes: int) -> bool:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The quality again by scikit-learn, with missing predictions as a label of their own."""
-    settings: Settings = track_settings(inputs.card)
+    settings: ClassificationSettings = track_settings(inputs.card)
     labels = labels_of(inputs)
     plain, balanced = accuracies(labels.predicted, labels.truth)
     value = plain if settings.score_metric == "accuracy" else balanced

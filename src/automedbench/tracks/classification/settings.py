@@ -9,7 +9,7 @@ from pydantic import Field
 from automedbench.tracks import MetricSettings
 
 
-class Settings(MetricSettings):
+class ClassificationSettings(MetricSettings):
     """Metric settings of a classification card."""
 
     score_metric: Literal["accuracy", "balanced_accuracy"] = Field(

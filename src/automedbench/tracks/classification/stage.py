@@ -29,7 +29,7 @@ NONE = "none"
 """Column of the confusion matrix for cases without a usable prediction."""
 
 
-class SamplingOptions(Model):
+class ClassificationSampling(Model):
     """What a classification card may set in ``staging.sampling.options``."""
 
     per_class: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=0)]] | None = Field(
@@ -40,7 +40,7 @@ class SamplingOptions(Model):
     )
 
 
-class Truth(Model):
+class LabelTruth(Model):
     """``private/<case>/label.json``."""
 
     label: str
@@ -58,7 +58,7 @@ def classes_of(card: TaskCard) -> list[str]:
 
 def read_truth(path: Path, classes: list[str]) -> int:
     """Number of a case's class; raises InfrastructureError when the file is absent or names no class."""
-    label = read_record(path, Truth).label
+    label = read_record(path, LabelTruth).label
     if label not in classes:
         raise InfrastructureError(f"{path}: class '{label}' is not in the card; stage the task again.")
     return classes.index(label)
@@ -126,8 +126,8 @@ def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
     return {image.id: names[normalised(image.source_class)] for image in images}
 
 
-def _options(card: TaskCard) -> SamplingOptions:
-    return validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+def _options(card: TaskCard) -> ClassificationSampling:
+    return validate(card.staging.sampling.options, ClassificationSampling, card.id, "staging.sampling.options")
 
 
 def _limits(card: TaskCard) -> dict[str, int | None]:
@@ -189,9 +189,9 @@ def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[s
     return short
 
 
-def _sealed(label: str, case: str, table: bytes) -> Truth:
+def _sealed(label: str, case: str, table: bytes) -> LabelTruth:
     """A truth whose file can only be guessed together with those of all cases, and is as long as any other."""
-    return Truth(label=label, seal=sha256_bytes(f"{case}\n".encode() + table).ljust(120, "0")[: 120 - len(label)])
+    return LabelTruth(label=label, seal=sha256_bytes(f"{case}\n".encode() + table).ljust(120, "0")[: 120 - len(label)])
 
 
 def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
@@ -211,7 +211,7 @@ def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
 
 
 def _stage_case(
-    card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path, anew: bool
+    card: TaskCard, case: str, image: LabelledImage, truth: LabelTruth, public: Path, private: Path, anew: bool
 ) -> tuple[CaseEntry, dict[str, str]]:
     file, upstream = card.inputs[0].file, image.image.held()
     picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)

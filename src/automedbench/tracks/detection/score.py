@@ -27,8 +27,8 @@ from automedbench.metrics.average_precision import (
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.detection.check import Prediction, parse_case
-from automedbench.tracks.detection.settings import Settings
-from automedbench.tracks.detection.stage import TRUTH, Truth, classes_of, read_truth, spellings
+from automedbench.tracks.detection.settings import DetectionSettings
+from automedbench.tracks.detection.stage import TRUTH, BoxTruth, classes_of, read_truth, spellings
 
 Metrics = dict[str, float | None]
 
@@ -38,11 +38,11 @@ COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class DetectionEvidence:
     """Truth and predictions of every expected case, in manifest order."""
 
     classes: list[str]
-    truths: list[Truth]
+    truths: list[BoxTruth]
     predictions: list[Prediction]
 
     @cached_property
@@ -72,7 +72,7 @@ class Evidence:
 class Tables:
     """What one matching says about the run, each class and each image. Only boxes that count are shown."""
 
-    def __init__(self, evidence: Evidence, result: Matching) -> None:
+    def __init__(self, evidence: DetectionEvidence, result: Matching) -> None:
         self._evidence = evidence
         self._ap = result.ap
         self._counted = evidence.predicted.take(result.ranked)
@@ -128,7 +128,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when truth is missing, does not fit the card, or holds no box.
     """
-    settings: Settings = track_settings(inputs.card)
+    settings: DetectionSettings = track_settings(inputs.card)
     evidence = evidence_of(inputs, settings.max_detections)
     result, *coco = evaluate_thresholds(
         evidence.predicted,
@@ -149,7 +149,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def prior(evidence: Evidence, settings: Settings) -> Prior:
+def prior(evidence: DetectionEvidence, settings: DetectionSettings) -> Prior:
     """One box per class in every image: the median of the class's truth boxes, as shares of width and height."""
     truth, n_images = evidence.reference, len(evidence.truths)
     sides = np.array([(one.width, one.height, one.width, one.height) for one in evidence.truths], dtype=float)
@@ -171,7 +171,7 @@ def prior(evidence: Evidence, settings: Settings) -> Prior:
     return Prior(answers="one box per class, at the same place of every image", value=min(result.mean_ap, 1.0))
 
 
-def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
+def evidence_of(inputs: ScoringInputs, max_detections: int) -> DetectionEvidence:
     """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
     card, pairs = inputs.card, inputs.pairs
     classes = classes_of(card)
@@ -187,7 +187,7 @@ def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
         else Prediction([], [], 0)
         for case, verdict in pairs
     ]
-    return Evidence(classes, truths, predictions)
+    return DetectionEvidence(classes, truths, predictions)
 
 
 def _counts(hit: Any, n_truth: int) -> Metrics:
@@ -212,7 +212,7 @@ def _drawn(name: str, corners: Any) -> dict[str, Any]:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """mAP@0.5 again by pycocotools with the exact recall grid."""
-    settings: Settings = track_settings(inputs.card)
+    settings: DetectionSettings = track_settings(inputs.card)
     evidence = evidence_of(inputs, settings.max_detections)
     ap = coco_average_precision(
         evidence.predicted,

@@ -7,7 +7,7 @@ from pydantic import Field
 from automedbench.tracks import MetricSettings
 
 
-class Settings(MetricSettings):
+class DetectionSettings(MetricSettings):
     """Metric settings of a detection card."""
 
     iou_threshold: float = Field(0.5, gt=0, le=1, description="a prediction matches from this overlap on")

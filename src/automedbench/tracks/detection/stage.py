@@ -24,7 +24,7 @@ from automedbench.tracks.common.staging import csv_bytes, normalised, put, write
 TRUTH = "boxes.json"
 
 
-class SamplingOptions(Model):
+class DetectionSampling(Model):
     """What a detection card may set in ``staging.sampling.options``."""
 
     positive_fraction: float = Field(0.8, ge=0, le=1, description="share of images with boxes when only some are taken")
@@ -42,7 +42,7 @@ class TruthBox(Model):
     y2: float
 
 
-class Truth(Model):
+class BoxTruth(Model):
     """``private/<case>/boxes.json``."""
 
     image_id: str
@@ -71,9 +71,9 @@ def spellings(card: TaskCard, with_source: bool) -> dict[str, str]:
     return names
 
 
-def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> Truth:
+def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> BoxTruth:
     """One truth file; raises InfrastructureError when it is absent or does not fit card and manifest."""
-    truth = read_record(path, Truth)
+    truth = read_record(path, BoxTruth)
     strange = sorted({box.class_ for box in truth.boxes} - set(classes))
     if strange or (truth.width, truth.height) != (case.geometry["width"], case.geometry["height"]):
         what = f"class '{strange[0]}' is not in the card" if strange else "image size differs from the manifest"
@@ -114,7 +114,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]:
     """The chosen images under their case ids, in case order."""
     sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    options = validate(sampling.options, DetectionSampling, card.id, "staging.sampling.options")
     if options.one_per_subject:
         images = _one_per_subject(images, sampling.seed)
     by_id = {image.id: image for image in images}
@@ -146,7 +146,7 @@ def _patient(image: SourceImage) -> tuple[str, str]:
     return ("subject", image.subject) if image.subject else ("image", image.id)
 
 
-def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
+def _truth(image: SourceImage, names: dict[str, str]) -> BoxTruth:
     unknown = sorted(name for name in image.classes if normalised(name) not in names)
     if unknown:
         raise InfrastructureError(
@@ -164,11 +164,11 @@ def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
         )
         for box in image.boxes
     ]
-    return Truth(image_id=image.id, width=image.width, height=image.height, boxes=boxes)
+    return BoxTruth(image_id=image.id, width=image.width, height=image.height, boxes=boxes)
 
 
 def _stage_case(
-    card: TaskCard, case: str, image: SourceImage, truth: Truth, public: Path, private: Path
+    card: TaskCard, case: str, image: SourceImage, truth: BoxTruth, public: Path, private: Path
 ) -> tuple[CaseEntry, Sha256]:
     """What was written, and the digest of the picture upstream."""
     upstream = image.image.held()
@@ -191,7 +191,7 @@ def _digest(annotation: Path) -> str:
 
 
 def _write_split(
-    card: TaskCard, private: Path, cases: dict[str, SourceImage], truths: dict[str, Truth], digests: list[Sha256]
+    card: TaskCard, private: Path, cases: dict[str, SourceImage], truths: dict[str, BoxTruth], digests: list[Sha256]
 ) -> None:
     """Upstream images and annotations of the cases (null where an image without boxes has none), and what they hold."""
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)

@@ -9,7 +9,7 @@ from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Probl
 from automedbench.base.untrusted.npy import FloatArray, parse_float_array
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, check_file
-from automedbench.tracks.enhancement.settings import Settings
+from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import output_shape
 
 # A remark is made when an output leaves the plausible range by more than this share of its width.
@@ -18,7 +18,7 @@ _RANGE_SLACK = 0.25
 
 def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
     """Verdict on each expected array; its shape comes from the manifest, nothing private is read."""
-    settings: Settings = track_settings(card)
+    settings: EnhancementSettings = track_settings(card)
     output = case_output(card, "npy")
 
     def judge(case: CaseEntry, data: bytes) -> Judged:
@@ -27,7 +27,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
     return [check_file(case, output, submission, judge) for case in manifest.cases]
 
 
-def _remarks(found: FloatArray, settings: Settings) -> list[Problem]:
+def _remarks(found: FloatArray, settings: EnhancementSettings) -> list[Problem]:
     """What is unusual about an array that is scored all the same."""
     remarks = []
     if found.dtype != "float32":

@@ -20,7 +20,7 @@ from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
-from automedbench.tracks.enhancement.settings import Settings
+from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
     BaselineBands,
@@ -36,7 +36,7 @@ RESOURCE = "lpips"
 
 
 def load_lpips(
-    settings: Settings, resources: Mapping[str, Path], shapes: set[tuple[int, int]]
+    settings: EnhancementSettings, resources: Mapping[str, Path], shapes: set[tuple[int, int]]
 ) -> tuple[Lpips | None, list[str]]:
     """The metric, or None and the reason as a note.
 
@@ -93,11 +93,11 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
     """
-    settings: Settings = track_settings(inputs.card)
+    settings: EnhancementSettings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}
     perceptual, notes = load_lpips(settings, inputs.resources, shapes)
     rows = _rows(inputs, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
-    report = Report(rows, settings, read_bands(inputs.private))
+    report = EnhancementReport(rows, settings, read_bands(inputs.private))
     quality = report.quality()
     return TrackScore(
         quality=quality,
@@ -156,10 +156,10 @@ def clipped(value: float) -> float:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
-class Report:
+class EnhancementReport:
     """What all rows say together."""
 
-    def __init__(self, rows: Sequence[Row], settings: Settings, bands: BaselineBands | None) -> None:
+    def __init__(self, rows: Sequence[Row], settings: EnhancementSettings, bands: BaselineBands | None) -> None:
         self._rows, self._settings, self._bands = rows, settings, bands
         self._found = [row.aligned for row in rows if row.aligned is not None]
         controls = [row.control for row in rows if row.control is not None]

@@ -10,7 +10,7 @@ from automedbench.base.records import Model, Number
 from automedbench.tracks import MetricSettings
 
 
-class Baseline(Model):
+class BaselineQuality(Model):
     """Mean quality of a simple method over the staged cases."""
 
     mean_ssim: Number
@@ -25,7 +25,7 @@ class LegacyScale(Model):
     lpips_max: float = Field(1.0, gt=0)
 
 
-class Settings(MetricSettings):
+class EnhancementSettings(MetricSettings):
     """Metric settings of an enhancement card."""
 
     data_range: float | None = Field(
@@ -40,14 +40,14 @@ class Settings(MetricSettings):
     lpips: Literal["auto", "off", "required"] = Field(
         "auto", description="auto: where package and weights are there; required: no run starts without them"
     )
-    baselines: dict[str, Baseline] = Field(
+    baselines: dict[str, BaselineQuality] = Field(
         default_factory=dict, description="published means; none: computed when the task is staged"
     )
     classical: str = Field("classical", description="which of the baselines the pass rate is measured against")
     legacy: LegacyScale = LegacyScale()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Settings:
+    def _consistent(self) -> EnhancementSettings:
         if self.intensity_range is not None and self.intensity_range[1] <= self.intensity_range[0]:
             raise ValueError("intensity_range must be two rising numbers")
         if self.baselines and self.classical not in self.baselines:

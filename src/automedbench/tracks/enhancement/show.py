@@ -10,7 +10,7 @@ from automedbench.base.views import Frame
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.pictures import MAX_CASE_CHARS, difference_layer, difference_legend, fitted, grey_layer
 from automedbench.tracks.enhancement.score import read_prediction
-from automedbench.tracks.enhancement.settings import Settings
+from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import read_reference
 
 DIFFERENCE_SHARE = 0.1
@@ -26,7 +26,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     path = inputs.given(entry.id) / inputs.card.inputs[0].file
     height, width = entry.geometry["input_shape"]
     given = parse_float_array(path.read_bytes(), (int(height), int(width))).values
-    settings: Settings = track_settings(inputs.card)
+    settings: EnhancementSettings = track_settings(inputs.card)
     window = settings.intensity_range or (float(reference.min()), float(reference.max()))
     title = f"grey {window[0]:.4g} to {window[1]:.4g} · input {width} × {height} pixels"
     prediction = read_prediction(inputs, entry) if inputs.verdict(entry.id).completed else None

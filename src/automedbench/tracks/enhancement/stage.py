@@ -22,7 +22,13 @@ from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.degradation import Degradation, Upstream, degrade, generator, parse_degradation
+from automedbench.datasets.forms.degradation import (
+    Degradation,
+    UpstreamDegradation,
+    degrade,
+    generator,
+    parse_degradation,
+)
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
@@ -30,20 +36,20 @@ from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.enhancement import truth
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
-from automedbench.tracks.enhancement.settings import Baseline, Settings
+from automedbench.tracks.enhancement.settings import BaselineQuality, EnhancementSettings
 
 Image = NDArray[np.float32]
 _TOOLS = ("numpy", "pillow", "scikit-image")
 
 
-class SamplingOptions(Model):
+class EnhancementSampling(Model):
     """``staging.sampling.options`` of an enhancement card."""
 
     per_subject: int = Field(1, ge=1, description="so many slices of one patient at most")
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _SlicePair:
     """One case as it was made, in memory while it is measured and written."""
 
     source: SourceSlice
@@ -54,13 +60,13 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _StagedSlice:
     """What is kept of a case when its files are written; ``quality`` of each baseline where bands are computed."""
 
     entry: CaseEntry
     origin: dict[str, Any]
     remarks: tuple[str, ...]
-    quality: dict[str, Baseline] | None
+    quality: dict[str, BaselineQuality] | None
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
@@ -76,15 +82,15 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
 
     Raises InfrastructureError for images that cannot be scored: not finite, constant, too small, of another shape.
     """
-    settings: Settings = track_settings(card)
+    settings: EnhancementSettings = track_settings(card)
     degradation = parse_degradation(card.staging.degradation, card.id)
     chosen = drawn(card, slices, choose_slices, lambda found: found.values())
 
-    def one(case: str) -> _Staged:
+    def one(case: str) -> _StagedSlice:
         pair = _make(card, settings, degradation, case, chosen[case])
         entry = _write(card, case, pair, public, private)
         quality = None if settings.baselines else _measured(degradation, pair)
-        return _Staged(entry, _origin(pair), pair.origin.remarks, quality)
+        return _StagedSlice(entry, _origin(pair), pair.origin.remarks, quality)
 
     staged = in_order(one, chosen)
     origins = {each.entry.id: each.origin for each in staged}
@@ -113,7 +119,7 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     Raises InfrastructureError when there are fewer subjects than the card asks for.
     """
     sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    options = validate(sampling.options, EnhancementSampling, card.id, "staging.sampling.options")
     by_id = {item.id: item for item in slices}
     taken: Counter[str] = Counter()
     usable = []
@@ -128,19 +134,21 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     return as_cases(card, usable[:count])
 
 
-def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: str, source: SourceSlice) -> _Pair:
+def _make(
+    card: TaskCard, settings: EnhancementSettings, degradation: Degradation, case: str, source: SourceSlice
+) -> _SlicePair:
     reference = source.pixels()
     problem = truth.usable_reference(reference)
     if problem is None and settings.output_shape not in (None, reference.shape):
         problem = f"has shape {reference.shape}, not the card's {settings.output_shape}"
     if problem is not None:
         raise _unusable(source, problem)
-    if isinstance(degradation, Upstream):
+    if isinstance(degradation, UpstreamDegradation):
         degraded = _given(card, source, reference)
     else:
         degraded = degrade(reference, degradation, generator(card.id, case, card.staging.sampling.seed))
     span = float(reference.max()) - float(reference.min())
-    return _Pair(source, source.source, reference, degraded, settings.data_range or span)
+    return _SlicePair(source, source.source, reference, degraded, settings.data_range or span)
 
 
 def _given(card: TaskCard, source: SourceSlice, reference: Image) -> Image:
@@ -161,7 +169,7 @@ def _unusable(source: SourceSlice, problem: str) -> InfrastructureError:
     return InfrastructureError(f"{source.path} {problem}.\nLeave it out of the data, or correct the card's options.")
 
 
-def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) -> CaseEntry:
+def _write(card: TaskCard, case: str, pair: _SlicePair, public: Path, private: Path) -> CaseEntry:
     given, held_out = npy_bytes(pair.input), npy_bytes(pair.reference)
     name = card.inputs[0].file
     return CaseEntry(
@@ -172,10 +180,10 @@ def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) 
     )
 
 
-def _measured(degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
+def _measured(degradation: Degradation, pair: _SlicePair) -> dict[str, BaselineQuality]:
     """Quality of each baseline on one case."""
     return {
-        name: Baseline(
+        name: BaselineQuality(
             mean_ssim=ssim(image, pair.reference, data_range=pair.data_range),
             mean_psnr=psnr(image, pair.reference, data_range=pair.data_range),
         )
@@ -184,7 +192,7 @@ def _measured(degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
 
 
 def _bands(
-    card: TaskCard, settings: Settings, degradation: Degradation, quality: list[dict[str, Baseline]]
+    card: TaskCard, settings: EnhancementSettings, degradation: Degradation, quality: list[dict[str, BaselineQuality]]
 ) -> truth.BaselineBands:
     if settings.baselines:
         return truth.make_bands(card.id, settings.baselines, classical=settings.classical, source="published")
@@ -192,12 +200,12 @@ def _bands(
     return truth.make_bands(card.id, means, classical="classical", source="computed", recipes=RECIPES[degradation.kind])
 
 
-def _mean(values: Iterable[Baseline]) -> Baseline:
+def _mean(values: Iterable[BaselineQuality]) -> BaselineQuality:
     rows = np.array([(each.mean_ssim, each.mean_psnr) for each in values])
-    return Baseline(mean_ssim=float(rows[:, 0].mean()), mean_psnr=float(rows[:, 1].mean()))
+    return BaselineQuality(mean_ssim=float(rows[:, 0].mean()), mean_psnr=float(rows[:, 1].mean()))
 
 
-def _origin(pair: _Pair) -> dict[str, Any]:
+def _origin(pair: _SlicePair) -> dict[str, Any]:
     return {
         "image_id": pair.source.id,
         "subject": pair.source.subject,

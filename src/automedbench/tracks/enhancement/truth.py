@@ -22,7 +22,7 @@ from automedbench.base.records import CaseEntry, Model, Number
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
 from automedbench.tracks.common.staging import csv_bytes
-from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
+from automedbench.tracks.enhancement.settings import BaselineQuality, LegacyScale
 
 BANDS = "baseline_bands.json"
 Letter = Literal["A", "B", "C", "F"]
@@ -46,7 +46,7 @@ class BaselineBands(Model):
     schema_: Literal["automedbench/baseline-bands/1"] = Field("automedbench/baseline-bands/1", alias="schema")
     task: str
     source: Literal["published", "computed"]
-    baselines: dict[str, Baseline]
+    baselines: dict[str, BaselineQuality]
     recipes: dict[str, str] = Field(default_factory=dict, description="how a baseline was computed here")
     classical: str
     anchor: str
@@ -65,7 +65,7 @@ class BaselineBands(Model):
 
 def make_bands(
     task: str,
-    baselines: dict[str, Baseline],
+    baselines: dict[str, BaselineQuality],
     *,
     classical: str,
     source: Literal["published", "computed"],

@@ -12,7 +12,7 @@ from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Probl
 from automedbench.base.untrusted import shown
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, check_file
-from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import Section, extract, normalise, tokens
 
 _ALLOWED_CONTROLS = frozenset("\t\n\v\f\r")
@@ -33,7 +33,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
     return [_check_case(case, output, submission, settings) for case in manifest.cases]
 
 
-def _check_case(case: CaseEntry, output: OutputFile, submission: Path, settings: Settings) -> CaseSubmission:
+def _check_case(case: CaseEntry, output: OutputFile, submission: Path, settings: ReportSettings) -> CaseSubmission:
     path = output.path.replace("{case}", case.id)
 
     def judge(_: CaseEntry, data: bytes) -> Judged:
@@ -44,7 +44,7 @@ def _check_case(case: CaseEntry, output: OutputFile, submission: Path, settings:
     return verdict.model_copy(update={"completed": verdict.status == "valid"})
 
 
-def _remarks(file: ReportFile, path: str, settings: Settings) -> list[Problem]:
+def _remarks(file: ReportFile, path: str, settings: ReportSettings) -> list[Problem]:
     """A valid file may still leave nothing to compare: a heading without text, or no Latin letter or digit."""
     section: Section = {"caption": "text", "full": "full"}.get(settings.text_mode, "findings")  # type: ignore[assignment]
     if tokens(normalise(extract(file.text, section))):
@@ -52,7 +52,7 @@ def _remarks(file: ReportFile, path: str, settings: Settings) -> list[Problem]:
     return [Problem(code="nothing_to_compare", message=f"{path} has no words in the text that is compared")]
 
 
-def read_report(data: bytes, path: str, settings: Settings) -> ReportFile:
+def read_report(data: bytes, path: str, settings: ReportSettings) -> ReportFile:
     """Decode and check one file; raises InvalidSubmission when it is not UTF-8. What is said is never looked at."""
     try:
         text = data.decode("utf-8")
@@ -62,7 +62,7 @@ def read_report(data: bytes, path: str, settings: Settings) -> ReportFile:
     return ReportFile(text, [Problem(code=code, message=f"{path} {why}") for code, why in _faults(text, settings)])
 
 
-def _faults(text: str, settings: Settings) -> list[tuple[str, str]]:
+def _faults(text: str, settings: ReportSettings) -> list[tuple[str, str]]:
     faults = []
     letters = sum(character.isalpha() for character in text)
     if len(text) < settings.min_chars:
@@ -80,7 +80,7 @@ def _faults(text: str, settings: Settings) -> list[tuple[str, str]]:
     return faults
 
 
-def _is_printable(character: str, settings: Settings) -> bool:
+def _is_printable(character: str, settings: ReportSettings) -> bool:
     if settings.ascii_only and not character.isascii():
         return False
     control = unicodedata.category(character) == "Cc" and character not in _ALLOWED_CONTROLS

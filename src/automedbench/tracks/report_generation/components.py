@@ -22,7 +22,7 @@ from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
 from automedbench.tracks import track_settings
-from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, Settings
+from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, ReportSettings
 from automedbench.tracks.report_generation.text import tokens
 
 Resources = Mapping[str, Path]
@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class Pair:
+class ReportPair:
     """One case's normalised texts. ``candidate`` is empty when there is no report that can be scored."""
 
     reference: str
@@ -60,12 +60,12 @@ class Measured:
         )
 
 
-def measure(pairs: list[Pair], settings: Settings, resources: Resources) -> Measured:
+def measure(pairs: list[ReportPair], settings: ReportSettings, resources: Resources) -> Measured:
     """All components of the settings, by engines that load only what these need.
 
     Raises MissingDataError for a resource that is not there and InfrastructureError for one that cannot be used.
     """
-    engines: list[tuple[tuple[Component, ...], Callable[[list[Pair], Resources], Measured]]] = [
+    engines: list[tuple[tuple[Component, ...], Callable[[list[ReportPair], Resources], Measured]]] = [
         (("BLEU",), measure_bleu),
         (("METEOR",), measure_meteor),
         (("ROUGE_L",), measure_rouge),
@@ -86,7 +86,7 @@ def measure(pairs: list[Pair], settings: Settings, resources: Resources) -> Meas
 # --- text ------------------------------------------------------------------------------------------------------
 
 
-def measure_bleu(pairs: list[Pair], _: Resources) -> Measured:
+def measure_bleu(pairs: list[ReportPair], _: Resources) -> Measured:
     """Mean of B_1 to B_4 in COCO's form."""
     counts = [bleu.bleu_counts(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
     orders = list(zip(*map(bleu.bleu, counts), strict=True))
@@ -99,7 +99,7 @@ def measure_bleu(pairs: list[Pair], _: Resources) -> Measured:
     )
 
 
-def measure_meteor(pairs: list[Pair], resources: Resources) -> Measured:
+def measure_meteor(pairs: list[ReportPair], resources: Resources) -> Measured:
     """NLTK's METEOR with the WordNet of the resource ``wordnet``."""
     wordnet = using(resources, "wordnet", Wordnet)
     counts = [guarded(meteor.meteor_counts, tokens(pair.candidate), tokens(pair.reference), wordnet) for pair in pairs]
@@ -114,7 +114,7 @@ def measure_meteor(pairs: list[Pair], resources: Resources) -> Measured:
     )
 
 
-def measure_rouge(pairs: list[Pair], _: Resources) -> Measured:
+def measure_rouge(pairs: list[ReportPair], _: Resources) -> Measured:
     """F1 of the longest common subsequence, with the tokens of rouge-score."""
     values = [rouge.rouge_l(rouge.rouge_tokens(pair.reference), rouge.rouge_tokens(pair.candidate)) for pair in pairs]
     return Measured({"ROUGE_L": values}, {"ROUGE_L": mean(values)})
@@ -123,7 +123,7 @@ def measure_rouge(pairs: list[Pair], _: Resources) -> Measured:
 # --- clinical --------------------------------------------------------------------------------------------------
 
 
-def measure_radgraph(pairs: list[Pair], resources: Resources) -> Measured:
+def measure_radgraph(pairs: list[ReportPair], resources: Resources) -> Measured:
     """F1 of the two reports' RadGraph entities, level ``partial``."""
     from automedbench.metrics.radgraph import RadgraphScorer, reward
 
@@ -133,7 +133,7 @@ def measure_radgraph(pairs: list[Pair], resources: Resources) -> Measured:
     return Measured({"F1RadGraph": values}, {"F1RadGraph": mean(values)})
 
 
-def measure_chexbert(pairs: list[Pair], resources: Resources) -> Measured:
+def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
     """Micro precision, recall and F1 of CheXbert's 14 observations; a report that is not there has none of them."""
     import numpy as np
 
@@ -244,14 +244,14 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
 
     Only what the card's components need is looked at. Raises ConfigError for a card whose settings are wrong.
     """
-    settings: Settings = track_settings(card)
+    settings: ReportSettings = track_settings(card)
     problems = []
     for need in _needs(settings):
         problems += _missing(need, resources) or _changed(need, resources, settings) or _unusable(need, resources)
     return problems
 
 
-def rehearsed(settings: Settings, resources: Resources) -> Settings:
+def rehearsed(settings: ReportSettings, resources: Resources) -> ReportSettings:
     """The settings without components whose resources are not there: how a rehearsal scores on any machine."""
     lacking = [need for need in _needs(settings) if not set(need.resources) <= set(resources)]
     without = {name for need in lacking for name in need.components}
@@ -260,7 +260,7 @@ def rehearsed(settings: Settings, resources: Resources) -> Settings:
     return settings.model_copy(update={"components": kept, "weights": weights})
 
 
-def _needs(settings: Settings) -> list[_Need]:
+def _needs(settings: ReportSettings) -> list[_Need]:
     needs = []
     if settings.needs_wordnet:
         needs.append(_Need("METEOR", ("METEOR",), ("wordnet",), _try_wordnet))
@@ -280,7 +280,7 @@ def _missing(need: _Need, resources: Resources) -> list[str]:
     ]
 
 
-def _changed(need: _Need, resources: Resources, settings: Settings) -> list[str]:
+def _changed(need: _Need, resources: Resources, settings: ReportSettings) -> list[str]:
     """Checkpoints whose checksum is not the card's; of a folder, that of its weights."""
     problems = []
     for name, expected in settings.checkpoint_sha256.items():

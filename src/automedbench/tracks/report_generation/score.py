@@ -18,7 +18,7 @@ from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import (
     Measured,
-    Pair,
+    ReportPair,
     Resources,
     guarded,
     mean,
@@ -32,7 +32,7 @@ from automedbench.tracks.report_generation.settings import (
     COMPONENTS,
     TEXT_COMPONENTS,
     Component,
-    Settings,
+    ReportSettings,
 )
 from automedbench.tracks.report_generation.stage import read_reference
 from automedbench.tracks.report_generation.text import Section, extract, normalise, reference_section, tokens
@@ -41,10 +41,10 @@ QUALITY = "report_score"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReportEvidence:
     """Normalised texts of every expected case, in manifest order, and which section each compares."""
 
-    pairs: list[Pair]
+    pairs: list[ReportPair]
     sections: list[Section]
 
 
@@ -78,28 +78,28 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def prior(references: Sequence[str], settings: Settings, resources: Resources) -> Prior:
+def prior(references: Sequence[str], settings: ReportSettings, resources: Resources) -> Prior:
     """What one report earns for every case: the reference that shares most words with all others."""
     words = [set(tokens(text)) for text in references]
     shared = [math.fsum(2 * len(mine & other) / (len(mine) + len(other)) for other in words) for mine in words]
     fixed = references[max(range(len(references)), key=shared.__getitem__)]
-    found = measure([Pair(reference, fixed) for reference in references], settings, resources)
+    found = measure([ReportPair(reference, fixed) for reference in references], settings, resources)
     rows = zip(*(found.reports[name] for name in settings.components), strict=True)
     return Prior(answers="one report for every case", value=min(mean([settings.combined(row) for row in rows]), 1.0))
 
 
-def _gate(inputs: ScoringInputs, settings: Settings) -> float:
+def _gate(inputs: ScoringInputs, settings: ReportSettings) -> float:
     """0 where the settings ask for all reports and one of them is missing or invalid, else 1."""
     return float(not settings.all_or_nothing or inputs.checked.all_valid)
 
 
-def _settings(inputs: ScoringInputs) -> Settings:
+def _settings(inputs: ScoringInputs) -> ReportSettings:
     """The card's, complete; on made-up data, which scores nothing that counts, what this machine has models for."""
-    settings: Settings = track_settings(inputs.card)
+    settings: ReportSettings = track_settings(inputs.card)
     return rehearsed(settings, inputs.resources) if inputs.manifest.made_up else settings
 
 
-def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
+def evidence_of(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvidence:
     """Both texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
     output = case_output(inputs.card, "txt")
 
@@ -115,13 +115,13 @@ def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
             raise InfrastructureError(f"{inputs.card.id}: the report of {case.id} is empty; stage the task again.")
         report = collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
-        pairs.append(Pair(reference, candidate if tokens(candidate) else ""))
+        pairs.append(ReportPair(reference, candidate if tokens(candidate) else ""))
         sections.append(section)
-    return Evidence(pairs, sections)
+    return ReportEvidence(pairs, sections)
 
 
 def _case(
-    inputs: ScoringInputs, evidence: Evidence, measured: Measured, reports: list[float], number: int
+    inputs: ScoringInputs, evidence: ReportEvidence, measured: Measured, reports: list[float], number: int
 ) -> CaseScore:
     """One report's components. No text is copied: what may be passed on differs from data set to data set."""
     verdict, pair = inputs.checked.cases[number], evidence.pairs[number]
@@ -145,7 +145,7 @@ def _text_mean(measured: Measured) -> float | None:
     return mean([mean(measured.reports[name]) for name in TEXT_COMPONENTS])
 
 
-def _notes(settings: Settings) -> list[str]:
+def _notes(settings: ReportSettings) -> list[str]:
     left_out: list[Component] = [name for name in COMPONENTS if name not in settings.components]
     notes, kind = [], "weighted mean" if settings.weights else "mean"
     if left_out:
@@ -176,7 +176,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     pairs, resources = evidence_of(inputs, settings).pairs, inputs.resources
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
-    twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [
+    twins: list[tuple[bool, Callable[[list[ReportPair], Resources], _Found], str]] = [
         (True, _text, ""),
         (settings.needs_wordnet, _meteor, ""),
         (settings.needs_radgraph, _radgraph, "radgraph"),
@@ -190,19 +190,19 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     return ", ".join(names), value * _gate(inputs, settings), TOLERANCE
 
 
-def _text(pairs: list[Pair], _: Resources) -> _Found:
+def _text(pairs: list[ReportPair], _: Resources) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
     rouge = rouge_score_l([(pair.candidate, pair.reference) for pair in pairs])
     return {"BLEU": [nltk_bleu([pair]) for pair in words], "ROUGE_L": rouge}
 
 
-def _meteor(pairs: list[Pair], resources: Resources) -> _Found:
+def _meteor(pairs: list[ReportPair], resources: Resources) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
     with guarded(nltk_wordnet, using(resources, "wordnet", lambda path: path)) as wordnet:
         return {"METEOR": nltk_meteor(words, wordnet)}
 
 
-def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
+def _radgraph(pairs: list[ReportPair], resources: Resources) -> _Found:
     from automedbench.metrics.checkpoints import quiet_and_offline
     from automedbench.metrics.radgraph import Graph, RadgraphScorer
 
@@ -232,7 +232,7 @@ def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
     return {"F1RadGraph": values}
 
 
-def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
+def _chexbert(pairs: list[ReportPair], resources: Resources) -> _Found:
     import numpy as np
     from sklearn.metrics import precision_recall_fscore_support
 

@@ -29,7 +29,7 @@ COMPONENTS: tuple[Component, ...] = (*TEXT_COMPONENTS, "F1RadGraph", *CHEXBERT_C
 """All seven, in the order of the published configuration."""
 
 
-class Settings(MetricSettings):
+class ReportSettings(MetricSettings):
     """Metric settings of a report card."""
 
     components: tuple[Component, ...] = Field(
@@ -58,7 +58,7 @@ class Settings(MetricSettings):
         return tuple(name for name in COMPONENTS if name in components)
 
     @model_validator(mode="after")
-    def _weights_of_the_components(self) -> Settings:
+    def _weights_of_the_components(self) -> ReportSettings:
         if self.weights and (set(self.weights) != set(self.components) or min(self.weights.values()) <= 0):
             raise ValueError("weights must be positive numbers, one for each of the components")
         return self

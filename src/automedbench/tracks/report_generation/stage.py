@@ -20,7 +20,7 @@ from automedbench.datasets.sampling import as_cases, drawn, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.report_generation.check import read_report
-from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
 
 REPORT = "report.txt"
@@ -28,7 +28,7 @@ CASE_MANIFEST = "manifest.json"
 MAX_REPORT_BYTES = 1_000_000
 
 
-class SamplingOptions(Model):
+class ReportSampling(Model):
     """What a report card may set in ``staging.sampling.options``."""
 
     one_per_subject: bool = Field(True, description="at most one study of a patient")
@@ -69,13 +69,13 @@ def read_reference(private: Path, case: CaseEntry) -> str:
 
 
 def stage_reports(
-    card: TaskCard, settings: Settings, studies: list[SourceReport], public: Path, private: Path
+    card: TaskCard, settings: ReportSettings, studies: list[SourceReport], public: Path, private: Path
 ) -> list[CaseEntry]:
     """Choose studies, write each one's images, manifest and report, and the private split.
 
     Raises InfrastructureError when too few studies have what the card's text mode scores, or an image is unreadable.
     """
-    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    options = validate(card.staging.sampling.options, ReportSampling, card.id, "staging.sampling.options")
     chosen, pool = drawn(card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0])
     cases = as_cases(card, chosen)
 
@@ -98,7 +98,7 @@ def stage_reports(
 
 
 def _choose(
-    card: TaskCard, studies: list[SourceReport], settings: Settings, options: SamplingOptions
+    card: TaskCard, studies: list[SourceReport], settings: ReportSettings, options: ReportSampling
 ) -> tuple[list[SourceReport], _Pool]:
     """The card's number of studies, and those that they are from."""
     sampling = card.staging.sampling
@@ -116,7 +116,9 @@ def _choose(
 class _Pool:
     """Studies that may be used, in the order in which they are drawn."""
 
-    def __init__(self, studies: list[SourceReport], settings: Settings, options: SamplingOptions, seed: int) -> None:
+    def __init__(
+        self, studies: list[SourceReport], settings: ReportSettings, options: ReportSampling, seed: int
+    ) -> None:
         by_id = {study.id: study for study in studies}
         few = {name for name, study in by_id.items() if len(study.images) <= options.max_images}
         usable = {name for name in few if _has_text(by_id[name], settings)}
@@ -127,7 +129,7 @@ class _Pool:
         self.n_same_subject = len(order) - len(self.order)
 
 
-def _has_text(study: SourceReport, settings: Settings) -> bool:
+def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
     """Whether there is something to compare, in a report that would be accepted itself: else no answer is right."""
     settings = settings.model_copy(update={"ascii_only": False})  # asked of agents, not of the reference
     compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))

@@ -13,11 +13,11 @@ from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume
 from automedbench.metrics.overlap import JointHistogram, Overlap
-from automedbench.metrics.surface import Budget, Surfaces, find_surfaces, surface_distances
+from automedbench.metrics.surface import SearchBudget, Surfaces, find_surfaces, surface_distances
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import not_as_collected, output_path
 from automedbench.tracks.segmentation.check import Encoder, Numbers
-from automedbench.tracks.segmentation.settings import LabelFile, Settings
+from automedbench.tracks.segmentation.settings import LabelFile, SegmentationSettings
 
 # Bounds of the surface search of one case: an honest whole-body map at 1.5 mm has about a million surface voxels, and a
 # unit of work takes up to 0.5 µs: 10 s in all.
@@ -53,7 +53,11 @@ class CaseCounts:
 
 
 def compare_case(
-    inputs: ScoringInputs, case: CaseEntry, verdict: CaseSubmission, files: tuple[LabelFile, ...], settings: Settings
+    inputs: ScoringInputs,
+    case: CaseEntry,
+    verdict: CaseSubmission,
+    files: tuple[LabelFile, ...],
+    settings: SegmentationSettings,
 ) -> CaseCounts:
     """Count one case. A case that is not completed, or of another shape, has an empty prediction.
 
@@ -61,9 +65,9 @@ def compare_case(
     """
     usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
     targets: dict[str, TargetCounts] = {}
-    budget = Budget(MAX_SURFACE_WORK)
+    budget = SearchBudget(MAX_SURFACE_WORK)
     for file in files:
-        pair = _Pair(inputs, case, file, usable)
+        pair = _MaskPair(inputs, case, file, usable)
         overlap = pair.overlap()
         counts = [
             TargetCounts(int(overlap.reference[row]), int(overlap.prediction[row]), int(overlap.both[row]))
@@ -76,7 +80,7 @@ def compare_case(
     return CaseCounts(verdict, targets, usable or not verdict.completed, voxel_mm3 / 1000)
 
 
-class _Pair:
+class _MaskPair:
     """Truth and prediction of one file, in step."""
 
     def __init__(self, inputs: ScoringInputs, case: CaseEntry, file: LabelFile, with_prediction: bool) -> None:
@@ -139,7 +143,9 @@ class _Pair:
 # --- surfaces -------------------------------------------------------------------------------------------------
 
 
-def _with_surfaces(pair: _Pair, counts: list[TargetCounts], settings: Settings, budget: Budget) -> list[TargetCounts]:
+def _with_surfaces(
+    pair: _MaskPair, counts: list[TargetCounts], settings: SegmentationSettings, budget: SearchBudget
+) -> list[TargetCounts]:
     """The same counts with HD95 and surface Dice.
 
     A target in one of the two volumes only has a surface Dice of 0, and for HD95 the diagonal of the image (as in the
@@ -160,9 +166,9 @@ def _measured(
     number: int,
     count: TargetCounts,
     surfaces: tuple[Surfaces, Surfaces] | None,
-    pair: _Pair,
-    settings: Settings,
-    budget: Budget,
+    pair: _MaskPair,
+    settings: SegmentationSettings,
+    budget: SearchBudget,
 ) -> TargetCounts:
     if count.both_empty:
         return count

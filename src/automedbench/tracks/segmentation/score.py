@@ -18,7 +18,13 @@ from automedbench.metrics.overlap import BothEmpty, dice
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.common.cases import output_path
 from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case
-from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Settings, label_files, settings_of
+from automedbench.tracks.segmentation.settings import (
+    MAX_LABEL,
+    LabelFile,
+    SegmentationSettings,
+    label_files,
+    settings_of,
+)
 
 Metrics = dict[str, float | None]
 EMPTY_POLICY: dict[BothEmpty, str] = {
@@ -45,10 +51,10 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def _report(inputs: ScoringInputs) -> Report:
+def _report(inputs: ScoringInputs) -> SegmentationReport:
     settings, files = settings_of(inputs.card), label_files(inputs.card)
     cases = [compare_case(inputs, case, verdict, files, settings) for case, verdict in inputs.pairs]
-    return Report(cases, [target.name for target in inputs.card.targets], settings)
+    return SegmentationReport(cases, [target.name for target in inputs.card.targets], settings)
 
 
 def case_dice(case: CaseCounts, target: str, both_empty: BothEmpty) -> float | None:
@@ -69,12 +75,12 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Report:
+class SegmentationReport:
     """Everything that one run's counts say."""
 
     cases: list[CaseCounts]
     targets: list[str]
-    settings: Settings
+    settings: SegmentationSettings
 
     @property
     def completed(self) -> list[CaseCounts]:
@@ -235,7 +241,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     return f"SimpleITK {version('simpleitk')}", quality, 1e-9
 
 
-def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Settings) -> float:
+def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: SegmentationSettings) -> float:
     """Mean over targets of the mean over cases, as docs/specification.md, 10.1 words it.
 
     A table targets × cases: NaN where a case says nothing about a target, and ``waiting`` where a case that was not
@@ -265,7 +271,7 @@ def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Se
 
 
 def _scores(
-    truth: NDArray[Any], path: Path, file: LabelFile, verdict: CaseSubmission, settings: Settings
+    truth: NDArray[Any], path: Path, file: LabelFile, verdict: CaseSubmission, settings: SegmentationSettings
 ) -> list[float | None]:
     """Dice of each target of a file."""
     if not verdict.completed or any(problem.code == "shape_mismatch" for problem in verdict.problems):

@@ -16,7 +16,7 @@ from automedbench.tracks import MetricSettings, track_settings
 MAX_LABEL = 65_534
 
 
-class Settings(MetricSettings):
+class SegmentationSettings(MetricSettings):
     """Metric settings of a segmentation card."""
 
     both_empty: BothEmpty = Field(
@@ -56,9 +56,9 @@ class LabelFile:
         return self.output.path.replace("{case}", case)
 
 
-def settings_of(card: TaskCard) -> Settings:
+def settings_of(card: TaskCard) -> SegmentationSettings:
     """The card's settings, checked against its targets; raises ConfigError with every problem."""
-    settings: Settings = track_settings(card)
+    settings: SegmentationSettings = track_settings(card)
     names = [target.name for target in card.targets]
     problems = [
         f"{card.id}: metric.settings.{key}: '{name}' is no target of the card{suggestion(name, names)}"
@@ -92,7 +92,7 @@ def label_files(card: TaskCard) -> tuple[LabelFile, ...]:
     return (LabelFile(outputs[0], tuple(card.targets), is_mask=False),)
 
 
-def _each_used_once(card: TaskCard, settings: Settings, outputs: list[OutputFile]) -> list[OutputFile]:
+def _each_used_once(card: TaskCard, settings: SegmentationSettings, outputs: list[OutputFile]) -> list[OutputFile]:
     names = [PurePosixPath(output.path).name for output in outputs]
     missing = [target.name for target in card.targets if target.name not in settings.files]
     if missing or sorted(names) != sorted(settings.files.values()):
@@ -102,7 +102,7 @@ def _each_used_once(card: TaskCard, settings: Settings, outputs: list[OutputFile
     return outputs
 
 
-def _mask(card: TaskCard, settings: Settings, output: OutputFile) -> LabelFile:
+def _mask(card: TaskCard, settings: SegmentationSettings, output: OutputFile) -> LabelFile:
     name = PurePosixPath(output.path).name
     target = next(target for target in card.targets if settings.files[target.name] == name)
     return LabelFile(output, (target,), is_mask=True)

@@ -37,7 +37,7 @@ from automedbench.tracks.segmentation.settings import LabelFile, label_files
 Volume = NDArray[Any]
 
 
-class SamplingOptions(Model):
+class SegmentationSampling(Model):
     """What a segmentation card may set in ``staging.sampling.options``."""
 
     order: Literal["shuffled", "sorted", "numeric", "listed"] = Field(
@@ -48,7 +48,7 @@ class SamplingOptions(Model):
 
 
 @dataclass(frozen=True, eq=False)
-class Truth:
+class MaskTruth:
     """The volumes of one subject, one per expected file, and what was noticed while making them."""
 
     volumes: dict[str, Volume]
@@ -72,7 +72,7 @@ def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _StagedVolume:
     """What is kept of a case when its files are written."""
 
     entry: CaseEntry
@@ -90,14 +90,14 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     files = label_files(card)
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
-    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    options = validate(card.staging.sampling.options, SegmentationSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
     subject_of = as_cases(card, chosen)
 
-    def one(case: str) -> _Staged:
+    def one(case: str) -> _StagedVolume:
         truth = make_truth(subject_of[case], files)
         entry = _stage_case(card, case, subject_of[case], truth, files, public, private)
-        return _Staged(entry, _origin(subject_of[case], truth), truth.voxels(files))
+        return _StagedVolume(entry, _origin(subject_of[case], truth), truth.voxels(files))
 
     staged = in_order(one, subject_of)
     rows = [(each.entry.id, name, count) for each in staged for name, count in each.voxels.items()]
@@ -124,7 +124,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
 
 def _choose(
-    card: TaskCard, subjects: list[SourceSegmentation], options: SamplingOptions
+    card: TaskCard, subjects: list[SourceSegmentation], options: SegmentationSampling
 ) -> tuple[list[SourceSegmentation], dict[str, str]]:
     """The card's number of subjects in its order, and those passed over, with the reason.
 
@@ -185,7 +185,7 @@ def _unfit(subject: SourceSegmentation, targets: list[str]) -> str | None:
 # --- truth ----------------------------------------------------------------------------------------------------
 
 
-def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Truth:
+def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> MaskTruth:
     """The truth volumes of a subject: parts of a target are united, later targets overwrite earlier ones."""
     with open_source(subject.image) as image:
         # Further axes are channels, which a label map does not have.
@@ -203,7 +203,7 @@ def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Tru
             overwritten += _paint(volume, path, list(of_one_file), header)
         volumes[file.name] = volume
     sources = {part.path for parts in subject.parts.values() for part in parts}
-    return Truth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
+    return MaskTruth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
 
 
 def _paint(volume: Volume, path: Path, parts: list[tuple[MaskPart, int]], header: VolumeHeader) -> int:
@@ -268,7 +268,7 @@ def _stage_case(
     card: TaskCard,
     case: str,
     subject: SourceSegmentation,
-    truth: Truth,
+    truth: MaskTruth,
     files: tuple[LabelFile, ...],
     public: Path,
     private: Path,
@@ -287,7 +287,7 @@ def _stage_case(
     )
 
 
-def _origin(subject: SourceSegmentation, truth: Truth) -> dict[str, Any]:
+def _origin(subject: SourceSegmentation, truth: MaskTruth) -> dict[str, Any]:
     """Upstream files with their hashes, and what was odd: voxels of two targets, masks of another affine."""
     return {
         "subject": subject.id,

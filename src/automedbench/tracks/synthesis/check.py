@@ -19,7 +19,7 @@ from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, completed, malformed, missing, output_path
 from automedbench.tracks.common.staging import entry_of
 from automedbench.tracks.synthesis.geometry import Geometry, probe_places, unpack_probes
-from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.settings import SynthesisSettings
 from automedbench.tracks.synthesis.stage import degradation_of
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
@@ -31,13 +31,13 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
     """Verdict on each expected volume; the case's grid comes from the manifest, nothing private is read."""
-    settings: Settings = track_settings(card)
+    settings: SynthesisSettings = track_settings(card)
     output, paired = case_output(card, "nii.gz"), degradation_of(card) is None
     return [check_case(case, output, submission, settings, paired) for case in manifest.cases]
 
 
 def check_case(
-    case: CaseEntry, output: OutputFile, submission: Path, settings: Settings, paired: bool
+    case: CaseEntry, output: OutputFile, submission: Path, settings: SynthesisSettings, paired: bool
 ) -> CaseSubmission:
     """Verdict on one case; in paired data (MR to CT) a copy of the input is wrong, else it is remarked on."""
     name, path = output.path.replace("{case}", case.id), output_path(submission, output, case.id)
@@ -51,7 +51,7 @@ def check_case(
     return completed(case, _named(name, problems), _named(name, remarks), files)
 
 
-def judge(volume: VolumeReader, geometry: Geometry, settings: Settings, paired: bool) -> Judged:
+def judge(volume: VolumeReader, geometry: Geometry, settings: SynthesisSettings, paired: bool) -> Judged:
     """Problems and remarks of a volume that can be read to its end; raises InvalidSubmission when it cannot."""
     wrong = _shape_problem(volume.header, geometry)
     if wrong and volume.header.n_voxels > 2 * geometry.n_voxels:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automedbench.metrics.image_quality import PSNR_CAP_DB
 from automedbench.metrics.structural_similarity import HuErrors, plane_ssim
-from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.settings import SynthesisSettings
 
 Plane = NDArray[Any]
 
@@ -51,7 +51,7 @@ class Measures:
 class _Comparison:
     """Accumulates the slices of one case."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SynthesisSettings) -> None:
         soft, window = settings.soft_window, settings.ssim_window
         self._least, self._data_range = settings.mask_min_voxels, settings.data_range
         self._hu = functools.partial(plane_ssim, data_range=self._data_range, window=window, clip=settings.hu_window)
@@ -92,7 +92,7 @@ class _Comparison:
         )
 
 
-def compare(triples: Iterable[tuple[Plane, Plane, Plane | None]], settings: Settings) -> Measures:
+def compare(triples: Iterable[tuple[Plane, Plane, Plane | None]], settings: SynthesisSettings) -> Measures:
     """Measures of a case from its (prediction, truth, mask) slices in order, all of one shape; all values finite.
 
     Raises ValueError when no slice can be used, which staging rules out.

@@ -21,8 +21,8 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, not_as_collected, output_path
 from automedbench.tracks.synthesis.check import UNSCORABLE
 from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, compare
-from automedbench.tracks.synthesis.settings import Settings
-from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, Baseline
+from automedbench.tracks.synthesis.settings import SynthesisSettings
+from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, InputBaseline
 
 MEASURES = ("mae", "rmse", "psnr", "ssim_masked", "ssim_soft")
 
@@ -33,7 +33,7 @@ class _Case:
 
     entry: CaseEntry
     verdict: CaseSubmission
-    baseline: Baseline | None
+    baseline: InputBaseline | None
     measures: Measures | None
 
     @property
@@ -70,7 +70,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when truth is missing or does not fit the manifest.
     """
-    settings: Settings = track_settings(inputs.card)
+    settings: SynthesisSettings = track_settings(inputs.card)
     cases = [_measure(inputs, entry, verdict, settings) for entry, verdict in inputs.pairs]
     quality = float(np.mean([case.ssim for case in cases]))
     return TrackScore(
@@ -92,10 +92,10 @@ def _prior(cases: list[_Case]) -> Prior | None:
     return Prior(answers="the input itself", value=min(1.0, max(0.0, float(np.mean(values)))))
 
 
-def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: Settings) -> _Case:
+def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: SynthesisSettings) -> _Case:
     private = inputs.private / entry.id
     with_baseline = BASELINE in entry.private
-    baseline = read_record(private / BASELINE, Baseline) if with_baseline else None
+    baseline = read_record(private / BASELINE, InputBaseline) if with_baseline else None
     measures = None
     if is_scorable(verdict):
         output = case_output(inputs.card, "nii.gz")
@@ -192,7 +192,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The quality again from the formula over whole windows, plane by plane, on volumes that nibabel loaded."""
-    settings: Settings = track_settings(inputs.card)
+    settings: SynthesisSettings = track_settings(inputs.card)
     output = case_output(inputs.card, "nii.gz")
     values = [
         max(0.0, _twin(output_path(inputs.submission, output, case.id), inputs.private / case.id, settings))
@@ -203,7 +203,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     return f"numpy {np.__version__} (SSIM over whole windows)", float(np.mean(values)), 1e-9
 
 
-def _twin(prediction: Path, private: Path, settings: Settings) -> float:
+def _twin(prediction: Path, private: Path, settings: SynthesisSettings) -> float:
     import nibabel
 
     def load(path: Path) -> Any:

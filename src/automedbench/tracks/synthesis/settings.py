@@ -11,7 +11,7 @@ from automedbench.tracks import MetricSettings
 Window = tuple[float, float]
 
 
-class Settings(MetricSettings):
+class SynthesisSettings(MetricSettings):
     """Metric settings of a synthesis card; what decides the score has no default."""
 
     hu_window: Window = Field(description="both volumes are clipped to it; its width is SSIM's data range")

@@ -25,7 +25,7 @@ from automedbench.tracks.common.pictures import (
     window_of,
 )
 from automedbench.tracks.synthesis.score import is_scorable
-from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.settings import SynthesisSettings
 from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
 
 N_SLICES = 5
@@ -35,7 +35,7 @@ DIFFERENCE_HU = 200.0
 def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Five axial slices from bottom to top, and the least similar one."""
     entry = inputs.entry(case.case)
-    settings: Settings = track_settings(inputs.card)
+    settings: SynthesisSettings = track_settings(inputs.card)
     depth = int(entry.geometry["shape"][2])
     similarity: list[float | None] = case.detail.get("ssim_by_slice") or [None] * depth
     wanted = chosen(similarity)

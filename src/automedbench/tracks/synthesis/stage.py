@@ -25,13 +25,13 @@ from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import entry_of, first_fit, write_split
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
-from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.settings import SynthesisSettings
 
 TRUTH, MASK, BASELINE = "truth.nii.gz", "region.nii.gz", "baseline.json"
 Array = NDArray[Any]
 
 
-class SamplingOptions(Model):
+class SynthesisSampling(Model):
     """What a synthesis card may set in ``staging.sampling.options``: which truth volumes are fit to be scored."""
 
     min_slices: int = Field(32, ge=1)
@@ -40,7 +40,7 @@ class SamplingOptions(Model):
     highest_at_least: float = Field(200, description="HU: there is bone or contrast")
 
 
-class Baseline(Model):
+class InputBaseline(Model):
     """``private/<case>/baseline.json``: what the untouched public input scores."""
 
     schema_: Literal["automedbench/synthesis-baseline/1"] = Field("automedbench/synthesis-baseline/1", alias="schema")
@@ -55,9 +55,9 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     fit together, and when too few are fit to be scored.
     """
     volumes: list[SourceVolume] = get_reader(card.staging.reader)(raw, card)
-    settings: Settings = track_settings(card)
+    settings: SynthesisSettings = track_settings(card)
     degradation = degradation_of(card)
-    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
     cases = as_cases(card, chosen)
 
@@ -85,7 +85,7 @@ def degradation_of(card: TaskCard) -> ZLinear | None:
 
 
 def _choose(
-    card: TaskCard, volumes: list[SourceVolume], options: SamplingOptions
+    card: TaskCard, volumes: list[SourceVolume], options: SynthesisSampling
 ) -> tuple[list[SourceVolume], dict[str, str]]:
     """The first ``count`` fit subjects in the order that seed and id give, and why others before them are not taken.
 
@@ -102,7 +102,7 @@ def _choose(
     return subjects, passed_over
 
 
-def unfit(values: Array, options: SamplingOptions) -> str | None:
+def unfit(values: Array, options: SynthesisSampling) -> str | None:
     """Why a truth volume cannot be scored meaningfully; None when it can."""
     width, height, depth = values.shape
     if depth < options.min_slices or min(width, height) < options.min_in_plane:
@@ -120,7 +120,7 @@ def _stage_case(
     case: str,
     source: SourceVolume,
     degradation: ZLinear | None,
-    settings: Settings,
+    settings: SynthesisSettings,
     public: Path,
     private: Path,
 ) -> CaseEntry:
@@ -157,7 +157,7 @@ def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> No
         )
 
 
-def _paired(source: SourceVolume, truth: Volume, settings: Settings) -> tuple[Array, Array]:
+def _paired(source: SourceVolume, truth: Volume, settings: SynthesisSettings) -> tuple[Array, Array]:
     """Input and mask (0 and 1) of a paired subject on the target's grid."""
     assert source.input is not None and source.mask is not None
     other, outline = load_volume(source.input), load_volume(source.mask)
@@ -172,10 +172,10 @@ def _paired(source: SourceVolume, truth: Volume, settings: Settings) -> tuple[Ar
     return other.values, mask
 
 
-def _baseline(given: Array, truth: Array, settings: Settings) -> Baseline:
+def _baseline(given: Array, truth: Array, settings: SynthesisSettings) -> InputBaseline:
     measured: Measures = compare(_pairs(given, truth), settings)
     assert measured.mae is not None
-    return Baseline(ssim=measured.score, mae=measured.mae)
+    return InputBaseline(ssim=measured.score, mae=measured.mae)
 
 
 def _pairs(first: Array, second: Array) -> Iterator[tuple[Array, Array, None]]:

@@ -20,7 +20,7 @@ from automedbench.base.untrusted import parse_json, shown
 from automedbench.metrics.answers import normalise, parse_label
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, check_file, malformed
-from automedbench.tracks.vqa.settings import Settings
+from automedbench.tracks.vqa.settings import VqaSettings
 
 REQUIRED = ("question_id", "predicted_label", "predicted_answer", "raw_model_output")
 """Keys without which there is no answer; ``model_name`` and ``runtime_s`` are asked for as well."""
@@ -35,7 +35,7 @@ UNREADABLE = frozenset(
 
 
 @dataclass(frozen=True)
-class Answer:
+class QuestionAnswer:
     """An answer that can be scored: its text, its option letter (multiple choice only), and what is wrong or odd."""
 
     text: str
@@ -52,9 +52,9 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
     A word for nothing ("unknown") is an answer by itself and a stand-in when much of the submission consists of it.
     """
-    settings: Settings = track_settings(card)
+    settings: VqaSettings = track_settings(card)
     output = case_output(card, "json")
-    answers: dict[str, Answer] = {}
+    answers: dict[str, QuestionAnswer] = {}
 
     def judge(case: CaseEntry, data: bytes) -> Judged:
         answers[case.id] = answer = parse_answer(data, case.id, case.geometry["options"])
@@ -70,12 +70,12 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
     ]
 
 
-def _stand_in(case: CaseEntry, output: OutputFile, verdict: CaseSubmission, answer: Answer) -> CaseSubmission:
+def _stand_in(case: CaseEntry, output: OutputFile, verdict: CaseSubmission, answer: QuestionAnswer) -> CaseSubmission:
     error = InvalidSubmission("placeholder", f"has the model output '{answer.filler}', as too many others have")
     return malformed(case, output.path.replace("{case}", case.id), error, verdict.files)
 
 
-def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> Answer:
+def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> QuestionAnswer:
     """The answer in one file; ``options`` are the question's own (letter → text), empty for an open question.
 
     Raises InvalidSubmission when there is nothing that could be scored.
@@ -94,7 +94,7 @@ def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> Answer:
     problems = _faults(record, case)
     if label is not None and text.strip() and normalise(text) != normalise(options[label]):
         problems.append(Problem(code="option_text", message=f"has {label} but not the text of that option"))
-    return Answer(
+    return QuestionAnswer(
         text, label, str(record["predicted_label"]), filler_of(raw), problems, _remarks(raw, text, label, options)
     )
 
@@ -124,7 +124,7 @@ def filler_of(text: str) -> str | None:
     return word if word in FILLERS else None
 
 
-def mass_fillers(answers: list[Answer], share: float) -> set[str]:
+def mass_fillers(answers: list[QuestionAnswer], share: float) -> set[str]:
     """Words for nothing that more than ``share`` of the answers, and at least two, consist of: these are stand-ins."""
     counts = Counter(answer.filler for answer in answers if answer.filler is not None)
     return {word for word, count in counts.items() if count > max(1, share * len(answers))}

@@ -28,7 +28,7 @@ class Calibration(Model):
     count: int = Field(15, ge=1)
 
 
-class SamplingOptions(Model):
+class VqaSampling(Model):
     """What a card may set in ``staging.sampling.options``."""
 
     method: Literal["shuffled", "random_sample"] = Field(
@@ -49,13 +49,13 @@ class SamplingOptions(Model):
         return self
 
 
-def sampling_options(card: TaskCard) -> SamplingOptions:
+def sampling_options(card: TaskCard) -> VqaSampling:
     """The card's options; raises ConfigError with every problem."""
-    return validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    return validate(card.staging.sampling.options, VqaSampling, card.id, "staging.sampling.options")
 
 
 def choose_questions(
-    questions: Sequence[SourceQuestion], sampling: Sampling, options: SamplingOptions
+    questions: Sequence[SourceQuestion], sampling: Sampling, options: VqaSampling
 ) -> list[SourceQuestion]:
     """The questions that become cases, in an order that says nothing about places upstream.
 
@@ -86,7 +86,7 @@ def calibration_questions(
     return _distinct(free[name] for name in shuffled(free.keys(), seed))[:count]
 
 
-def balance(cases: Iterable[SourceQuestion], options: SamplingOptions) -> dict[str, dict[str, int]]:
+def balance(cases: Iterable[SourceQuestion], options: VqaSampling) -> dict[str, dict[str, int]]:
     """Group that is sampled evenly → its value → number of cases, in alphabetical order; empty without such a group."""
     if options.stratify is None:
         return {}

@@ -30,14 +30,14 @@ from automedbench.base.records import (
 from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
-from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
-from automedbench.tracks.vqa.settings import Settings
-from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
+from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
+from automedbench.tracks.vqa.settings import VqaSettings
+from automedbench.tracks.vqa.stage import TRUTH, QuestionTruth, read_truth
 
 RESOURCE = "answer_verdicts"
 
 
-class Verdict(BaseModel):
+class JudgedAnswer(BaseModel):
     """What the scorer needs of one verdict; ``score`` is null unless it was judged."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,7 +55,7 @@ class Verdicts(BaseModel):
 
     model: str
     prompt_version: int
-    verdicts: list[Verdict]
+    verdicts: list[JudgedAnswer]
 
 
 def read_verdicts(
@@ -103,8 +103,8 @@ class Scored:
     """
 
     verdict: CaseSubmission
-    truth: Truth
-    answer: Answer | None
+    truth: QuestionTruth
+    answer: QuestionAnswer | None
     comparison: Comparison
     lexical: float
     judged: float | None
@@ -117,7 +117,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when the gold is missing or does not fit, and when the card asks for an answer judge
     whose verdicts on this submission are not given.
     """
-    settings: Settings = track_settings(inputs.card)
+    settings: VqaSettings = track_settings(inputs.card)
     verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
     by_case = {verdict.case: verdict for verdict in verdicts.verdicts} if verdicts else {}
     rows = [
@@ -136,7 +136,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def prior(truths: Sequence[Truth]) -> Prior:
+def prior(truths: Sequence[QuestionTruth]) -> Prior:
     """Of each kind of question the answer that, given to all of them, earns most by words, and what that makes.
 
     Tried are the letters, or the ``MOST_TRIED`` most frequent golds. An answer judge is not asked.
@@ -158,7 +158,7 @@ def _earned(kind: str, answer: str, golds: Mapping[str | None, int]) -> float:
     return sum(count * compare(answer, gold).score for gold, count in golds.items() if gold)
 
 
-def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:
+def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, QuestionTruth, QuestionAnswer | None]]:
     """Verdict, gold and answer of every expected question; no answer where the format check found none."""
     return [
         (
@@ -170,14 +170,18 @@ def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answ
     ]
 
 
-def read_answer(inputs: ScoringInputs, case: CaseEntry) -> Answer:
+def read_answer(inputs: ScoringInputs, case: CaseEntry) -> QuestionAnswer:
     """The answer to one question that the format check found complete."""
     output, options = case_output(inputs.card, "json"), case.geometry["options"]
     return collected(inputs.submission, output, case.id, lambda data: parse_answer(data, case.id, options))
 
 
 def _scored(
-    case: CaseSubmission, truth: Truth, answer: Answer | None, verdict: Verdict | None, settings: Settings
+    case: CaseSubmission,
+    truth: QuestionTruth,
+    answer: QuestionAnswer | None,
+    verdict: JudgedAnswer | None,
+    settings: VqaSettings,
 ) -> Scored:
     if answer is None:
         return Scored(case, truth, None, NOT_ANSWERED, 0.0, None, 0.0)
@@ -190,7 +194,7 @@ def _scored(
     return Scored(case, truth, answer, comparison, comparison.score, judged, counts)
 
 
-def _notes(settings: Settings, judged: dict[str, float | None]) -> list[str]:
+def _notes(settings: VqaSettings, judged: dict[str, float | None]) -> list[str]:
     if settings.scoring == "lexical":
         return [f"Texts are scored lexically: max(exact match, token F1), normaliser {settings.normaliser}."]
     return [
@@ -302,7 +306,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The mean again: token F1 by rouge-score, everything else by plain comparison; verdicts of a judge as given."""
-    settings: Settings = track_settings(inputs.card)
+    settings: VqaSettings = track_settings(inputs.card)
     verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
     asked = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
     given = {verdict.case: verdict.score for verdict in asked if verdict.score is not None}

@@ -10,7 +10,7 @@ from automedbench.metrics.answers import NORMALISER
 from automedbench.tracks import MetricSettings
 
 
-class Settings(MetricSettings):
+class VqaSettings(MetricSettings):
     """Metric settings of a VQA card."""
 
     scoring: Literal["lexical", "judge"] = Field(

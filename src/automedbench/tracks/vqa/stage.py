@@ -34,7 +34,7 @@ _AUXILIARY = re.compile(
 )
 
 
-class Truth(Model):
+class QuestionTruth(Model):
     """``private/<case>/answer.json``."""
 
     question: str
@@ -83,9 +83,9 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     return [entry for entry, _ in staged]
 
 
-def read_truth(path: Path, case: CaseEntry) -> Truth:
+def read_truth(path: Path, case: CaseEntry) -> QuestionTruth:
     """The gold of one case; raises InfrastructureError when it is absent or does not fit the manifest."""
-    truth = read_record(path, Truth)
+    truth = read_record(path, QuestionTruth)
     options = case.geometry["options"]
     if truth.answer_label not in (options or [None]) or (truth.kind == "choice") != bool(options):
         raise InfrastructureError(f"{path}: does not fit the options in the manifest; stage the task again.")
@@ -115,7 +115,7 @@ def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path
         )
     shown = _shown(case, question)
     inputs = _write_question(public / case, shown, question.images)
-    truth = Truth(
+    truth = QuestionTruth(
         question=question.question,
         answer_text=question.answer,
         answer_label=question.label,
