@@ -29,7 +29,7 @@ from storm import make_site, plan_of, run_quietly  # noqa: E402
 from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
-from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox  # noqa: E402
+from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox  # noqa: E402
 from automedbench.sandbox.container.launcher import (  # noqa: E402
     AgentRole,
     agent_command,

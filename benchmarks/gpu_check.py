@@ -20,8 +20,8 @@ from typing import Any
 
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.records import GpuUse
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container import gpus
-from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.gpu_use import Nvml
 from automedbench.sandbox.container.gpus import Card, grant_cards, list_cards, visible
 from automedbench.sandbox.container.launcher import DRIVER_DIR, Devices

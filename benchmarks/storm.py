@@ -35,7 +35,7 @@ from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  #
 from automedbench.campaign.agents import Agent  # noqa: E402
 from automedbench.campaign.config import CampaignConfig, SandboxConfig  # noqa: E402
 from automedbench.campaign.record import CampaignRecord  # noqa: E402
-from automedbench.sandbox.container.backends import LocalSandbox  # noqa: E402
+from automedbench.sandbox.boxes import LocalSandbox  # noqa: E402
 from automedbench.steps.audit_run import audit_run  # noqa: E402
 from automedbench.steps.collect_submission import collect_submission  # noqa: E402
 from automedbench.steps.score_judge import score_judge  # noqa: E402
@@ -45,9 +45,7 @@ from automedbench.steps.stage_task import stage_cases  # noqa: E402
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
-logging.getLogger("automedbench.sandbox.container.backends").setLevel(
-    logging.ERROR
-)  # that it isolates nothing is said above
+logging.getLogger("automedbench.sandbox.boxes").setLevel(logging.ERROR)  # that it isolates nothing is said above
 
 TASK = "bccd-det-task"
 CARD = ROOT / f"config/tasks/detection/{TASK}.yaml"

@@ -23,7 +23,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.record import read_history
 from automedbench.judge.rubric import load_rubric
-from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code
 from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.tracks import track_names

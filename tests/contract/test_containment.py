@@ -17,7 +17,7 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.launcher import (
     find_runtime,
     host_environment,

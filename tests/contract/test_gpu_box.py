@@ -17,8 +17,8 @@ from conftest import ROOT
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container import gpus
-from automedbench.sandbox.container.backends import ApptainerSandbox
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

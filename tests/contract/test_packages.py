@@ -13,7 +13,7 @@ import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.base.cards import Limits
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.image import ImageRecord, record_beside
 
 # Each prints its own name and 'ok' as its last line; a later way finds the workspace as the earlier one left it.

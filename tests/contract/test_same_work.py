@@ -31,7 +31,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.rules import HeuristicJudge
-from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.tracks.detection import TRACK as detection
 from automedbench_rehearsal.model_server.program import Program, told

@@ -18,8 +18,8 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox.container import backends
-from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
+from automedbench.sandbox import boxes
+from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.tree import cpu_seconds
 from automedbench.sandbox.evidence.decoy import Decoy
@@ -242,7 +242,7 @@ def test_containers_that_end_again_and_again_are_not_replaced_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench("local", tmp_path)
-    monkeypatch.setattr(backends, "MAX_STARTS", 2)
+    monkeypatch.setattr(boxes, "MAX_STARTS", 2)
     *_, last = bench.calls(*[("bash", "kill -9 $PPID; sleep 9")] * 3)
     assert (last.status, last.exit_code) == ("killed", None)
     assert "no more code is run" in last.stderr

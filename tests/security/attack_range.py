@@ -29,8 +29,8 @@ from unprivileged import IMAGES, as_user, user_folder
 
 from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
-from automedbench.sandbox.container import backends
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox import boxes
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
@@ -338,7 +338,7 @@ def _run_all(site: Site, attacks: Sequence[Code], scored: bool) -> list[Outcome]
     site.enter()
     before = site.state()
     # One image for all: its digest need not be taken 300 times.
-    backends.sha256_file = functools.cache(backends.sha256_file)  # type: ignore[attr-defined,assignment]
+    boxes.sha256_file = functools.cache(boxes.sha256_file)  # type: ignore[attr-defined,assignment]
 
     def run(attack: Code) -> Outcome:
         trial = Trial(site, attack, scored=scored)

@@ -9,7 +9,7 @@ import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 from upstreams import FakeHub, FakeIndex, WebServer, hub_with_store
 
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.dial import Upstreams

@@ -26,7 +26,7 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from upstreams import FakeHub, Seen, WebServer, hub_with_store
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import Egress, site_certificates
 from automedbench.sandbox.egress.authority import Authority

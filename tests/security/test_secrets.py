@@ -34,7 +34,7 @@ from automedbench.base.masking import MASK, masked, secret_forms
 from automedbench.base.records import Conversation, RunId, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.sandbox.container.backends import LocalSandbox, Sandbox
+from automedbench.sandbox.boxes import LocalSandbox, Sandbox
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 KEY_NAME = "SERVED_KEY"

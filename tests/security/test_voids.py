@@ -35,7 +35,7 @@ from automedbench.base.records import Enforced, Finding, RunId, RunRecord, Score
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission

@@ -18,7 +18,7 @@ from automedbench.base.endpoint.client import Attempt
 from automedbench.base.records import CaseEntry, Manifest, RunId, RunRecord
 from automedbench.campaign.agents import Agent, Pricing
 from automedbench.campaign.config import SandboxConfig
-from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.boxes import Sandbox
 
 KEY = "sk-canary-0123456789"
 KEY_NAME = "TEST_KEY"

@@ -28,7 +28,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.commands.doctor import containers, machine
 from automedbench.commands.doctor.examine import Host, ProbeResult
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.remedies import FUSE, NAMESPACES, SPACE, remedy
 from automedbench.sandbox.container.scratch import make_scratch, why_no_scratch
 
@@ -85,7 +85,7 @@ from pathlib import Path
 from automedbench.base.errors import InfrastructureError
 from automedbench.commands.doctor import containers
 from automedbench.commands.doctor.examine import Host
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 print(*[each.status for each in containers.namespaces(Host(None, Path()))])
 try:
     with ApptainerSandbox(image=Path(sys.argv[1]), public=Path(sys.argv[2]), workspace=Path(sys.argv[2])):

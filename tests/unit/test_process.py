@@ -15,8 +15,8 @@ import pytest
 
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.sandbox.container import process, streams
-from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.container.launcher import RUNNER
 from automedbench.sandbox.container.process import (
     Captured,
@@ -402,7 +402,7 @@ def test_a_container_that_can_start_no_program_ends(tmp_path: Path) -> None:
 STOPPED_DRIVER = """
 import sys
 from pathlib import Path
-from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.sandbox.container.launcher import RUNNER
 from automedbench.sandbox.container import process
 process.GRACE_SECONDS, Supervised = 2, process.Supervised

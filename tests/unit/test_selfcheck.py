@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.boxes import leaks, probe_code, read_probe, require_isolation
 from automedbench.sandbox.container import cgroup
-from automedbench.sandbox.container.backends import leaks, probe_code, read_probe, require_isolation
 from automedbench.sandbox.container.cgroup import job_memory, memory_limit
 from automedbench.sandbox.container.process import memory_of_call
 

@@ -29,7 +29,7 @@ from automedbench.commands._bundle import Labels, open_bundle, pack
 from automedbench.commands.admit import admit
 from automedbench.leaderboard.plan import plan_of
 from automedbench.planning.versions import of_image
-from automedbench.sandbox.container.backends import LocalSandbox, Sandbox
+from automedbench.sandbox.boxes import LocalSandbox, Sandbox
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_of_run

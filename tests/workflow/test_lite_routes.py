@@ -29,7 +29,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import AuditRecord, Conversation, RunId, RunRecord, ScoreRecord, SubmissionRecord
 from automedbench.campaign.config import SandboxConfig
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.fetch_dataset import fetch_dataset

@@ -66,7 +66,7 @@ from automedbench.base.files import write_record
 from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
 from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.evidence.audit import Strikes
@@ -79,7 +79,7 @@ from typing import TYPE_CHECKING
 
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt
-from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.container.scratch import scratch_folder
 from automedbench.sandbox.evidence.decoy import Decoy
 

@@ -28,7 +28,7 @@ from automedbench.base.files import known_record, write_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, Used, now
 from automedbench.base.slurm import Job, ask_accounting
-from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.gpus import driver_version
 from automedbench.sandbox.container.tree import cpu_seconds
 

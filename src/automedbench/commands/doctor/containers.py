@@ -24,7 +24,7 @@ from automedbench.commands.doctor.examine import (
     ok,
     warn,
 )
-from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.gpus import list_cards
 from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.layer import find_layer

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 START_SECONDS = 60.0
 MAX_STARTS = 20
 """Containers of one run; an agent that has used them up runs no more code."""
-HOOK = Path(__file__).parents[1] / "evidence" / "hook"
+HOOK = Path(__file__).parent / "evidence" / "hook"
 
 
 class Sandbox(abc.ABC):
