@@ -24,8 +24,9 @@ from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container import gpus
 from automedbench.sandbox.container.gpu_use import Nvml
 from automedbench.sandbox.container.gpus import Card, grant_cards, list_cards, visible
-from automedbench.sandbox.container.launcher import DRIVER_DIR, Devices
+from automedbench.sandbox.container.launcher import Devices
 from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.places import DRIVER_DIR
 
 ALL_S, CALL_S = 540.0, 240.0
 RETURN_S = 60.0

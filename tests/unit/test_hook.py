@@ -18,9 +18,9 @@ import pytest
 import tiny_models
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.launcher import EVIDENCE_PIPE
 from automedbench.sandbox.evidence import hook_reports as evidence
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
+from automedbench.sandbox.places import EVIDENCE_PIPE
 
 HOOK = Path(evidence.__file__).with_name("hook")
 

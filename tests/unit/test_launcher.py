@@ -17,12 +17,12 @@ from automedbench.sandbox.container.launcher import (
     RUNNER,
     AgentRole,
     Devices,
-    Services,
     agent_command,
     agent_environment,
     host_environment,
     trusted_command,
 )
+from automedbench.sandbox.places import Services
 
 AGENT = AgentRole(
     image=Path("/i/agent.sif"),

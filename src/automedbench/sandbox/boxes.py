@@ -29,6 +29,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model, Process
+from automedbench.sandbox import places
 from automedbench.sandbox.container import gpus, launcher, remedies
 from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
@@ -259,8 +260,8 @@ class Sandbox(abc.ABC):
 class ApptainerSandbox(Sandbox):
     """Runs each call in the run's container; leaving the context ends it, and removes scratch folders and decoy."""
 
-    data_dir = launcher.DATA_DIR
-    workspace_dir = launcher.WORKSPACE
+    data_dir = places.DATA_DIR
+    workspace_dir = places.WORKSPACE
 
     def __init__(
         self,
@@ -273,7 +274,7 @@ class ApptainerSandbox(Sandbox):
         gpu_model: str | None = None,
         decoy: Decoy | None = None,
         limits: Limits | None = None,
-        services: launcher.Services | None = None,
+        services: places.Services | None = None,
         layer: Layer | None = None,
         egress: Egress | None = None,
     ) -> None:
@@ -469,7 +470,7 @@ class ApptainerSandbox(Sandbox):
 
     def _program(self, path: Path, language: Language) -> list[str]:
         shutil.copyfile(path, self._offered(path))
-        return [launcher.INTERPRETERS[language], f"{launcher.CALL_DIR}/{path.name}"]
+        return [launcher.INTERPRETERS[language], f"{places.CALL_DIR}/{path.name}"]
 
     def _offered(self, path: Path) -> Path:
         return self._entered() / "calls" / path.name

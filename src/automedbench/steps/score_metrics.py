@@ -10,8 +10,8 @@ from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
 from automedbench.campaign.record import CampaignRecord, RunFiles
 from automedbench.sandbox.airlock.archive import opened_submission
-from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import output_folder, run_role
+from automedbench.sandbox.places import DATA_DIR
 from automedbench.steps.inside import grade_submission
 from automedbench.tracks import judges_answers
 

@@ -33,7 +33,7 @@ from automedbench.agent.command.protocols.common import Answer, Call, ProgramReq
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.launcher import Services
+from automedbench.sandbox.places import Services
 
 PORTS = range(20_000, 30_000)
 """Loopback ports inside, one drawn for each run: in the network class ``open`` runs share the host's loopback."""

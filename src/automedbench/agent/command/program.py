@@ -16,7 +16,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_text
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import LAYER_DIR, Recipe, filled, home_files, load_recipe
-from automedbench.sandbox.container.launcher import DATA_DIR, SERVICES_DIR, WORKSPACE
+from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, WORKSPACE
 
 BRIEF, FOLDER, SETTINGS = "brief.md", "agent", "home"
 HOME = "/tmp/home"

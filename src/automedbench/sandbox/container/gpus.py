@@ -23,7 +23,8 @@ from pathlib import Path
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.gpu_use import Nvml
-from automedbench.sandbox.container.launcher import DRIVER_DIR, Devices
+from automedbench.sandbox.container.launcher import Devices
+from automedbench.sandbox.places import DRIVER_DIR
 
 PATIENCE_S = 60.0
 """How long a run waits for cards: those of one that has just ended are about to be free."""

@@ -22,29 +22,35 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_text
 from automedbench.campaign.recipes import LAYER_DIR
+from automedbench.sandbox.places import (
+    CA_FILE,
+    CA_STORE,
+    CALL_DIR,
+    DATA_DIR,
+    DECOY_DIR,
+    EVIDENCE_PIPE,
+    FORWARDER_PLACE,
+    HOOK_DIR,
+    INPUTS,
+    OUTPUT_DIR,
+    RESOURCE_DIR,
+    RUNNER_PLACE,
+    SERVICES_DIR,
+    SOURCE_DIR,
+    TRACE_FILTER_PLACE,
+    TRACE_PLACE,
+    WORKSPACE,
+    Services,
+)
 
 Network = Literal["sealed", "proxied", "open"]
-
-DATA_DIR = "/data/public"
-WORKSPACE = "/workspace"
-DECOY_DIR = "/data/private"
-CALL_DIR = "/run/call"
-FORWARDER_PLACE = "/run/forwarder.py"
-RUNNER_PLACE = "/run/runner.py"
-TRACE_PLACE, TRACE_FILTER_PLACE = "/run/trace", "/run/trace_filter.py"
-HOOK_DIR = "/run/hook"
-EVIDENCE_PIPE = "/run/evidence"
-SOURCE_DIR = "/opt/automedbench/src"
-INPUT_DIR = "/input"
-RESOURCE_DIR = "/input/resources"
-OUTPUT_DIR = "/output"
 
 INTERPRETERS = {"python": "python3", "bash": "bash"}
 SUFFIXES = {"python": ".py", "bash": ".sh"}
@@ -54,10 +60,6 @@ _ISOLATION = ("--containall", "--no-init", "--no-mount", "bind-paths,hostfs,cwd"
 _SEALED = ("--net", "--network", "none")
 # The runtime looks for its mount helpers here; a user's own PATH is none of the container's business.
 _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-DRIVER_DIR = "/.singularity.d/libs"
-"""Where the runtime's own LD_LIBRARY_PATH looks inside."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,6 @@ class AgentRole:
     """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
     trace: Path | None = None
     """Socket that takes the listener of the runner's trace (``runner.start_trace``)."""
-
-
-PLACES = {
-    "source": SOURCE_DIR,
-    "card": f"{INPUT_DIR}/card.yaml",
-    "manifest": f"{INPUT_DIR}/manifest.json",
-    "public": DATA_DIR,
-    "workspace": f"{INPUT_DIR}/workspace",
-    "private": f"{INPUT_DIR}/private",
-    "submission": f"{INPUT_DIR}/submission",
-    "submission_record": f"{INPUT_DIR}/submission.json",
-}
-"""Where our own code sees, read-only, what it is given by these names; what it is not given is not there."""
 
 
 def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
@@ -201,10 +190,10 @@ def trusted_command(
 ) -> list[str]:
     """Argument vector of our own code; ``command`` runs in ``/output``, the only place that it may write.
 
-    ``seen``: names of ``PLACES`` with what is bound there. Raises InfrastructureError for a path that the runtime would
+    ``seen``: names of ``INPUTS`` with what is bound there. Raises InfrastructureError for a path that the runtime would
     read as something else.
     """
-    given = [(seen[name], place, "ro") for name, place in PLACES.items() if name in seen]
+    given = [(seen[name], place, "ro") for name, place in INPUTS.items() if name in seen]
     further = [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in sorted((resources or {}).items())]
     return [
         *_start(runtime),
@@ -251,27 +240,9 @@ def _env(variables: dict[str, str]) -> list[str]:
     return ["--env", ",".join(f'"{word.replace(chr(34), chr(34) * 2)}"' if "," in word else word for word in words)]
 
 
-SERVICES_DIR = "/run/services"
-CA_FILE, CA_STORE = "ca.pem", "/etc/ssl/certs/ca-certificates.crt"
-"""Certificates that programs inside trust: in the folder of services, and where the image's system keeps its own."""
 FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
 TRACE_FILTER = Path(__file__).parents[1].resolve() / "evidence" / "trace_filter.py"
 RUNNER = Path(__file__).with_name("runner.py").resolve()
-
-
-@dataclass(frozen=True)
-class Services:
-    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment`` tells programs of them."""
-
-    folder: Path
-    ports: Mapping[int, str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def __add__(self, other: Services) -> Services:
-        """Both, from one folder."""
-        if self.folder != other.folder:
-            raise ValueError("services of one container must share their folder")
-        return Services(self.folder, {**self.ports, **other.ports}, {**self.environment, **other.environment})
 
 
 # Apptainer resets the terminal's colour even with --nocolor.

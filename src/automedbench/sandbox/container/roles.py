@@ -16,6 +16,7 @@ from typing import Literal
 import automedbench
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.sandbox import places
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.process import Guard, run_process
 from automedbench.sandbox.container.remedies import remedy
@@ -46,7 +47,7 @@ def run_role(
     public: Path | None = None,
     resources: Mapping[str, Path] | None = None,
 ) -> None:
-    """Run ``module`` where it sees ``files`` (named as in ``launcher.PLACES``), read-only; it writes into ``output``.
+    """Run ``module`` where it sees ``files`` (named as in ``places.INPUTS``), read-only; it writes into ``output``.
 
     The import role is given a workspace and nothing private, the scorer role private data and no agent code. ``public``
     is seen without being an option of the module; ``resources`` are further files and folders that it may read, by
@@ -60,9 +61,9 @@ def run_role(
     if backend == "local":
         options = [*_named(files), "--output", str(output), *arguments, *_resource_options(given)]
         return importlib.import_module(module).main(options)  # type: ignore[no-any-return]
-    named = _named({name: launcher.PLACES[name] for name in files})
-    inside = _resource_options({name: Path(launcher.RESOURCE_DIR, name) for name in given})
-    command = ("python3", "-m", module, *named, "--output", launcher.OUTPUT_DIR, *arguments, *inside)
+    named = _named({name: places.INPUTS[name] for name in files})
+    inside = _resource_options({name: Path(places.RESOURCE_DIR, name) for name in given})
+    command = ("python3", "-m", module, *named, "--output", places.OUTPUT_DIR, *arguments, *inside)
     seen = {"source": SOURCE, **files} | ({"public": public} if public else {})
     return _run_container(module, command, image, seen, output, given)
 
@@ -71,8 +72,8 @@ def _resource_options(resources: Mapping[str, Path]) -> list[str]:
     return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
 
-def _named(places: Mapping[str, Path | str]) -> list[str]:
-    return [part for name, place in places.items() for part in (f"--{name.replace('_', '-')}", str(place))]
+def _named(files: Mapping[str, Path | str]) -> list[str]:
+    return [part for name, place in files.items() for part in (f"--{name.replace('_', '-')}", str(place))]
 
 
 def _run_container(

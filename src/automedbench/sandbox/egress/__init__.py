@@ -23,8 +23,8 @@ import certifi
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.launcher import CA_FILE, SERVICES_DIR, Services
 from automedbench.sandbox.egress.rules import EgressSettings
+from automedbench.sandbox.places import CA_FILE, SERVICES_DIR, Services
 
 PROXY_PORT, HUB_PORT, INDEX_PORT = 3128, 8090, 8091
 PORTS = {"proxy": PROXY_PORT, "hub": HUB_PORT, "index": INDEX_PORT}

@@ -24,7 +24,6 @@ from typing import Any
 import h11
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.launcher import CA_FILE
 from automedbench.sandbox.egress import index, mirror, proxy
 from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache
@@ -40,6 +39,7 @@ from automedbench.sandbox.egress.exchange import (
     read_request,
 )
 from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
+from automedbench.sandbox.places import CA_FILE
 
 MAX_CONNECTIONS = 256
 BACKLOG = 4096
