@@ -13,7 +13,8 @@ from harness_fakes import code, submit
 from run_fakes import make_plan, start
 
 from automedbench.agent.models.model import Reply, ToolCall
-from automedbench.agent.run import RunPlan, sandbox_of
+from automedbench.agent.opening import open_sandbox
+from automedbench.agent.plan import RunPlan
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation
 from automedbench.campaign.agents import Agent
@@ -40,7 +41,7 @@ def plan(tmp_path: Path, root: Path) -> RunPlan:
 
 
 def play(plan: RunPlan, *replies: Reply) -> Conversation:
-    start(plan, *replies, open_sandbox=sandbox_of)
+    start(plan, *replies, open_sandbox=open_sandbox)
     return read_record(plan.folder / "conversation.json", Conversation)
 
 

@@ -22,6 +22,7 @@ from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit
 from left_workspaces import left_in
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
+from automedbench.agent import opening
 from automedbench.agent import run as run_module
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
@@ -583,10 +584,10 @@ def test_the_decoy_stays_the_same(plan: RunPlan, monkeypatch: pytest.MonkeyPatch
         found.append((decoy.folder / "b_0001/boxes.json").read_bytes())
         return FakeSandbox(workspace, Clock())
 
-    monkeypatch.setattr(run_module, "ApptainerSandbox", make_sandbox)
+    monkeypatch.setattr(opening, "ApptainerSandbox", make_sandbox)
     with pytest.raises(EndpointError):
-        start(plan, *WORK, EndpointError("down"), open_sandbox=run_module.sandbox_of)
-    start(plan, submit(), open_sandbox=run_module.sandbox_of)
+        start(plan, *WORK, EndpointError("down"), open_sandbox=opening.open_sandbox)
+    start(plan, submit(), open_sandbox=opening.open_sandbox)
     assert len(found) == 2
     assert found[0] == found[1]
     events = map(json.loads, lines(plan.folder / "log/events.jsonl"))

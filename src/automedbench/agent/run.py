@@ -1,19 +1,14 @@
-"""Run from start to end: lease, attempt, sandbox, loop, seal, publish.
-
-Services of the driver's that an attempt's code may talk to (egress proxy, model bridge) are UNIX sockets in one folder
-with a short name.
-"""
+"""Run from start to end: lease, attempt, sandbox, loop, seal, publish."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 import automedbench
+from automedbench.agent import opening
 from automedbench.agent.budget.ledger import Purse
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.budget.used import Moment, Timesheet
@@ -44,14 +40,13 @@ from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.models.model import ChatModel
+from automedbench.agent.opening import OpenModel, OpenSandbox, attempt_logger, model_opener
 from automedbench.agent.plan import (
     Brief,
     RunPlan,
     brief_of,
     common_brief_of,
     contract_of,
-    egress_of,
     identity_of_plan,
     refuse_unsafe,
 )
@@ -59,33 +54,18 @@ from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.code import present_code
-from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
-from automedbench.campaign.agents import Agent
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
-from automedbench.sandbox.container.launcher import Services
+from automedbench.sandbox.container.scratch import scratch_folder
 from automedbench.sandbox.evidence.audit import Strikes
 
 if TYPE_CHECKING:
     from automedbench.agent.command.loop import CommandLoop
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from automedbench.base.files import read_record
-from automedbench.base.records import Manifest, Receipt
-from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox
-from automedbench.sandbox.container.scratch import scratch_folder
-from automedbench.sandbox.evidence.decoy import Decoy
-
-if TYPE_CHECKING:
-    from automedbench.sandbox.egress import Egress
-
 
 MAX_SERVED = 20
 """Names of the model as served that a record keeps."""
@@ -94,15 +74,6 @@ WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
 
 _START: TypeAdapter[Start] = TypeAdapter(Start)
-
-
-OpenModel = Callable[
-    [Agent, tuple[str, ...], Callable[[Attempt], None], Callable[[float], None]], AbstractContextManager[ChatModel]
-]
-"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request, and how to wait."""
-
-OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], AbstractContextManager[Sandbox]]
-"""Makes the sandbox of an attempt; see ``sandbox_of``."""
 
 
 def run_agent(
@@ -135,8 +106,8 @@ def run_agent(
             brief,
             identity,
             lease.check,
-            open_model or _opener(plan),
-            open_sandbox or sandbox_of,
+            open_model or model_opener(plan),
+            open_sandbox or opening.open_sandbox,
             count_invalid,
             since,
         )
@@ -232,7 +203,7 @@ class _Driver:
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        opened = self.open_model(plan.agent, keys, _attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
+        opened = self.open_model(plan.agent, keys, attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
         model = purse.metered(stack.enter_context(opened))
         folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
@@ -406,121 +377,3 @@ def _weaker(one: object, other: object) -> object:
         case ("polled", _) | (_, "polled"):
             return "polled"
     return other
-
-
-def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
-    def write(attempt: Attempt) -> None:
-        log.event(
-            "api_attempt",
-            **{"class": attempt.kind},
-            status=attempt.status,
-            turn_s=round(attempt.turn_s, 3),
-            wait_s=round(attempt.wait_s, 3),
-            elapsed_s=round(attempt.elapsed_s, 3),
-            body=attempt.body,
-            key=attempt.key,
-        )
-
-    return write
-
-
-def _opener(plan: RunPlan) -> OpenModel:
-    """Opens the model by its provider; heavy parts are loaded by whom they serve."""
-
-    def open_model(
-        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None], sleep: Callable[[float], None]
-    ) -> AbstractContextManager[ChatModel]:
-        match agent.provider:
-            case "scripted":
-                from automedbench.agent.models.scripted import load_script
-
-                return contextlib.nullcontext(load_script(Path(agent.script or "")))
-            case "baseline":
-                from automedbench.agent.models.scripted import load_baseline
-
-                return contextlib.nullcontext(load_baseline(agent, plan.card))
-            case "replay":
-                from automedbench.agent.models.replay import load_replay
-
-                return contextlib.nullcontext(load_replay(agent))
-            case "openai" | "command":
-                from automedbench.agent.models.endpoint import EndpointModel
-                from automedbench.base.endpoint.client import EndpointHealth
-
-                shared = plan.results / "endpoints" if plan.results else None
-                health = EndpointHealth(shared, agent.address, sleep=sleep) if shared else None
-                return EndpointModel(
-                    agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep
-                )
-
-    return open_model
-
-
-EGRESS_LOG = "egress.jsonl"
-
-
-@contextlib.contextmanager
-def sandbox_of(
-    plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None = None
-) -> Iterator[Sandbox]:
-    """The sandbox of an attempt. ``folder`` is that of the services; ``services`` are offered beside the egress.
-
-    Raises MissingDataError when data, image or container runtime are not there.
-    """
-    public = plan.public / plan.card.id
-    plan.manifest.require("inputs", public)
-    with contextlib.ExitStack() as stack:
-        if plan.sandbox.backend == "local":
-            yield stack.enter_context(LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits))
-            return
-        decoy = egress = None
-        if plan.sandbox.decoy:
-            layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
-            decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
-            log.event("decoy", marker=decoy.marker)
-        if plan.sandbox.has_egress:
-            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
-        if plan.sandbox.network == "open":
-            services = _with_certificates(services, folder)
-        sandbox = ApptainerSandbox(
-            public=public,
-            workspace=attempt.workspace,
-            image=plan.image,
-            network=plan.sandbox.network,
-            gpu=plan.sandbox.gpu,
-            gpu_model=plan.sandbox.gpu_model,
-            decoy=decoy,
-            limits=plan.limits,
-            services=services,
-            layer=plan.layer,
-            egress=egress,
-        )
-        yield stack.enter_context(sandbox)
-
-
-def _with_certificates(services: Services | None, folder: Path) -> Services | None:
-    from automedbench.sandbox.egress import site_certificates
-
-    found = [each for each in (site_certificates(folder), services) if each is not None]
-    return functools.reduce(operator.add, found) if found else None
-
-
-def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
-    from automedbench.sandbox.egress import Egress
-    from automedbench.sandbox.egress.rules import label_hashes, read_index
-
-    settings = egress_of(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
-    tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
-    return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place)
-
-
-def _receipt(plan: RunPlan) -> Receipt | None:
-    """What the raw data of the task is, where it was fetched on this machine."""
-    path = plan.raw / plan.card.dataset.name / "receipt.json" if plan.raw is not None else None
-    return read_record(path, Receipt) if path is not None and path.is_file() else None
-
-
-def _private_layout(manifest: Manifest) -> list[str]:
-    """Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more."""
-    names = sorted({name for case in manifest.cases for name in case.private})
-    return [f"{{case}}/{name}" for name in names]
