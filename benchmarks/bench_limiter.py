@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
-from automedbench.base.endpoint.completion import read_completion
-from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.rate_headers import RateLimits
+from automedbench.base.endpoint.replies import read_completion
 
 STORE_S = 10.0
 """The provider keeps what was not used for so long."""
@@ -107,7 +107,7 @@ class Order:
 
     url: str
     folder: str
-    rate: Rate | None
+    rate: RateLimits | None
     drivers: int
     warm_s: float
     seconds: float
@@ -153,7 +153,7 @@ def drive(order: Order, ready: Barrier, results: Results[tuple[list[int], int, C
 def measure(name: str, options: argparse.Namespace) -> tuple[str, bool]:
     """One row of the table, and whether it reaches the aims."""
     warm_s = SEARCH_S if name == "felt" else START_S
-    rate = Rate(requests_per_minute=options.per_minute) if name == "given" else None
+    rate = RateLimits(requests_per_minute=options.per_minute) if name == "given" else None
     context = multiprocessing.get_context("spawn")
     with Provider(options.per_minute, tells=name == "told") as provider, tempfile.TemporaryDirectory() as folder:
         threading.Thread(target=provider.serve_forever, daemon=True).start()

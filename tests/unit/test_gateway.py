@@ -14,7 +14,7 @@ import pytest
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.base.endpoint.client import Attempt
-from automedbench.base.endpoint.transport import is_loopback, way
+from automedbench.base.endpoint.http import is_loopback, way
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion

@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 
 from automedbench.base.endpoint.client import Client, GivenUp, Target
-from automedbench.base.endpoint.completion import Fault, read_completion, retry_after
+from automedbench.base.endpoint.faults import Fault, retry_after
 from automedbench.base.endpoint.limiter import DEAD_AFTER_S, LOCK_DEAD_S, Limiter, Queue, _QueueFile
-from automedbench.base.endpoint.told import Rate, Told, duration_s, told_by
+from automedbench.base.endpoint.rate_headers import RateLimits, ReportedLimits, duration_s, read_rate_limits
+from automedbench.base.endpoint.replies import read_completion
 from automedbench.base.records import Tokens
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 # --- what providers tell ----------------------------------------------------------------------------------------
 
 
-def rate(requests: float | None = None, tokens: float | None = None) -> Rate:
-    return Rate(requests_per_minute=requests, tokens_per_minute=tokens)
+def rate(requests: float | None = None, tokens: float | None = None) -> RateLimits:
+    return RateLimits(requests_per_minute=requests, tokens_per_minute=tokens)
 
 
 def xrate(kind: str, limit: float, left: float, reset: str) -> dict[str, str]:
@@ -45,18 +46,18 @@ ANTHROPIC = {
     "anthropic-ratelimit-input-tokens-limit": "80000",
 }
 # Shapes as the providers' public documentation gives them; per minute by hand.
-HEADERS: dict[str, tuple[dict[str, str], Told]] = {
-    "nothing": ({"content-type": "application/json"}, Told()),
+HEADERS: dict[str, tuple[dict[str, str], ReportedLimits]] = {
+    "nothing": ({"content-type": "application/json"}, ReportedLimits()),
     "OpenAI": (
         xrate("requests", 500, 499, "120ms") | xrate("tokens", 30000, 29000, "2s"),
-        Told(rate(500, 30000)),
+        ReportedLimits(rate(500, 30000)),
     ),
-    "half of it used": (xrate("tokens", 30000, 15000, "30s"), Told(rate(None, 30000), pressing=True)),
+    "half of it used": (xrate("tokens", 30000, 15000, "30s"), ReportedLimits(rate(None, 30000), pressing=True)),
     # 30 of 14,400 a day are missing and back in 180 s; the 14,370 others may go at once, in these three minutes.
-    "a limit per day, full": (xrate("requests", 14400, 14370, "3m0s"), Told(rate(4790))),
+    "a limit per day, full": (xrate("requests", 14400, 14370, "3m0s"), ReportedLimits(rate(4790))),
     # All used, full again after a day: 14,400 / 1,440 minutes.
-    "a limit per day, used": (xrate("requests", 14400, 0, "24h0m0s"), Told(rate(10), pressing=True)),
-    "Anthropic": (ANTHROPIC, Told(rate(1000, 96000), pressing=True, cached_free=True)),
+    "a limit per day, used": (xrate("requests", 14400, 0, "24h0m0s"), ReportedLimits(rate(10), pressing=True)),
+    "Anthropic": (ANTHROPIC, ReportedLimits(rate(1000, 96000), pressing=True, cached_free=True)),
     "Mistral": (
         {
             "x-ratelimit-limit-tokens-minute": "5000000",
@@ -64,10 +65,10 @@ HEADERS: dict[str, tuple[dict[str, str], Told]] = {
             "x-ratelimit-limit-req-minute": "720",
             "x-ratelimit-remaining-req-minute": "717",
         },
-        Told(rate(720, 5000000)),
+        ReportedLimits(rate(720, 5000000)),
     ),
-    "nonsense": (xrate("requests", 0, -1, "soon") | {"x-ratelimit-limit-tokens": "many"}, Told()),
-    "infinite": ({"x-ratelimit-limit-requests": "inf", "x-ratelimit-limit-tokens": "nan"}, Told()),
+    "nonsense": (xrate("requests", 0, -1, "soon") | {"x-ratelimit-limit-tokens": "many"}, ReportedLimits()),
+    "infinite": ({"x-ratelimit-limit-requests": "inf", "x-ratelimit-limit-tokens": "nan"}, ReportedLimits()),
 }
 GEMINI = """[{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [
   {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [
@@ -78,15 +79,15 @@ GEMINI = """[{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": 
 
 
 @pytest.mark.parametrize(("headers", "expected"), HEADERS.values(), ids=HEADERS.keys())
-def test_headers_are_read(headers: dict[str, str], expected: Told) -> None:
-    assert told_by(headers) == expected
+def test_headers_are_read(headers: dict[str, str], expected: ReportedLimits) -> None:
+    assert read_rate_limits(headers) == expected
 
 
 def test_a_refusal_of_gemini_is_read() -> None:
-    assert told_by({}, GEMINI).rate == rate(10, 250000)
+    assert read_rate_limits({}, GEMINI).rate == rate(10, 250000)
     assert retry_after({}, body=GEMINI) == 34.5
     for broken in (GEMINI[:200], "quotaId", '{"quotaId": [' * 2000, '{"quotaId": 5}'):
-        assert told_by({}, broken) == Told()
+        assert read_rate_limits({}, broken) == ReportedLimits()
 
 
 def test_what_is_asked_to_wait() -> None:
@@ -122,7 +123,7 @@ class Time:
         return self.now
 
 
-def driver(path: Path | None, time: Time, given: Rate | None = None) -> Limiter:
+def driver(path: Path | None, time: Time, given: RateLimits | None = None) -> Limiter:
     return Limiter(path, given, sleep=time.sleep, clock=time.clock, jitter=lambda: 1.0)
 
 
@@ -461,7 +462,7 @@ def slow_files(stage: Stage, dice: random.Random) -> type[_QueueFile]:
 
 
 def storm(
-    stage: Stage, path: Path, bucket: Bucket, drivers: int, given: Rate | None, warm_s: float, end_s: float
+    stage: Stage, path: Path, bucket: Bucket, drivers: int, given: RateLimits | None, warm_s: float, end_s: float
 ) -> tuple[float, float]:
     """Share of what was allowed that was used, and Jain's index over drivers, from ``warm_s`` to ``end_s``.
 
@@ -496,7 +497,7 @@ def storm(
     return sum(found) / (after - before), sum(found) ** 2 / (drivers * sum(count**2 for count in found))
 
 
-STORMS: dict[str, tuple[Bucket, Rate | None, float, float]] = {
+STORMS: dict[str, tuple[Bucket, RateLimits | None, float, float]] = {
     "given": (Bucket(lambda _: 300, 5), rate(300), 0, 60),
     "told": (Bucket(lambda _: 300, 30, tells=True), None, 0, 60),
     "told, little in store": (Bucket(lambda _: 600, 5, tells=True), None, 0, 40),

@@ -20,7 +20,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.client import Attempt
-from automedbench.base.endpoint.completion import retry_after
+from automedbench.base.endpoint.faults import retry_after
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError

@@ -18,8 +18,8 @@ from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.endpoint.client import OPEN_AFTER, PATIENCE_S, Attempt, EndpointHealth
+from automedbench.base.endpoint.http import Deadline, make_http_client, trouble_of
 from automedbench.base.endpoint.servers import Servers, endpoint_file_of, read_servers
-from automedbench.base.endpoint.transport import Deadline, make_http_client, trouble_of
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.judge.panel.member import JudgeEndpoint

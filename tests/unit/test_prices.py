@@ -11,7 +11,7 @@ import pytest
 
 from automedbench.agent.budget.ledger import CostBound, expected_cost, most_of_request, most_of_run, reserved_for
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import read_completion
+from automedbench.base.endpoint.replies import read_completion
 from automedbench.base.endpoint.usage import (
     Billed,
     asked_tokens,

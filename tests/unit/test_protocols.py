@@ -39,7 +39,7 @@ from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitSte
 from automedbench.agent.run import RunPlan
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.address import ProtocolName, api_root
-from automedbench.base.endpoint.completion import FaultyReply
+from automedbench.base.endpoint.faults import FaultyReply
 from automedbench.base.records import RunRecord, Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
-from automedbench.base.endpoint.completion import clean_text
+from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import json_object_in, unwritable
 from automedbench.base.masking import masked, secret_forms

@@ -37,7 +37,7 @@ from automedbench.agent.tools import (
     Recovery,
     recover_calls,
 )
-from automedbench.base.endpoint.completion import clean_text
+from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.records import Outcome, Totals
 

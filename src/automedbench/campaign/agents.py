@@ -14,7 +14,7 @@ from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import Target
 from automedbench.base.endpoint.keys import KeySource, shown_place
-from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
@@ -175,7 +175,9 @@ class Asked(KeySource):
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
-    rate: Rate | None = Field(None, description="limits of this model and key, where the provider does not tell them")
+    rate: RateLimits | None = Field(
+        None, description="limits of this model and key, where the provider does not tell them"
+    )
     pricing: Pricing | None = None
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 

@@ -13,7 +13,7 @@ from automedbench.agent.models import model
 from automedbench.agent.models.protocols import WIRES, as_asked, path_of, read_reply
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
-from automedbench.base.endpoint.completion import speaks_of_key
+from automedbench.base.endpoint.faults import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 

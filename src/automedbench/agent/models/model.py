@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from automedbench.base.endpoint.completion import NO_USAGE, clean_text
+from automedbench.base.endpoint.faults import NO_USAGE
+from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens

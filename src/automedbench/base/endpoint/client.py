@@ -27,11 +27,11 @@ from urllib.parse import urlsplit
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
-from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
+from automedbench.base.endpoint.faults import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.limiter import Limiter
+from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import Servers, endpoint_file_of, look_again_s
-from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, write_record
@@ -40,7 +40,7 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
-    from automedbench.base.endpoint.transport import Deadline
+    from automedbench.base.endpoint.http import Deadline
 
 
 OPEN_AFTER = 6
@@ -186,7 +186,7 @@ class Target:
     gateway: str | None = None
     timeout_s: float = 600.0
     protocol: ProtocolName = "chat"
-    rate: Rate | None = None
+    rate: RateLimits | None = None
     asker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -256,7 +256,7 @@ class Client(Closing):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        from automedbench.base.endpoint.transport import Deadline, LastHeaders, make_http_client
+        from automedbench.base.endpoint.http import Deadline, LastHeaders, make_http_client
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
@@ -345,7 +345,7 @@ class Client(Closing):
         return url
 
     def _found(self, servers: Servers, request: _Request) -> str:
-        from automedbench.base.endpoint.transport import trouble_of
+        from automedbench.base.endpoint.http import trouble_of
 
         target, key = self._target, self._target.keys[self._key]
         shown = credentials(target.protocol, key)
@@ -390,7 +390,7 @@ class Client(Closing):
         return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
     def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
-        from automedbench.base.endpoint.transport import way
+        from automedbench.base.endpoint.http import way
 
         target = self._target
         where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
@@ -405,7 +405,7 @@ class Client(Closing):
 
     def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
-        from automedbench.base.endpoint.transport import FAILURES, CutStream, fault_of, post
+        from automedbench.base.endpoint.http import FAILURES, CutStream, fault_of, post
 
         target = self._target
         self._deadline.set(timeout_s)

@@ -29,8 +29,8 @@ from pathlib import Path
 import pydantic
 from pydantic import ConfigDict, Field
 
-from automedbench.base.endpoint.completion import Fault, pause
-from automedbench.base.endpoint.told import MINUTE_S, Rate, told_by
+from automedbench.base.endpoint.faults import Fault, pause
+from automedbench.base.endpoint.rate_headers import MINUTE_S, RateLimits, read_rate_limits
 from automedbench.base.records import Model, Tokens
 
 LOOK_S, NEAR_S = 15.0, 1.0
@@ -71,7 +71,7 @@ class Queue(Model):
 
     model_config = ConfigDict(frozen=False)
     writes: int = 0
-    told: Rate = Rate()
+    told: RateLimits = RateLimits()
     is_guess: bool = False
     speed: float = 1.0
     step: float | None = STEP
@@ -88,7 +88,7 @@ class Queue(Model):
     round_answers: int = 0
     in_a_row: int = 0
 
-    def lay(self, places: list[Place], limits: Rate) -> None:
+    def lay(self, places: list[Place], limits: RateLimits) -> None:
         """Put these places where the first of the queue stood, without gaps, and end the queue behind them."""
         if self.places:
             self.by_requests, self.by_tokens = self.places[0].by_requests, self.places[0].by_tokens
@@ -96,7 +96,7 @@ class Queue(Model):
         for place in places:
             self.append(place, limits)
 
-    def append(self, place: Place, limits: Rate) -> None:
+    def append(self, place: Place, limits: RateLimits) -> None:
         """Put a place at the end."""
         place.by_requests, place.by_tokens = self.by_requests, self.by_tokens
         self.places.append(place)
@@ -118,7 +118,7 @@ class Queue(Model):
         if not self.is_guess:
             self.speed = min(self.speed, 1.0)
 
-    def slow_down(self, limits: Rate) -> None:
+    def slow_down(self, limits: RateLimits) -> None:
         """Slower after a refusal; a guess is no longer doubled."""
         slowest = min(SLOWEST / (limits.requests_per_minute or FIRST_GUESS), 1.0)
         self.speed = max(self.speed * (DOUBTED if self.step is None else SLOWER), slowest)
@@ -152,13 +152,13 @@ class Limiter:
     def __init__(
         self,
         path: Path | None = None,
-        given: Rate | None = None,
+        given: RateLimits | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._given = given or Rate()
+        self._given = given or RateLimits()
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._file = _QueueFile(path, sleep, clock)
         self._driver = secrets.token_hex(4)
@@ -188,10 +188,10 @@ class Limiter:
         """Take a place at the end of the queue, where there is one; tokens that it is charged."""
         with self._books:
             self._mine = None
-            if self._limits(self._seen) == Rate():
+            if self._limits(self._seen) == RateLimits():
                 self._take_in(self._file.read())
             limits, charged = self._limits(self._seen), 0.0
-            if limits == Rate():
+            if limits == RateLimits():
                 return charged
             if limits.tokens_per_minute:
                 # What earlier requests used beyond what they were charged comes on top.
@@ -253,13 +253,13 @@ class Limiter:
 
     def answered(self, turn: Turn, headers: Mapping[str, str], used: Tokens | None) -> None:
         """Book a request that was answered, and what the answer tells of limits."""
-        told = told_by(headers)
+        told = read_rate_limits(headers)
         with self._books:
             self._answers += 1
             self._unanswered_s = 0.0
             if turn.tokens and used is not None:
                 self._owed += used.total - (used.cached if told.cached_free else 0) - turn.tokens
-            if (told.pressing or self._seen.told != Rate()) and self._is_news(self._seen, told.rate):
+            if (told.pressing or self._seen.told != RateLimits()) and self._is_news(self._seen, told.rate):
                 with self._writing() as queue:
                     self._learn(queue, told.rate)
 
@@ -269,10 +269,10 @@ class Limiter:
             self._unanswered_s += elapsed_s
             self._owed -= turn.tokens
             with self._writing() as queue:
-                self._learn(queue, told_by(headers, fault.body).rate)
+                self._learn(queue, read_rate_limits(headers, fault.body).rate)
                 limits = self._limits(queue)
-                if limits == Rate():
-                    queue.told, queue.is_guess, queue.step = Rate(requests_per_minute=FIRST_GUESS), True, None
+                if limits == RateLimits():
+                    queue.told, queue.is_guess, queue.step = RateLimits(requests_per_minute=FIRST_GUESS), True, None
                 if turn.round == queue.round:
                     self._react(queue, limits)
                 queue.by_requests = max(queue.by_requests, queue.time)
@@ -282,7 +282,7 @@ class Limiter:
         """True while the provider answered any driver within ``patience_s`` of this one's waiting."""
         return self._unanswered_s < patience_s
 
-    def _react(self, queue: Queue, limits: Rate) -> None:
+    def _react(self, queue: Queue, limits: RateLimits) -> None:
         """The first refusal of a request that was sent since the last reaction."""
         if queue.answers == queue.round_answers:
             # No one was answered: to be slower would not help, only to come later.
@@ -306,10 +306,10 @@ class Limiter:
             return min(pause(fault, queue.in_a_row, self._jitter()), LONGEST_PAUSE_S)
         return asked or 0.0
 
-    def _is_news(self, queue: Queue, told: Rate) -> bool:
-        return told != Rate() and (queue.is_guess or not queue.told.but(told).is_close(queue.told))
+    def _is_news(self, queue: Queue, told: RateLimits) -> bool:
+        return told != RateLimits() and (queue.is_guess or not queue.told.but(told).is_close(queue.told))
 
-    def _learn(self, queue: Queue, told: Rate) -> None:
+    def _learn(self, queue: Queue, told: RateLimits) -> None:
         if self._is_news(queue, told):
             queue.told = told if queue.is_guess else queue.told.but(told)
             queue.is_guess, queue.speed, queue.step = False, 1.0, STEP
@@ -317,9 +317,9 @@ class Limiter:
 
     # --- what is known --------------------------------------------------------------------------------------------
 
-    def _limits(self, queue: Queue) -> Rate:
+    def _limits(self, queue: Queue) -> RateLimits:
         """What counts: what is given and what the provider tells; a guess only where there is neither."""
-        return self._given if queue.is_guess and self._given != Rate() else self._given.and_of(queue.told)
+        return self._given if queue.is_guess and self._given != RateLimits() else self._given.and_of(queue.told)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Queue]:

@@ -88,7 +88,7 @@ def _own_servers(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
 
 
 def _asked(name: str, asked: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
-    from automedbench.base.endpoint.transport import way
+    from automedbench.base.endpoint.http import way
 
     place = f"{name}: {shown_place(url)}{way(asked.address, asked.gateway_url)}"
     try:
@@ -128,7 +128,7 @@ def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[
     """
     import httpx2
 
-    from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client, model_ids
+    from automedbench.base.endpoint.http import Deadline, TooLong, make_http_client, model_ids
 
     protocol = asked.protocol if isinstance(asked, Agent) else "chat"
     url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"

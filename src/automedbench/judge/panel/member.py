@@ -20,8 +20,8 @@ from pydantic import Field
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp
-from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.endpoint.replies import Completion, read_completion
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_record

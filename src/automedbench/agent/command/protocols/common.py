@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 from automedbench.agent.models.model import ChatMessage, Reply, Role
 from automedbench.agent.models.protocols import WIRES
 from automedbench.base.endpoint.address import ProtocolName
-from automedbench.base.endpoint.completion import clean_text
+from automedbench.base.endpoint.replies import clean_text
 from automedbench.campaign.agents import Agent
 
 MAX_MESSAGES = 5000

@@ -13,8 +13,7 @@ from urllib.parse import quote
 from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec
 from automedbench.agent.models.protocols import chat, gemini, messages, responses
 from automedbench.base.endpoint.address import ProtocolName
-from automedbench.base.endpoint.completion import read_json
-from automedbench.base.endpoint.stream import is_stream, read_events
+from automedbench.base.endpoint.replies import is_stream, read_events, read_json
 from automedbench.campaign.agents import Agent
 
 

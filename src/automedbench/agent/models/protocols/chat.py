@@ -8,8 +8,8 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.protocols.common import as_text, finished, merged, parts_of, text_of
-from automedbench.base.endpoint.completion import clean_text, completion_of
-from automedbench.base.endpoint.stream import stream_fault
+from automedbench.base.endpoint.faults import stream_fault
+from automedbench.base.endpoint.replies import clean_text, completion_of
 from automedbench.base.endpoint.usage import chat_usage, service_tier
 from automedbench.campaign.agents import Agent
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, estimate_tokens
-from automedbench.base.endpoint.completion import Fault, FaultyReply
+from automedbench.base.endpoint.faults import Fault, FaultyReply
 from automedbench.base.files import json_object_in
 from automedbench.base.records import Tokens
 

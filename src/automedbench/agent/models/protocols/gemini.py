@@ -12,8 +12,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.protocols import common
-from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, no_reply
-from automedbench.base.endpoint.stream import stream_fault
+from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, no_reply, stream_fault
 from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
 from automedbench.base.files import json_object_in
 from automedbench.campaign.agents import Agent

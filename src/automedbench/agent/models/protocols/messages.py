@@ -13,8 +13,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.protocols import common
-from automedbench.base.endpoint.completion import FaultyReply, no_reply
-from automedbench.base.endpoint.stream import stream_fault
+from automedbench.base.endpoint.faults import FaultyReply, no_reply, stream_fault
 from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
 from automedbench.campaign.agents import Agent
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.protocols.common import as_text, finished, merged, parts_of, system_of, text_of
-from automedbench.base.endpoint.completion import no_reply
-from automedbench.base.endpoint.stream import stream_fault
+from automedbench.base.endpoint.faults import no_reply, stream_fault
 from automedbench.base.endpoint.usage import responses_usage, service_tier
 from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent

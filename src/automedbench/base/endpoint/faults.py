@@ -1,26 +1,26 @@
-"""A chat completion as JSON, and what is wrong with answers that are none: what they cost, how often and how long to
-wait for a better one. Pure functions over status codes and bodies. Policy: docs/specification.md, 8.5.
+"""Faults of endpoints: their kinds, what failed attempts cost, how often and after which pause they are repeated.
+
+Pure functions over status codes and bodies. Policy: docs/specification.md, 8.5.
 """
 
 from __future__ import annotations
 
 import email.utils
 import json
-import math
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from automedbench.base.endpoint.usage import Billed, chat_usage, reported_cost, service_tier
+from automedbench.base.endpoint.usage import Billed, service_tier
 from automedbench.base.records import Tokens
 
-Kind = Literal[
+FaultKind = Literal[
     "rate_limit", "server", "network", "malformed", "context_overflow", "content_policy", "bad_request", "auth"
 ]
 
-TRANSIENT: Mapping[Kind, int] = {"server": 8, "network": 8, "malformed": 4}
+TRANSIENT: Mapping[FaultKind, int] = {"server": 8, "network": 8, "malformed": 4}
 """Kinds worth repeating → attempts in all; ``rate_limit`` is the limiter's affair."""
 
 MAX_ATTEMPTS = max(TRANSIENT.values())
@@ -56,7 +56,7 @@ _INVALID = re.compile(r"invalid_request|invalid_argument|not_found_error|invalid
 class Fault:
     """One failed attempt."""
 
-    kind: Kind
+    kind: FaultKind
     status: int | None
     body: str
     retry_after_s: float | None = None
@@ -64,7 +64,7 @@ class Fault:
     """The answer did not come, or did not end, in time."""
 
 
-def classify_status(status: int, body: str) -> Kind:
+def classify_status(status: int, body: str) -> FaultKind:
     """Kind of an HTTP error."""
     if status == 429:
         return "auth" if _NO_CREDIT.search(body) else "rate_limit"
@@ -89,7 +89,7 @@ def speaks_of_key(text: str) -> bool:
     return _KEY.search(text) is not None
 
 
-def classify_error_object(error: Any) -> Kind:
+def classify_error_object(error: Any) -> FaultKind:
     """Kind of an ``error`` object inside a reply with status 200."""
     text = json.dumps(error, default=str)
     code = error.get("code") if isinstance(error, dict) else None
@@ -141,7 +141,7 @@ def pause(fault: Fault, attempt: int, random: float) -> float:
     return random * min(CAP_S, BASE_S * FACTOR ** (attempt - 1))
 
 
-_BY_WORDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
+_BY_WORDS: tuple[tuple[re.Pattern[str], FaultKind], ...] = (
     (_OVERFLOW, "context_overflow"),
     (_RATE, "rate_limit"),
     (_OVERLOAD, "server"),
@@ -149,9 +149,6 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (_KEY, "auth"),
     (_INVALID, "bad_request"),
 )
-
-
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 NO_USAGE = Tokens()
@@ -166,75 +163,19 @@ class FaultyReply(Exception):
         super().__init__(fault.body)
 
 
-@dataclass(frozen=True)
-class Completion:
-    """The parts of a body that are used. ``usage`` is None when the provider does not tell, or tells nonsense."""
-
-    message: Mapping[str, Any]
-    finish_reason: str
-    usage: Tokens | None
-    model: str
-    reported_cost: float | None
-    service_tier: str
-
-    @property
-    def text(self) -> str:
-        """The content as text: a string, null, or a list of parts."""
-        content = self.message.get("content")
-        if isinstance(content, list):
-            parts = [part.get("text") for part in content if isinstance(part, dict)]
-            content = "".join(part for part in parts if isinstance(part, str))
-        return clean_text(content) if isinstance(content, str) else ""
-
-
-def read_json(data: bytes) -> dict[str, Any]:
-    """The JSON object in a body with status 200, without what no request could send back; raises FaultyReply."""
-    try:
-        body = cleaned(json.loads(data))
-    except (ValueError, RecursionError):
-        shown = data.decode("utf-8", "replace") or "an empty body"
-        raise FaultyReply(Fault("malformed", 200, shown)) from None
-    if not isinstance(body, dict):
-        raise FaultyReply(Fault("malformed", 200, json.dumps(body)))
-    return body
-
-
-def read_completion(data: bytes) -> Completion:
-    """The completion in a body with status 200; raises FaultyReply. Unknown fields are ignored."""
-    return completion_of(read_json(data))
-
-
-def completion_of(body: Mapping[str, Any]) -> Completion:
-    """The completion in a JSON object; raises FaultyReply."""
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise no_reply(body, chat_usage(body.get("usage")))
-    finish, model = choice.get("finish_reason"), body.get("model")
-    usage = body.get("usage")
-    return Completion(
-        message, str(finish or "stop"), chat_usage(usage), str(model or ""), reported_cost(usage), service_tier(body)
-    )
-
-
-def clean_text(text: str) -> str:
-    """``text`` without lone surrogates, which no UTF-8 file or request can hold."""
-    return _SURROGATES.sub("\ufffd", text)
-
-
-def cleaned(value: Any) -> Any:
-    """A JSON value without lone surrogates and with null for numbers that JSON has no form for."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, dict):
-        return {clean_text(name): cleaned(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [cleaned(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def no_reply(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
     """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
     return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))
+
+
+def stream_fault(error: Any, spent: Tokens | None, tier: str = "") -> FaultyReply:
+    """What is wrong with a stream that holds ``error`` (an object or text), or that ended early (None).
+
+    ``spent``: what it had told by then that it used, ``tier``: what it was served as.
+    """
+    if error is None:
+        fault = Fault("network", 200, "the stream ended before the reply was complete")
+    else:
+        fault = Fault(classify_error_object(error), 200, json.dumps({"error": error}))
+    return FaultyReply(fault, spent or Tokens(), tier)

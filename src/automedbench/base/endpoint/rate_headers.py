@@ -1,4 +1,4 @@
-"""What a provider tells of its limits: requests and tokens per minute in headers, or in the body of a refusal."""
+"""Rate limits that a provider reports: requests and tokens per minute in headers, or in the body of a refusal."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MINUTE_S = 60.0
 
 
-class Rate(Model):
+class RateLimits(Model):
     """Limits of an endpoint, for all drivers together; None where there is none, or none is known."""
 
     requests_per_minute: float | None = Field(None, gt=0, description="requests per minute, of all runs together")
     tokens_per_minute: float | None = Field(None, gt=0, description="tokens per minute, of all runs together")
 
-    def and_of(self, other: Rate) -> Rate:
+    def and_of(self, other: RateLimits) -> RateLimits:
         """The stricter of both."""
-        return Rate(
+        return RateLimits(
             requests_per_minute=_least(self.requests_per_minute, other.requests_per_minute),
             tokens_per_minute=_least(self.tokens_per_minute, other.tokens_per_minute),
         )
 
-    def but(self, other: Rate) -> Rate:
+    def but(self, other: RateLimits) -> RateLimits:
         """What ``other`` says, and where it says nothing, this."""
         return self.model_copy(update=other.model_dump(exclude_none=True))
 
-    def is_close(self, other: Rate) -> bool:
+    def is_close(self, other: RateLimits) -> bool:
         """Equal within a hundredth: providers round."""
         pairs = zip(self.model_dump().values(), other.model_dump().values(), strict=True)
         return all(a == b or (a and b and math.isclose(a, b, rel_tol=0.01)) for a, b in pairs)
 
 
-class Told(NamedTuple):
+class ReportedLimits(NamedTuple):
     """Limits as an answer tells them; ``pressing``: half of one is used up; ``cached_free``: cached tokens are none."""
 
-    rate: Rate = Rate()
+    rate: RateLimits = RateLimits()
     pressing: bool = False
     cached_free: bool = False
 
 
-def told_by(headers: Mapping[str, str], body: str = "") -> Told:
+def read_rate_limits(headers: Mapping[str, str], body: str = "") -> ReportedLimits:
     """Limits in the headers of an answer, or in the ``body`` of a refusal; what is not understood tells nothing."""
     requests, requests_left = _limit(headers, _REQUESTS)
     tokens, tokens_left = _limit(headers, _TOKENS)
-    quotas = Rate() if requests or tokens else _quotas(body)
+    quotas = RateLimits() if requests or tokens else _quotas(body)
     pressing = any(left is not None and left <= 0.5 for left in (requests_left, tokens_left))
-    rate = Rate(requests_per_minute=requests, tokens_per_minute=tokens).and_of(quotas)
-    return Told(rate, pressing, any(name.startswith("anthropic-ratelimit-") for name in headers))
+    rate = RateLimits(requests_per_minute=requests, tokens_per_minute=tokens).and_of(quotas)
+    return ReportedLimits(rate, pressing, any(name.startswith("anthropic-ratelimit-") for name in headers))
 
 
 def _limit(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[float | None, float | None]:
@@ -96,7 +96,7 @@ def _number(text: str | None) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _quotas(body: str) -> Rate:
+def _quotas(body: str) -> RateLimits:
     """Limits per minute in a refusal of Gemini's."""
     found: dict[str, float] = {}
     try:
@@ -108,7 +108,7 @@ def _quotas(body: str) -> Rate:
         if "PerMinute" in name and value:
             kind = "tokens_per_minute" if "Token" in name else "requests_per_minute"
             found[kind] = min(value, found.get(kind, value))
-    return Rate(**found)
+    return RateLimits(**found)
 
 
 def _violations(value: Any) -> Iterator[dict[str, Any]]:

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from automedbench.base.endpoint.completion import Fault, classify_status, retry_after
+from automedbench.base.endpoint.faults import Fault, classify_status, retry_after
 from automedbench.base.endpoint.keys import shown_place
-from automedbench.base.endpoint.stream import is_stream
+from automedbench.base.endpoint.replies import is_stream
 from automedbench.base.errors import ConfigError
 
 CONNECT_S = 30.0

@@ -1,0 +1,109 @@
+"""Bodies of replies with status 200: whole JSON, the events of a stream (SSE), chat completions."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
+from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
+from automedbench.base.records import Tokens
+
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+_LINE = re.compile(r"\r\n|\n|\r")
+_FIELD = re.compile(rb"\s*(?:data|event|id|retry)?:")
+
+
+def is_stream(data: bytes) -> bool:
+    """True when a body is a stream; an endpoint may answer whole though it was asked for one, and the other way."""
+    return _FIELD.match(data.removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read_events(data: bytes) -> list[dict[str, Any]]:
+    """The objects of a stream; comments, end marks and a last event that was cut are left out."""
+    found: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for line in [*_LINE.split(data.decode("utf-8-sig", "replace")), ""]:
+        if line.startswith("data:"):
+            lines.append(line[5:].removeprefix(" "))
+        elif not line and lines:
+            try:
+                value = cleaned(json.loads("\n".join(lines)))
+            except (ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict):
+                found.append(value)
+            lines = []
+    return found
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The parts of a body that are used. ``usage`` is None when the provider does not tell, or tells nonsense."""
+
+    message: Mapping[str, Any]
+    finish_reason: str
+    usage: Tokens | None
+    model: str
+    reported_cost: float | None
+    service_tier: str
+
+    @property
+    def text(self) -> str:
+        """The content as text: a string, null, or a list of parts."""
+        content = self.message.get("content")
+        if isinstance(content, list):
+            parts = [part.get("text") for part in content if isinstance(part, dict)]
+            content = "".join(part for part in parts if isinstance(part, str))
+        return clean_text(content) if isinstance(content, str) else ""
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """The JSON object in a body with status 200, without what no request could send back; raises FaultyReply."""
+    try:
+        body = cleaned(json.loads(data))
+    except (ValueError, RecursionError):
+        shown = data.decode("utf-8", "replace") or "an empty body"
+        raise FaultyReply(Fault("malformed", 200, shown)) from None
+    if not isinstance(body, dict):
+        raise FaultyReply(Fault("malformed", 200, json.dumps(body)))
+    return body
+
+
+def read_completion(data: bytes) -> Completion:
+    """The completion in a body with status 200; raises FaultyReply. Unknown fields are ignored."""
+    return completion_of(read_json(data))
+
+
+def completion_of(body: Mapping[str, Any]) -> Completion:
+    """The completion in a JSON object; raises FaultyReply."""
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise no_reply(body, chat_usage(body.get("usage")))
+    finish, model = choice.get("finish_reason"), body.get("model")
+    usage = body.get("usage")
+    return Completion(
+        message, str(finish or "stop"), chat_usage(usage), str(model or ""), reported_cost(usage), service_tier(body)
+    )
+
+
+def clean_text(text: str) -> str:
+    """``text`` without lone surrogates, which no UTF-8 file or request can hold."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def cleaned(value: Any) -> Any:
+    """A JSON value without lone surrogates and with null for numbers that JSON has no form for."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(name): cleaned(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [cleaned(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
