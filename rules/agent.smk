@@ -42,6 +42,8 @@ rule collect_submission:
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
+    resources:
+        batched=1,
     params:
         campaign=get_campaign,
         run=subpath(output.submission, parent=True),
@@ -62,6 +64,8 @@ rule audit_run:
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
+    resources:
+        batched=1,
     params:
         campaign=get_campaign,
         run=subpath(output.audit, parent=True),

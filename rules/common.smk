@@ -8,7 +8,6 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 import os
 import sys
 
-from automedbench import engine
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
@@ -18,6 +17,7 @@ from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
+from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
 from snakemake_logger_plugin_automedbench.dry_run import say_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
 
@@ -43,7 +43,7 @@ RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
 say_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
-engine.execute_with(targets.cheap_steps(CAMPAIGN))
+plan_behind_ancient_inputs()
 say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 

@@ -37,6 +37,8 @@ rule score_metrics:
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
+    resources:
+        batched=1,
     params:
         campaign=get_campaign,
         run=subpath(output.report, parent=True),
@@ -60,6 +62,7 @@ rule score_judge:
         "../envs/host.yaml"
     resources:
         **needs.JUDGING,
+        batched=int(SETTINGS.judge.kind == "heuristic"),  # a panel is paid, and may wait
     params:
         campaign=get_campaign,
         run=subpath(output.judgement, parent=True),
@@ -81,6 +84,8 @@ rule score_run:
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
+    resources:
+        batched=1,
     params:
         campaign=get_campaign,
         run=subpath(output.score, parent=True),

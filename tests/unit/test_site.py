@@ -261,7 +261,7 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["snakemake", *options])
     _, arguments = parse_args(options)
-    assert (arguments.executor, arguments.jobs, arguments.local_cores) == ("slurm", row.jobs, 2)
+    assert (arguments.executor, arguments.jobs, arguments.local_cores) == ("automedbench-slurm", row.jobs, 2)
     assert Path(arguments.slurm_partition_config) == tmp_path / "partitions.yaml"
 
 
@@ -548,6 +548,7 @@ ON_SMALL = {"slurm_account": "project_2001234", "mem_mb": 4000}
 CONTRADICTIONS = {
     "time": ("mig", FOUR_HOURS, of_a_run_says(runtime=90), {}, "FAIL time limit of 240"),
     "memory": ("mig", {}, of_a_run_says(mem_mb=32_000), {}, "FAIL 32000 MiB are less"),
+    "executor": ("mig", {}, {"executor": "slurm"}, {}, "warn every step a job"),
     "jobs": ("qos-limits", {}, {"jobs": 200}, {}, "FAIL 200 is above the 128 that QOS normal"),
     "export": ("mig", {}, {}, {"SBATCH_EXPORT": "NONE"}, "FAIL do not inherit the keys"),
     "export of a job": ("mig", {}, {}, {"SLURM_EXPORT_ENV": "NONE"}, "FAIL do not inherit the keys"),

@@ -13,7 +13,7 @@ from automedbench.base.records import Code
 
 PACKAGE = Path(__file__).parents[1]
 RUBRICS, PROMPTS = "config/rubrics", "config/prompts"
-NO_NUMBERS = frozenset({"commands", "engine", "leaderboard", "planning", "statistics"})
+NO_NUMBERS = frozenset({"commands", "leaderboard", "planning", "statistics"})
 """Parts of the package that no run and no score of one passes through."""
 _KINDS = (".py", ".yaml", ".json", ".md", ".txt")
 _GIT_S = 20.0

@@ -78,13 +78,6 @@ def leaderboard_tables(campaign: Campaign) -> list[str]:
     return [*tables, f"{folder}/leaderboard.json"]
 
 
-def cheap_steps(campaign: Campaign) -> list[str]:
-    """Rules whose steps share a process: all behind the agent but a panel's judgement, which is paid and may wait."""
-    free = ["score_judge", "rejudge_judge"] if campaign.config.judge.kind == "heuristic" else []
-    scoring = ["collect_submission", "audit_run", "score_metrics", "score_run"]
-    return [*scoring, *free, "rescore_metrics", "rescore_run", "rejudge_run"]
-
-
 def scored(campaign: Campaign, score: str) -> list[RunId]:
     """Runs whose file of the pattern ``score`` is there."""
     return [run for run in campaign.runs if Path(_fill(score, run)).exists()]

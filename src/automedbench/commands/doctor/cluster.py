@@ -28,7 +28,7 @@ def slurm(host: Host) -> ProbeResults:
     """The profile's partitions take the campaign's jobs; nothing in profile, campaign and site contradicts."""
     status, _ = run_program(["sinfo", "--version"])
     if status == 127:
-        yield ok(PROBE, "not on this machine; only profiles with `executor: slurm` need it")
+        yield ok(PROBE, "not on this machine; only profiles with `executor: automedbench-slurm` need it")
         return
     try:
         site = parse(slurm_dumps())
@@ -95,6 +95,9 @@ def compare(profile: Profile, site: Site, campaign: Campaign | None, environment
     asked = of_a_run(campaign) if campaign else {}
     jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", asked)} if campaign else {})
     found: list[ProbeResult] = []
+    if profile.content.get("executor") == "slurm":
+        fix = f"Write `executor: automedbench-slurm` in {profile.path}; the options stay as they are."
+        found.append(warn(PROBE, "executor: slurm makes every step a job: six per run instead of two", fix))
     for what, job in jobs.items():
         found += [each for each in _of_jobs(profile, site, what, job) if each not in found]
     if campaign is not None:

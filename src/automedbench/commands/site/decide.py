@@ -360,7 +360,7 @@ def _queue(decision: Decision, site: Site, asked: Asked, places: Sequence[Place]
     jobs, why = jobs_at_a_time(site, places)
     rate, why_rate = _rate(site)
     decision.top += [
-        Entry("executor", "slurm", "steps are jobs of Slurm"),
+        Entry("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
         Entry("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
         Entry("jobs", jobs, why),
         Entry("max-jobs-per-timespan", rate, why_rate),

@@ -11,14 +11,16 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from snakemake.dag import DAG
 
-def look_behind_ancient(planner: Any) -> None:
+
+def plan_behind_ancient_inputs() -> None:
     """Correct the planning of Snakemake's class ``DAG`` in this process; a second call changes nothing."""
-    if not hasattr(planner.update_needrun, "__wrapped__"):
-        planner.update_needrun = _looking_behind(planner.update_needrun)
+    if not hasattr(DAG.update_needrun, "__wrapped__"):
+        DAG.update_needrun = _corrected(DAG.update_needrun)
 
 
-def _looking_behind(update: Any) -> Any:
+def _corrected(update: Any) -> Any:
     """The method that decides what is to run; with its ``bfs`` it finds the steps that it need not look at."""
 
     @functools.wraps(update)

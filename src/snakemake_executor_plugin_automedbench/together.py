@@ -1,4 +1,4 @@
-"""One process that does several steps: ``python -m automedbench.engine.together LIST``.
+"""One process that does several steps: ``python together.py LIST``; nothing but the standard library is loaded.
 
 The list says which commands, in which order and behind what. What became of each is written down at once, a line each,
 beside the list (``verdicts``): who waits for the steps need not wait for the process, and believes the lines more than

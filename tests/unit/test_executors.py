@@ -17,8 +17,17 @@ from typing import Any
 import pytest
 
 from automedbench.base.slurm import is_busy, read_states, states_in_accounting, states_in_queue
-from automedbench.engine.batches import Batch, Batches
-from automedbench.engine.together import Step, StepList, do_steps, read_list, read_verdicts, verdicts_beside, write_list
+from snakemake_executor_plugin_automedbench import together
+from snakemake_executor_plugin_automedbench.batches import Batch, Batches
+from snakemake_executor_plugin_automedbench.together import (
+    Step,
+    StepList,
+    do_steps,
+    read_list,
+    read_verdicts,
+    verdicts_beside,
+    write_list,
+)
 
 SCRIPT = """
 import os, sys
@@ -48,7 +57,7 @@ def test_list_is_read_as_written(place: Path) -> None:
 def test_a_failed_step_costs_only_those_behind_it(place: Path) -> None:
     steps = [inside(1), inside(2, code=1, after=(1,)), inside(3, after=(2,)), inside(4, after=(1,)), Step(5, "exit 3")]
     write_list(place, StepList([*steps, Step(6, "echo $0 > six; true | cat")]))
-    words = [sys.executable, "-c", f"from automedbench.engine.together import *; print(do_steps(Path({str(place)!r})))"]
+    words = [sys.executable, "-c", f"from {together.__name__} import *; print(do_steps(Path({str(place)!r})))"]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     assert read_verdicts(place) == {1: "done", 2: "failed", 4: "done", 5: "failed", 6: "done"}
     assert [Path(f"{number}.log").read_text() for number in (1, 2, 4)] == ["said by the step\n"] * 3
@@ -76,7 +85,7 @@ def test_a_signal_reaches_the_step_and_ends_the_list(place: Path) -> None:
     write_list(
         place, StepList([Step(1, "trap 'touch asked; exit 143' TERM; touch up; sleep 9 & wait"), Step(2, "true")])
     )
-    process = subprocess.Popen([sys.executable, "-m", "automedbench.engine.together", str(place)])
+    process = subprocess.Popen([sys.executable, "-P", together.__file__, str(place)])
     deadline = time.monotonic() + 30
     while not Path("up").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -97,10 +106,11 @@ class Job:
     name: str
     output: list[str]
     input: list[str] = field(default_factory=list)
+    batched: int = 0
 
     @property
     def rule(self) -> Any:
-        return SimpleNamespace(name=self.name)
+        return SimpleNamespace(name=self.name, resources={"batched": self.batched})
 
     @property
     def shellcmd(self) -> str:
@@ -113,14 +123,17 @@ class Job:
 class Plan:
     """What they ask of its plan: collect → audit, measure → score for each run, and a board of all scores."""
 
-    def __init__(self, runs: int, done: tuple[str, ...] = ()) -> None:
+    def __init__(self, runs: int, done: tuple[str, ...] = (), paid: tuple[str, ...] = ()) -> None:
         self.dependencies: dict[Job, dict[Job, set[str]]] = defaultdict(dict)
         self.depending: dict[Job, dict[Job, set[str]]] = defaultdict(dict)
         self._done = done
         self.jobs = {}
         board = Job(0, "board", ["board"])
         for run in range(runs):
-            steps = [Job(10 * run + k, name, [f"{run}/{name}"]) for k, name in enumerate(NAMES, 1)]
+            steps = [
+                Job(10 * run + k, name, [f"{run}/{name}"], batched=int(name not in paid))
+                for k, name in enumerate(NAMES, 1)
+            ]
             collect, audit, measure, score = steps
             self.jobs[run] = steps
             for before, after in (
@@ -144,10 +157,6 @@ class Plan:
 NAMES = ("collect", "audit", "measure", "score")
 
 
-def batches(plan: Plan, folder: Path, cheap: tuple[str, ...] = NAMES) -> Batches:
-    return Batches(plan, cheap, folder)
-
-
 def asked(known: Batch | str) -> Batch:
     assert isinstance(known, Batch), known
     return known
@@ -160,7 +169,7 @@ def write_verdicts(batch: Batch, states: dict[int, str]) -> None:
 
 def test_a_step_takes_those_behind_it_along(tmp_path: Path) -> None:
     plan = Plan(runs=3)
-    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=1))
+    batch = asked(Batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=1))
     steps = read_list(batch.path).steps
     assert [step.number for step in steps] == [1, 2, 3, 4, 11, 12, 13, 14]
     assert [list(step.after) for step in steps[:4]] == [[], [1], [1], [2, 3]]
@@ -168,20 +177,20 @@ def test_a_step_takes_those_behind_it_along(tmp_path: Path) -> None:
 
 
 def test_a_paid_step_is_not_taken_along_nor_what_waits_for_it(tmp_path: Path) -> None:
-    plan = Plan(runs=1)
-    batch = asked(batches(plan, tmp_path, ("collect", "audit", "score")).ask(plan.jobs[0][0], siblings=9))
+    plan = Plan(runs=1, paid=("measure",))
+    batch = asked(Batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=9))
     assert [step.number for step in read_list(batch.path).steps] == [1, 2]
 
 
 def test_only_what_must_be_done_is_done(tmp_path: Path) -> None:
     plan = Plan(runs=1, done=("audit",))
-    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
+    batch = asked(Batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
     assert [step.number for step in read_list(batch.path).steps] == [1, 3, 4]
 
 
 def test_later_steps_are_known_when_they_are_asked_for(tmp_path: Path) -> None:
     plan, (collect, audit, measure, score) = (made := Plan(runs=1)), made.jobs[0]
-    known = batches(plan, tmp_path)
+    known = Batches(plan, tmp_path)
     batch = asked(known.ask(collect, siblings=0))
     assert known.news(batch) == []
     write_verdicts(batch, {1: "done", 2: "done"})
@@ -197,7 +206,7 @@ def test_later_steps_are_known_when_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_what_a_process_took_with_it_is_told_from_what_it_had_not_begun(tmp_path: Path) -> None:
     plan = Plan(runs=2)
-    known = batches(plan, tmp_path)
+    known = Batches(plan, tmp_path)
     first, second = plan.jobs[0][0], plan.jobs[1][0]
     batch = asked(known.ask(first, siblings=1))
     assert known.ask(second, siblings=1) is batch
@@ -212,7 +221,7 @@ def test_a_step_has_made_its_files_when_none_is_old(tmp_path: Path, monkeypatch:
     Path("0").mkdir()
     Path("0/collect").write_text("of an earlier run")
     plan = Plan(runs=1)
-    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
+    batch = asked(Batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
     assert not batch.has_made(plan.jobs[0][0])
     os.utime("0/collect", (1, 1))
     assert batch.has_made(plan.jobs[0][0])

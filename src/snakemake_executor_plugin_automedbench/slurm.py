@@ -7,6 +7,8 @@ waited for; a run that another call of Snakemake still works on is not submitted
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shlex
 import signal
 import subprocess
@@ -17,15 +19,16 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_slurm import Executor as PluginExecutor
+from snakemake_executor_plugin_slurm import Executor
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import get_job_wildcards, set_gres_string
 from snakemake_executor_plugin_slurm.validation import validate_or_get_slurm_job_id, validate_slurm_extra
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from automedbench.agent.durable.lease import Watch
 from automedbench.base.slurm import ENDED, is_busy, states_in_accounting, states_in_queue
-from automedbench.engine.batches import Batch, Batches, is_plain
+from snakemake_executor_plugin_automedbench.batches import Batch, Batches, command_line, is_batched, is_plain
 
 AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
@@ -42,12 +45,23 @@ HINTS = {
 GO_ON = "What was finished is kept: the same command goes on from there."
 
 
-class Executor(PluginExecutor):  # type: ignore[misc]
+def slurm_options() -> Any:
+    """Settings of the Slurm plugin, from the options ``slurm-…`` of this call's command line and profiles.
+
+    Snakemake hands an executor the options of its own name only; sites have profiles and habits with these.
+    """
+    from snakemake.cli import parse_args  # which imports this module
+
+    with contextlib.redirect_stderr(io.StringIO()):  # it says again which profiles it reads
+        _, arguments = parse_args(None)
+    return ExecutorPluginRegistry().get_plugin("slurm").get_settings(arguments)
+
+
+class SlurmExecutor(Executor):  # type: ignore[misc]
     """Submits lists of steps and waits for what they say."""
 
-    cheap: frozenset[str] = frozenset()
-
     def __init__(self, workflow: Any, logger: Any) -> None:
+        workflow.executor_settings = slurm_options()
         # Before the plugin's own: that starts the thread that looks at jobs.
         self._stopping = threading.Event()
         self._registering, self._submitting = threading.Lock(), threading.Lock()
@@ -58,7 +72,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
         self._asked_at = float("-inf")
         self._limiter: Any = None
         self._busy = False
-        self._batches = Batches(workflow.dag, self.cheap)
+        self._batches = Batches(workflow.dag)
         super().__init__(workflow, logger)
 
     # --- Snakemake asks -----------------------------------------------------------------------------------------
@@ -71,7 +85,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
         for job in jobs:
             if job not in others:
                 self.run_job_pre(job)
-                if not self._batches.is_cheap(job):
+                if not is_batched(job):
                     self.workflow.async_run(job.prepare())
                 self._begin(job)
         if others:
@@ -86,7 +100,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
 
     def _begin(self, job: Any) -> None:
         runtime = job.resources.get("runtime")
-        within_s = 30.0 * runtime if isinstance(runtime, int) and self._batches.is_cheap(job) else None
+        within_s = 30.0 * runtime if isinstance(runtime, int) and is_batched(job) else None
         patience_s = self.workflow.execution_settings.latency_wait
         known = self._batches.ask(job, AT_ONCE - 1, wait_s=patience_s, within_s=within_s)
         if isinstance(known, str):
@@ -165,7 +179,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
         }
         settings = self.workflow.executor_settings
         call = get_submit_command(job, parameters, settings=settings, failed_nodes=self._failed_nodes)
-        command = shlex.join([sys.executable, "-m", "automedbench.engine.together", str(batch.path.absolute())])
+        command = shlex.join(command_line(batch))
         before = self.workflow.remote_execution_settings.precommand
         script = f"{before} && exec {command}" if before else f"exec {command}"
         return f"{call} {set_gres_string(job)} --wrap {shlex.quote(script)}", log
@@ -173,7 +187,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
     def _holder(self, job: Any) -> Any:
         """Holder of the run's lease; None where the run is free, or the step is one behind it."""
         run = job.params.get("run")
-        return self._watch.holder(Path(run, "lease.json")) if run and not self._batches.is_cheap(job) else None
+        return self._watch.holder(Path(run, "lease.json")) if run and not is_batched(job) else None
 
     def _register(self, batch: Batch) -> None:
         """Tell Snakemake of all asked steps of a batch that they are submitted, each once."""

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import Any
 
-from snakemake.executors.local import Executor as LocalExecutor
+from snakemake.executors.local import Executor
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from automedbench.engine.batches import Batch, Batches, is_plain
+from snakemake_executor_plugin_automedbench.batches import Batch, Batches, command_line, is_batched, is_plain
 
 AT_ONCE = 20
 """Runs whose steps one process does at most, where many are waiting: enough that its start costs little."""
 
 
-class Executor(LocalExecutor):  # type: ignore[misc]
+class LocalExecutor(Executor):  # type: ignore[misc]
     """Runs cheap steps together and leaves everything else to Snakemake's own."""
-
-    cheap: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._batches = Batches(self.workflow.dag, self.cheap)
+        self._batches = Batches(self.workflow.dag)
 
     def run_job(self, job: Any) -> None:
         """Start a step, or say what became of it where another step's process has done it already."""
-        if not (self._batches.is_cheap(job) and is_plain(job, self.workflow)):
+        if not (is_batched(job) and is_plain(job, self.workflow)):
             super().run_job(job)
             return
         self.report_job_submission(SubmittedJobInfo(job))
@@ -41,8 +38,7 @@ class Executor(LocalExecutor):  # type: ignore[misc]
 
     def _do(self, batch: Batch) -> None:
         try:
-            words = [sys.executable, "-m", "automedbench.engine.together", str(batch.path)]
-            subprocess.run(words, check=False)
+            subprocess.run(command_line(batch), check=False)
         except Exception as error:  # nothing else would ever report it
             self.logger.error(f"{type(error).__name__}: {error}")
         finally:

@@ -1,20 +1,23 @@
 """Batches: which of Snakemake's steps one process does, and what is known of them.
 
-When a step comes up that is cheap, those behind it in the plan (and the same ones of other runs that are waiting) go
-into the same list. Snakemake asks for each of them in its time, and finds it done, failed or under way.
+When a step comes up whose rule has the resource ``batched: 1``, those behind it in the plan (and the same ones of other
+runs that are waiting) go into the same list. Snakemake asks for each of them in its time, and finds it done, failed or
+under way.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from automedbench.engine.together import Step, StepList, read_verdicts, verdicts_beside, write_list
+from snakemake_executor_plugin_automedbench import together
+from snakemake_executor_plugin_automedbench.together import Step, StepList, read_verdicts, verdicts_beside, write_list
 
 FOLDER = Path(".snakemake", "automedbench")
 Answer = Literal["done", "failed"]
@@ -45,20 +48,16 @@ class Batch:
 
 
 class Batches:
-    """All batches of one call of Snakemake; ``cheap``: names of rules that share a process.
+    """All batches of one call of Snakemake.
 
     Thread-safe: Snakemake asks from one thread, answers come from others.
     """
 
-    def __init__(self, dag: Any, cheap: Collection[str], folder: Path = FOLDER) -> None:
-        self._dag, self._cheap, self._folder = dag, frozenset(cheap), folder
+    def __init__(self, dag: Any, folder: Path = FOLDER) -> None:
+        self._dag, self._folder = dag, folder
         self._batch_of: dict[Any, Batch] = {}
         self._answers: dict[Any, Answer] = {}
         self._lock = threading.RLock()
-
-    def is_cheap(self, job: Any) -> bool:
-        """Whether a step shares a process with others."""
-        return not job.is_group() and job.rule.name in self._cheap
 
     def ask(
         self, job: Any, siblings: int, *, workers: int = 1, wait_s: float = 0.0, within_s: float | None = None
@@ -104,23 +103,23 @@ class Batches:
         return [job for job in asked if job.jobid in begun], [job for job in asked if job.jobid not in begun]
 
     def _new(self, job: Any, siblings: int, workers: int, wait_s: float, within_s: float | None) -> Batch:
-        cheap = self.is_cheap(job)
-        heads = [job, *(self._waiting_like(job, siblings, workers) if cheap else [])]
-        jobs = tuple(step for head in heads for step in self._with_followers(head)) if cheap else (job,)
+        batched = is_batched(job)
+        heads = [job, *(self._waiting_like(job, siblings, workers) if batched else [])]
+        jobs = tuple(step for head in heads for step in self._with_followers(head)) if batched else (job,)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
         batch.before = {str(file): made for step in jobs for file in step.output if (made := _made_at(str(file)))}
         numbers = {step: step.jobid for step in jobs}
-        steps = tuple(self._step(step, numbers, cheap) for step in jobs)
+        steps = tuple(self._step(step, numbers, batched) for step in jobs)
         write_list(path, StepList(steps, wait_s, within_s))
         self._batch_of |= dict.fromkeys(jobs, batch)
         return batch
 
-    def _step(self, job: Any, numbers: dict[Any, int], cheap: bool) -> Step:
+    def _step(self, job: Any, numbers: dict[Any, int], batched: bool) -> Step:
         before = tuple(numbers[each] for each in self._dag.dependencies[job] if each in numbers)
         made = {file for each in self._dag.dependencies[job] if each in numbers for file in each.output}
         inputs = tuple(str(file) for file in job.input if file not in made)
-        return Step(job.jobid, job.shellcmd, before, inputs, inside=cheap)
+        return Step(job.jobid, job.shellcmd, before, inputs, inside=batched)
 
     def _waiting_like(self, job: Any, count: int, workers: int) -> list[Any]:
         """Other steps of the rule that Snakemake could start now."""
@@ -131,7 +130,7 @@ class Batches:
         return sorted(free, key=lambda each: each.jobid)[:count]
 
     def _with_followers(self, head: Any) -> list[Any]:
-        """A step and the cheap ones behind it that wait for nothing else, in an order in which they can be done."""
+        """A step and the batched ones behind it that wait for nothing else, in an order in which they can be done."""
         taken = [head]
         for job in taken:
             for follower in self._dag.depending[job]:
@@ -141,7 +140,7 @@ class Batches:
 
     def _can_follow(self, job: Any, taken: Sequence[Any]) -> bool:
         dag = self._dag
-        if not (self.is_cheap(job) and dag.needrun(job) and job not in self._batch_of):
+        if not (is_batched(job) and dag.needrun(job) and job not in self._batch_of):
             return False
         return all(each in taken or not dag.needrun(each) or dag.finished(each) for each in dag.dependencies[job])
 
@@ -156,6 +155,16 @@ def _made_at(path: str) -> int | None:
         return os.stat(path).st_mtime_ns
     except OSError:
         return None
+
+
+def command_line(batch: Batch) -> list[str]:
+    """The process that does a batch: a file and no module, or it would load Snakemake with its package."""
+    return [sys.executable, "-P", together.__file__, str(batch.path.absolute())]
+
+
+def is_batched(job: Any) -> bool:
+    """Whether a step shares a process with others, as its rule says; its own resources may wait for its inputs."""
+    return not job.is_group() and bool(job.rule.resources.get("batched") == 1)
 
 
 def is_plain(job: Any, workflow: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Snakemake's own plan, executed by the engine: cheap steps of a run in one process, several runs in one."""
+"""Snakemake's own plan, executed in batches: cheap steps of a run in one process, several runs in one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 SNAKEFILE = """
-from automedbench import engine
-
-engine.execute_with(["first", "second", "last"])
 RUNS = [f"r{k}" for k in range(config["runs"])]
 
 rule all:
@@ -20,17 +17,20 @@ rule all:
 
 rule first:
     output: "made/{run}/first"
+    resources: batched=1
     shell: "python scripts/step.py first {wildcards.run}"
 
 rule second:
     input: "made/{run}/first"
     output: "made/{run}/second"
     params: version=config.get("version", 1)
+    resources: batched=1
     shell: "python scripts/step.py second {wildcards.run}"
 
 rule last:
     input: "made/{run}/first", "made/{run}/second"
     output: "made/{run}/last"
+    resources: batched=1
     shell: "python scripts/step.py last {wildcards.run}"
 """
 STEP = """
@@ -60,7 +60,8 @@ def call(place: Path, *options: str, runs: int = 1, **environment: str) -> tuple
     """Exit status of a call of Snakemake, and what it did: process, rule and run of each step."""
     done = place / "done"
     done.unlink(missing_ok=True)
-    words = [sys.executable, "-m", "snakemake", "--cores", "2", "--keep-going", "--config", f"runs={runs}", *options]
+    words = [sys.executable, "-m", "snakemake", "--executor", "automedbench", "--cores", "2", "--keep-going"]
+    words += ["--config", f"runs={runs}", *options]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ended = subprocess.run(
         words, cwd=place, env={**os.environ, "PATH": path, **environment}, capture_output=True, text=True, check=False
@@ -89,7 +90,7 @@ def test_runs_that_wait_share_a_process(workflow: Path) -> None:
 
 
 def test_single_steps_stay_single(workflow: Path) -> None:
-    """A lost file, a changed parameter and a file as target repeat what they repeat without the engine."""
+    """A lost file, a changed parameter and a file as target repeat what they repeat without batches."""
     call(workflow)
     (workflow / "made/r0/second").unlink()
     assert steps(call(workflow, "--", "made/r0/second")[1]) == ["second r0"]
