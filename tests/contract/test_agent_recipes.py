@@ -89,13 +89,13 @@ def test_settings_can_be_read_once_they_are_filled_in(name: str, tmp_path: Path)
 
 
 def test_the_table_of_programs_names_what_is_pinned() -> None:
-    page = Path("docs/agents-cli.md").read_text()
+    page = Path("docs/command-line-agents.md").read_text()
     for name in NAMES:
         recipe = load_recipe(name)
         assert f"\n| `{name}` | {recipe.version(name)} | {recipe.protocol} |" in page
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/serving.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/models.md", "docs/serving.md"])
 def test_printed_entries_can_be_copied(page: str) -> None:
     """Each block of whole entries on these pages is an agents file; others show single keys."""
     found = re.findall(r"```yaml\n(agents:\n.+?)```", Path(page).read_text(), re.DOTALL)

@@ -284,7 +284,7 @@ class CommandLoop:
             f"Not one request of the command was answered; it asked for: {asked or 'nothing'}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}, and said: "
             f"{self.toolbox.log.mask(said) or 'nothing'}\n"
-            "Check its settings: base URL, protocol, key and model come from variables (docs/agents.md)."
+            "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."
         )
 
     def _ending_of(self, result: CodeResult) -> Ending:

@@ -93,7 +93,7 @@ def _copy(source: Path, target: Path) -> None:
         raise ConfigError(
             [
                 f"command_folder: {source} holds {size:,} bytes, at most {MAX_FOLDER:,} are copied for each run.\n"
-                "Give larger programs a layer of their own: docs/agents-cli.md."
+                "Give larger programs a layer of their own: docs/command-line-agents.md."
             ]
         )
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -22,7 +22,7 @@ _KEY = re.compile(r"[!-~]+")
 class KeySource(Model):
     """An endpoint and where its keys come from: of an agent or a judge."""
 
-    base_url: str | None = Field(None, description="where the endpoint is: docs/agents.md")
+    base_url: str | None = Field(None, description="where the endpoint is: docs/models.md")
     endpoint_file: str | None = Field(
         None,
         description="instead of base_url: file that holds URLs of own servers, one a line; read again when one fails",

@@ -108,7 +108,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
         fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
         return warn("endpoints", f"{place} answers that it is asked too often (HTTP 429)", fix)
     if status in (404, 405, 501):
-        fix = "Make sure that base_url ends as the provider says (docs/agents.md)."
+        fix = "Make sure that base_url ends as the provider says (docs/models.md)."
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
