@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,16 +93,52 @@ def test_good_reply() -> None:
     assert [attempt.kind for attempt in asked.attempts] == ["ok"]
 
 
-def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_ORG_ID", "my-organisation")
+def test_the_request() -> None:
     asked = ask(GOOD, temperature=0.2, max_tokens=77, extra_body={"top_k": 5})
     body = asked.requests[0]
     assert (body["model"], body["max_tokens"], body["temperature"], body["top_k"]) == ("m", 77, 0.2, 5)
     assert body["messages"] == [{"role": "system", "content": "you are"}, {"role": "user", "content": "hello"}]
     assert [tool["function"]["name"] for tool in body["tools"]] == ["execute_code", "wait", "submit_results"]
     assert body["tool_choice"] == "auto"
-    assert asked.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert "my-organisation" not in str(asked.headers[0])
+
+
+OPERATORS = {
+    "OPENAI_API_KEY": "sk-operators-own",
+    "OPENAI_ADMIN_KEY": "sk-operators-admin",
+    "OPENAI_ORG_ID": "operators-organisation",
+    "OPENAI_PROJECT_ID": "operators-project",
+    "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    "OPENAI_CUSTOM_HEADERS": "X-Mine: operators-header\nAuthorization: Bearer operators-other",
+}
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+def test_nothing_of_the_operators_openai_settings_is_sent(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is the entry's, and no header says more of this machine than HTTP needs."""
+    for name, value in OPERATORS.items():
+        monkeypatch.setenv(name, value)
+    asked = ask(GOOD, protocol=protocol, stream=True, timeout_s=5)
+    (headers, *_) = asked.headers
+    assert headers.pop("authorization") == f"Bearer {KEY}"
+    assert headers.pop("user-agent") == "automedbench"
+    assert headers.pop("x-stainless-raw-response") == "stream"  # how the library was called
+    assert set(headers) == {"host", "accept", "accept-encoding", "connection", "content-length", "content-type"}
+    assert "operators" not in str(asked.headers)
+
+
+def test_the_library_is_imported_with_the_first_request_that_needs_it() -> None:
+    program = """
+import sys
+from automedbench.base.endpoint.client import Client, GivenUp, Target
+for protocol in ("messages", "gemini", "chat"):
+    with Client(Target("http://127.0.0.1:9", "m", ("k",), "KEY", protocol=protocol), max_attempts=1) as client:
+        try:
+            client.ask({}, bytes, 5, "/x")
+        except GivenUp:
+            print(protocol, "openai" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["messages", "False", "gemini", "False", "chat", "True"]
 
 
 BODIES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {

@@ -18,7 +18,7 @@ from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.endpoint.client import OPEN_AFTER, PATIENCE_S, Attempt, EndpointHealth
-from automedbench.base.endpoint.http import Deadline, make_http_client, trouble_of
+from automedbench.base.endpoint.http import EndpointHttp
 from automedbench.base.endpoint.servers import Servers, endpoint_file_of, read_servers
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent, JudgeModel
@@ -266,10 +266,9 @@ def test_a_server_that_answers_in_its_own_way_is_well(statuses: tuple[int, int])
         0, lambda *_: (Answer(500), {}), lambda path, _: Answer(paths[path], {"data": [{"id": "m:latest"}]})
     )
     well.start()
-    deadline = Deadline()
     try:
-        with make_http_client("file:///served", None, deadline) as client:
-            assert trouble_of(client, deadline, f"http://127.0.0.1:{well.server_port}/v1", "m") == ""
+        with EndpointHttp("file:///served") as http:
+            assert http.trouble_of(f"http://127.0.0.1:{well.server_port}/v1", "m") == ""
     finally:
         well.stop()
 

@@ -40,7 +40,7 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
-    from automedbench.base.endpoint.http import Deadline
+    from automedbench.base.endpoint.http import EndpointHttp
 
 
 OPEN_AFTER = 6
@@ -256,14 +256,12 @@ class Client(Closing):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        from automedbench.base.endpoint.http import Deadline, LastHeaders, make_http_client
+        from automedbench.base.endpoint.http import EndpointHttp
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
-        self._deadline: Deadline = Deadline(clock)
-        self._headers = LastHeaders()
-        self._http = make_http_client(target.base_url, target.gateway, self._deadline, self._headers)
+        self._http: EndpointHttp = EndpointHttp(target.base_url, target.gateway, clock)
         self._limiters = [
             Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
             for path in _limiter_files(target, health.folder if health else None)
@@ -296,11 +294,11 @@ class Client(Closing):
             turn = limiter.acquire(lambda: _estimated_tokens(body))
             request.retry_s += turn.waited_s
             started = self._clock()
-            outcome = self._attempt(api_root(request.url, self._target.protocol) + path, body, read, request.attempt_s)
+            outcome = self._attempt(api_root(request.url, self._target.protocol), path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
-                limiter.answered(turn, self._headers.last, getattr(outcome, "usage", None))
+                limiter.answered(turn, self._http.headers, getattr(outcome, "usage", None))
                 self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
@@ -309,7 +307,7 @@ class Client(Closing):
                 self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
             if fault.kind == "rate_limit":
-                limiter.refused(turn, self._headers.last, fault, elapsed)
+                limiter.refused(turn, self._http.headers, fault, elapsed)
             again = request.may_repeat(fault, probe, elapsed, limiter)
             wait = self._pause(request, fault) if again and not probe else 0.0
             attempt = Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key, turn.waited_s)
@@ -345,14 +343,10 @@ class Client(Closing):
         return url
 
     def _found(self, servers: Servers, request: _Request) -> str:
-        from automedbench.base.endpoint.http import trouble_of
-
         target, key = self._target, self._target.keys[self._key]
         shown = credentials(target.protocol, key)
         try:
-            return servers.find(
-                lambda url: trouble_of(self._http, self._deadline, api_root(url, target.protocol), target.model, shown)
-            )
+            return servers.find(lambda url: self._http.trouble_of(api_root(url, target.protocol), target.model, shown))
         except ConfigError as error:
             raise self._lost(request, str(error)) from None
 
@@ -403,15 +397,15 @@ class Client(Closing):
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {counted(attempts, 'attempt')}: {fault.kind}, {status}: {shown}\n{remedy}"
 
-    def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
+    def _attempt(
+        self, root: str, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
+    ) -> T | FaultyReply:
         """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
-        from automedbench.base.endpoint.http import FAILURES, CutStream, fault_of, post
+        from automedbench.base.endpoint.http import FAILURES, CutStream, fault_of
 
         target = self._target
-        self._deadline.set(timeout_s)
-        self._headers.last = {}
         try:
-            return read(post(self._http, url, credentials(target.protocol, target.keys[self._key]), body, timeout_s))
+            return read(self._http.post(target.protocol, root, path, target.keys[self._key], body, timeout_s))
         except FaultyReply as failure:
             return failure
         except CutStream as cut:

@@ -1,5 +1,8 @@
-"""The HTTP of all requests: which proxy it takes, answers that neither grow nor last without end, what its errors
-mean for the error policy.
+"""HTTP of model endpoints: one client each, with its proxy, a deadline and a limit of size for every answer.
+
+Chat completions and Responses go through ``openai``, Messages and Gemini directly; below both is one httpx2 client.
+``openai`` is imported with the first request that needs it; it retries nothing, parses nothing, and sends no header but
+ours: what the operator's environment says of OpenAI (``OPENAI_*``) goes to no endpoint.
 """
 
 from __future__ import annotations
@@ -12,21 +15,30 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx2
 
+from automedbench.base.closing import Closing
+from automedbench.base.endpoint.address import ProtocolName, credentials
 from automedbench.base.endpoint.faults import Fault, classify_status, retry_after
 from automedbench.base.endpoint.keys import shown_place
-from automedbench.base.endpoint.replies import is_stream
+from automedbench.base.endpoint.replies import cleaned, is_stream
 from automedbench.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from openai import APIResponse, OpenAI
 
 CONNECT_S = 30.0
 ANSWERS_S = 10.0
 """How long a server may take to say that it is well."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
+USER_AGENT = "automedbench"
+_OF_OPENAI = ("X-Stainless-Retry-Count", "X-Stainless-Read-Timeout")
+"""Headers that ``openai`` adds to its default ones."""
 Clock = Callable[[], float]
 
 
@@ -68,21 +80,6 @@ def read_all(parts: Iterable[bytes]) -> bytes:
     return bytes(data)
 
 
-def post(client: httpx2.Client, url: str, headers: Mapping[str, str], body: Any, timeout_s: float) -> bytes:
-    """The body of the answer to a JSON ``body``; raises what stands in ``FAILURES``, and CutStream."""
-    limit = None if timeout_s == float("inf") else timeout_s
-    with client.stream(
-        "POST",
-        url,
-        content=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
-        headers={"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers},
-        timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
-    ) as response:
-        if not response.is_success:
-            raise BadStatus(response.status_code, _text(response), response.headers)
-        return read_all(response.iter_bytes())
-
-
 class Deadline:
     """When the current attempt of this thread must be over."""
 
@@ -101,33 +98,160 @@ class Deadline:
         return end - self._clock()
 
 
-class LastHeaders(threading.local):
-    """Headers of the last answer that this thread got, good or bad."""
+class LastAnswer(threading.local):
+    """Status and headers of the last answer that this thread got, good or bad."""
 
-    last: Mapping[str, str] = {}
+    status: int = 0
+    headers: Mapping[str, str] = {}
 
 
-def make_http_client(
-    base_url: str, gateway: str | None, deadline: Deadline, headers: LastHeaders | None = None
-) -> httpx2.Client:
-    """A client for one endpoint, through ``gateway`` or else the proxies of the environment.
+_OPENAI = frozenset({"chat", "responses"})
+"""Protocols that ``openai`` carries."""
 
-    Loopback and servers that a file lists (a ``file:`` URL) are always reached directly.
 
-    Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
-    when a proxy cannot be used.
+class EndpointHttp(Closing):
+    """The connections to one endpoint, or to the servers of one file; a context manager that closes them.
+
+    Through ``gateway`` or else the proxies of the environment; loopback and servers of a file (a ``file:`` URL) are
+    always reached directly. Redirects are not followed: a conversation and a key belong to the configured endpoint
+    alone. Usable by several threads. Raises ConfigError when a proxy cannot be used.
     """
+
+    def __init__(self, base_url: str, gateway: str | None = None, clock: Clock = time.monotonic) -> None:
+        self._deadline, self._last = Deadline(clock), LastAnswer()
+        self._client = _make_client(base_url, gateway, self._limit)
+        self._openai: dict[str, OpenAI] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the last answer that this thread got; empty where there was none."""
+        return self._last.headers
+
+    def post(
+        self, protocol: ProtocolName, root: str, path: str, key: str, body: dict[str, Any], timeout_s: float
+    ) -> bytes:
+        """The body of the answer to a JSON ``body``, complete within ``timeout_s``.
+
+        ``root``: URL of the API (see ``api_root``), ``path``: behind it. Raises what stands in ``FAILURES``, and
+        CutStream.
+        """
+        self._deadline.set(timeout_s)
+        self._last.status, self._last.headers = 0, {}
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "user-agent": USER_AGENT,
+            **{name.lower(): value for name, value in credentials(protocol, key).items()},
+        }
+        timeout = httpx2.Timeout(None if timeout_s == float("inf") else timeout_s, connect=min(timeout_s, CONNECT_S))
+        if protocol in _OPENAI:
+            return self._post_by_openai(protocol, root, headers, cleaned(body), timeout)
+        content = json.dumps(cleaned(body), ensure_ascii=False).encode()
+        with self._client.stream("POST", root + path, content=content, headers=headers, timeout=timeout) as response:
+            if not response.is_success:
+                raise BadStatus(response.status_code, _text(response), response.headers)
+            return read_all(response.iter_bytes())
+
+    def trouble_of(self, root: str, model: str | None = None, credentials: Mapping[str, str] | None = None) -> str:
+        """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
+
+        Requested are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
+        """
+        try:
+            health = status = self._get(f"{root.removesuffix('/v1')}/health", None, ANSWERS_S).status_code
+            if health < 500:
+                response = self._get(f"{root}/models", credentials, ANSWERS_S)
+                status, ids = response.status_code, model_ids(response.content)
+                if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
+                    return f"{shown_place(root)} does not list '{model}'"
+        except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return f"{shown_place(root)} gives no answer ({type(error).__name__})"
+        is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
+        return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
+
+    def list_models(self, url: str, credentials: Mapping[str, str], timeout_s: float) -> tuple[int, list[str] | None]:
+        """Status and names of models (None: not told) of a list of models; raises what stands in ``FAILURES``."""
+        response = self._get(url, credentials, timeout_s)
+        return response.status_code, model_ids(response.content)
+
+    def _get(self, url: str, headers: Mapping[str, str] | None, timeout_s: float) -> httpx2.Response:
+        self._deadline.set(timeout_s)
+        return self._client.get(url, headers=headers, timeout=timeout_s)
+
+    def _post_by_openai(
+        self, protocol: ProtocolName, root: str, headers: dict[str, str], body: dict[str, Any], timeout: httpx2.Timeout
+    ) -> bytes:
+        """The decoded body as it came, also of a stream; the library's errors as those of httpx2."""
+        from openai import APIConnectionError, APIStatusError
+
+        try:
+            with self._openai_request(protocol, root, headers, body, timeout) as response:
+                return read_all(response.iter_bytes())
+        except APIStatusError as error:
+            raise BadStatus(error.status_code, _text(error.response), error.response.headers) from None
+        except APIConnectionError as error:
+            raise error.__cause__ or error from None
+        except httpx2.DecodingError as error:
+            if self._last.status < 300:
+                raise
+            raise BadStatus(
+                self._last.status, f"unreadable body ({type(error).__name__})", self._last.headers
+            ) from None
+
+    def _openai_request(
+        self, protocol: ProtocolName, root: str, headers: dict[str, str], body: dict[str, Any], timeout: httpx2.Timeout
+    ) -> AbstractContextManager[APIResponse[Any]]:
+        """The request; its raw answer is read in parts, so that of a stream that breaks off the beginning is known."""
+        from openai import omit
+
+        api = self._openai_at(root)
+        sent = {name.lower(): omit for name in (*api.default_headers, *_OF_OPENAI)} | headers
+        if protocol == "responses":
+            return api.responses.with_streaming_response.create(extra_body=body, extra_headers=sent, timeout=timeout)
+        return api.chat.completions.with_streaming_response.create(
+            model="", messages=[], extra_body=body, extra_headers=sent, timeout=timeout
+        )
+
+    def _openai_at(self, root: str) -> OpenAI:
+        from openai import OpenAI
+
+        if root not in self._openai:
+            self._openai[root] = OpenAI(
+                base_url=root,
+                api_key="set by each request",
+                admin_api_key="",
+                organization="",
+                project="",
+                webhook_secret="",
+                max_retries=0,
+                http_client=self._client,
+            )
+        return self._openai[root]
+
+    def _limit(self, response: httpx2.Response) -> None:
+        """Note an answer, and bound the time and the size of its body."""
+        self._last.status, self._last.headers = response.status_code, response.headers
+        if isinstance(response.stream, httpx2.SyncByteStream):
+            network = response.extensions.get("network_stream")
+            response.stream = _Limited(response.stream, response.status_code, self._deadline, network)
+
+
+def _make_client(base_url: str, gateway: str | None, hook: Callable[[httpx2.Response], None]) -> httpx2.Client:
     proxy = None if is_direct(base_url) else gateway
     mounts: dict[str, Any] = {}
     if is_direct(base_url):
         mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
     try:
         return httpx2.Client(
-            headers={"User-Agent": "automedbench"},
+            headers={"User-Agent": USER_AGENT},
             proxy=proxy,
             mounts=mounts,
             follow_redirects=False,
-            event_hooks={"response": [lambda response: _limit(response, deadline, headers or LastHeaders())]},
+            event_hooks={"response": [hook]},
         )
     except (ImportError, ValueError) as error:
         name = f"gateway {shown_place(gateway)}" if proxy else "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
@@ -162,13 +286,6 @@ def is_loopback(url: str) -> bool:
 def _host(url: str) -> str:
     host = urlsplit(url).hostname or ""
     return f"[{host}]" if ":" in host else host
-
-
-def _limit(response: httpx2.Response, deadline: Deadline, headers: LastHeaders) -> None:
-    headers.last = response.headers
-    if isinstance(response.stream, httpx2.SyncByteStream):
-        network = response.extensions.get("network_stream")
-        response.stream = _Limited(response.stream, response.status_code, deadline, network)
 
 
 class _Limited(httpx2.SyncByteStream):
@@ -221,32 +338,6 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
     with contextlib.suppress(OSError, ValueError):
         # The plain socket's method: TLS would wait for the peer.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def trouble_of(
-    client: httpx2.Client,
-    deadline: Deadline,
-    root: str,
-    model: str | None = None,
-    credentials: Mapping[str, str] | None = None,
-) -> str:
-    """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
-
-    Asked are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
-    """
-    try:
-        deadline.set(ANSWERS_S)
-        health = status = client.get(f"{root.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
-        if health < 500:
-            deadline.set(ANSWERS_S)
-            response = client.get(f"{root}/models", headers=credentials, timeout=ANSWERS_S)
-            status, ids = response.status_code, model_ids(response.content)
-            if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
-                return f"{shown_place(root)} does not list '{model}'"
-    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return f"{shown_place(root)} gives no answer ({type(error).__name__})"
-    is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
-    return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
 
 
 def model_ids(body: bytes) -> list[str] | None:

@@ -126,19 +126,14 @@ def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
     of theirs holds a key.
     """
-    import httpx2
-
-    from automedbench.base.endpoint.http import Deadline, TooLong, make_http_client, model_ids
+    from automedbench.base.endpoint.http import FAILURES, EndpointHttp
 
     protocol = asked.protocol if isinstance(asked, Agent) else "chat"
     url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
-    deadline = Deadline()
-    deadline.set(ENDPOINT_S)
     try:
-        with make_http_client(asked.address, asked.gateway_url, deadline) as client:
-            response = client.get(url, headers=credentials(protocol, key), timeout=ENDPOINT_S)
-            return response.status_code, model_ids(response.content)
-    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        with EndpointHttp(asked.address, asked.gateway_url) as http:
+            return http.list_models(url, credentials(protocol, key), ENDPOINT_S)
+    except (*FAILURES, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
 
 
