@@ -1,4 +1,4 @@
-"""How often an interval holds the true score: simulated campaigns of many designs (docs/statistics.md has the tables).
+"""How often an interval holds the true score: simulated campaigns of many designs (docs/coverage.md has the tables).
 
     python benchmarks/bench_coverage.py                         # all designs, one row each; half an hour on one core
     python benchmarks/bench_coverage.py --tasks 1 4 --runs 4000

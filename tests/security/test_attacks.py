@@ -90,7 +90,7 @@ def test_nothing_is_left_behind(results: tuple[dict[str, Outcome], list[str]]) -
 @pytest.mark.apptainer
 @pytest.mark.parametrize("category", EVIDENCE_FLOOR)
 def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str]], category: str) -> None:
-    """A floor for regressions; the measured shares are in docs/security.md."""
+    """A floor for regressions; the measured shares are in docs/security-measured.md."""
     outcomes = [outcome for outcome in results[0].values() if outcome.category == category]
     if len(outcomes) < len([attack for attack in ATTACKS.values() if attack.category == category]):
         pytest.skip("not all attacks of the category were selected")
@@ -99,8 +99,8 @@ def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str
 
 
 def test_the_text_alone_gives_away_as_many_as_the_docs_say() -> None:
-    """Nearly: the column ``static`` of docs/security.md is of the text with the names of the host filled in."""
-    document = (ROOT / "docs/security.md").read_text("utf-8")
+    """Nearly: the column ``static`` of docs/security-measured.md is of text with the names of the host filled in."""
+    document = (ROOT / "docs/security-measured.md").read_text("utf-8")
     rows = re.findall(r"^\| (\w+) \| \d+ \| 0 \| [^|]+ \| [^|]+ \| (\d+) \|", document, re.MULTILINE)
     promised = {category: int(count) for category, count in rows}
     found = Counter(

@@ -1,4 +1,4 @@
-"""Intervals hold the true score as often as they say: simulated campaigns (docs/statistics.md has the whole table)."""
+"""Intervals hold the true score as often as they say: simulated campaigns (docs/coverage.md has the whole table)."""
 
 from __future__ import annotations
 

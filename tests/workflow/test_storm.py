@@ -1,6 +1,6 @@
-"""A smaller storm of docs/models.md: broken answers change no score, and no agent is blamed for them.
+"""A smaller storm of docs/agents-measured.md: broken answers change no score, and no agent is blamed for them.
 
-``AMB_STORM`` sets how many runs (36 by default; the figures of docs/models.md are of 500).
+``AMB_STORM`` sets how many runs (36 by default; the figures of docs/agents-measured.md are of 500).
 """
 
 from __future__ import annotations

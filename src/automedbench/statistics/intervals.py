@@ -4,7 +4,7 @@ Tasks count as a sample from ``MIN_TASKS`` on: Student's t on the variance betwe
 these very tasks, and few runs are all there is. Its limits are those of Gaffke (2005) for the mean of a bounded score:
 Bayesian bootstrap of the runs, to which one run with the worst score there is (for the upper limit: the best) is added,
 here with half of the weight (mid-P), because the added run alone would cover more than it says. They assume nothing
-about how runs fail. docs/statistics.md gives reasons, literature and simulated coverage.
+about how runs fail. docs/statistics.md gives reasons and literature, docs/coverage.md simulated coverage.
 """
 
 from __future__ import annotations
