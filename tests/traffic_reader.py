@@ -18,7 +18,7 @@ from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.base.cards import Limits
 from automedbench.base.records import CodeCall, Process
 from automedbench.sandbox.evidence.audit import Strikes
-from automedbench.sandbox.evidence.trace import Program
+from automedbench.sandbox.evidence.trace import TracedProgram
 
 
 class TracedSandbox:
@@ -26,14 +26,14 @@ class TracedSandbox:
 
     def __init__(self, workspace_dir: str) -> None:
         self.workspace_dir = workspace_dir
-        self.inside: list[Program] = []
+        self.inside: list[TracedProgram] = []
         self.opened: list[Process] = []
 
     def drain_processes(self) -> list[Process]:
         taken, self.opened = self.opened, []
         return taken
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[TracedProgram]:
         taken, self.inside = self.inside, []
         return taken
 
@@ -65,7 +65,7 @@ class Reader:
         self.traffic.replied(reply, self.turn)
 
     def ran(self, pid: int, line: str, code: int | None, *, parent: int = 1) -> None:
-        self.sandbox.inside.append(Program(pid, parent, line, time.monotonic(), code, False))
+        self.sandbox.inside.append(TracedProgram(pid, parent, line, time.monotonic(), code, False))
 
     def end(self) -> list[CodeCall]:
         """The command itself, then what it reported."""

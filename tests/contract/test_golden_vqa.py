@@ -19,7 +19,7 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.answers import AnswerJudge, Gold, bucket, parse_reply
-from automedbench.judge.panel.member import Said
+from automedbench.judge.panel.member import JudgeText
 from automedbench.metrics.answers import compare, is_yes_no, normalise, parse_label
 from automedbench.scoring.run import medal
 from automedbench.steps.inside.check_workspace import check_workspace
@@ -293,9 +293,9 @@ class Fake:
     def __init__(self) -> None:
         self.calls = 0
 
-    def ask(self, messages: list[dict[str, Any]], schema: object) -> Said:
+    def ask(self, messages: list[dict[str, Any]], schema: object) -> JudgeText:
         self.calls += 1
-        return Said(json.dumps({"score": int("chest cavity" in messages[-1]["content"])}), None)
+        return JudgeText(json.dumps({"score": int("chest cavity" in messages[-1]["content"])}), None)
 
 
 @pytest.mark.parametrize("row", golden("judge", of("judge_bucket")))

@@ -18,7 +18,7 @@ from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, stage_of
 from automedbench.base.records import RunId
-from automedbench.judge.evidence import Evidence, blind, fence, neutralise, one_line, readings
+from automedbench.judge.evidence import RunEvidence, blind, fence, neutralise, one_line, readings
 from automedbench.judge.panel.structured import find_answer
 from automedbench.reading import injection
 from automedbench.reading.candidates import candidates_in
@@ -48,8 +48,8 @@ def names(text: str) -> None:
     mask_texts(texts)
 
 
-def evidence(text: str) -> Evidence:
-    return Evidence(brief=_BRIEF, plan=text, has_plot=False, notes=[], calls=[], files={})
+def evidence(text: str) -> RunEvidence:
+    return RunEvidence(brief=_BRIEF, plan=text, has_plot=False, notes=[], calls=[], files={})
 
 
 PARSERS: dict[str, Callable[[str], object]] = {

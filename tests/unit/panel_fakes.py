@@ -11,7 +11,7 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.records import JudgedStage, Tokens
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.panel import Panel, open_panel
-from automedbench.judge.panel.member import Said
+from automedbench.judge.panel.member import JudgeText
 
 ASKED: dict[str, list[str]] = {
     "S1": ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f"],
@@ -27,7 +27,7 @@ QUOTES: dict[str, tuple[str, int | None]] = {
 """A line of the careful run for each stage, and its turn."""
 USED = Tokens(prompt=1000, completion=100)
 
-Speech = Callable[["Request"], str | Said | Exception]
+Speech = Callable[["Request"], str | JudgeText | Exception]
 
 
 class Request:
@@ -70,13 +70,13 @@ class FakeEndpoint:
         self._speech = speech
         self.requests: list[Request] = []
 
-    def ask(self, messages: Sequence[dict[str, Any]], schema: dict[str, Any]) -> Said:
+    def ask(self, messages: Sequence[dict[str, Any]], schema: dict[str, Any]) -> JudgeText:
         request = Request(messages, schema, len(self.requests) + 1)
         self.requests.append(request)
         said = self._speech(request)
         if isinstance(said, Exception):
             raise said
-        return said if isinstance(said, Said) else Said(said, None, (Billed(USED),))
+        return said if isinstance(said, JudgeText) else JudgeText(said, None, (Billed(USED),))
 
     def close(self) -> None:
         """Nothing is open."""

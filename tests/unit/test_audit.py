@@ -22,7 +22,7 @@ from automedbench.base.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.sandbox.evidence.audit import Evidence, Strikes, audit, read_decision, read_evidence
+from automedbench.sandbox.evidence.audit import AuditEvidence, Strikes, audit, read_decision, read_evidence
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")
@@ -58,7 +58,7 @@ def submission(*rejected: Rejected) -> SubmissionRecord:
 def judge(
     *findings: Finding, rejected: tuple[Rejected, ...] = (), max_warnings: int = 1, **options: Any
 ) -> AuditRecord:
-    evidence = Evidence(findings, options.pop("marker", None))
+    evidence = AuditEvidence(findings, options.pop("marker", None))
     return audit(RUN, evidence, submission(*rejected), ENFORCED, max_warnings=max_warnings, **options)
 
 
@@ -312,7 +312,7 @@ def write_log(path: Path, *entries: object, tail: str = "") -> Path:
 
 
 def test_evidence_of_an_empty_log(tmp_path: Path) -> None:
-    assert read_evidence(write_log(tmp_path / "e")) == Evidence((), None)
+    assert read_evidence(write_log(tmp_path / "e")) == AuditEvidence((), None)
 
 
 def test_evidence_is_read_from_the_log(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_evidence_is_read_from_the_log(tmp_path: Path) -> None:
         {"type": "finding", "finding": finding(3).model_dump(mode="json")},
         tail='{"type": "fin',
     )
-    assert read_evidence(log) == Evidence((finding(3),), "amb-1")
+    assert read_evidence(log) == AuditEvidence((finding(3),), "amb-1")
 
 
 def test_evidence_that_is_missing_or_damaged(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from toys._bench import Bench, stage
 
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseScore, DetailReport
-from automedbench.base.views import CaseViews, Frame, Layer
+from automedbench.base.views import CaseViews, Frame, ViewLayer
 from automedbench.steps.inside import case_views
 from automedbench.steps.inside.case_views import choose_cases, draw_views, spread, within
 from automedbench.steps.inside.grade_submission import grade
@@ -130,7 +130,7 @@ def test_same_choice_again() -> None:
 def frames(n: int, chars: int) -> list[Frame]:
     picture = "data:image/png;base64," + "A" * (chars - 22)
     return [
-        Frame(title=str(number), width=1, height=1, layers=[Layer(side="input", picture=picture)])
+        Frame(title=str(number), width=1, height=1, layers=[ViewLayer(side="input", picture=picture)])
         for number in range(n)
     ]
 

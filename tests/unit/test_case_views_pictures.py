@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automedbench.base.views import Layer
+from automedbench.base.views import ViewLayer
 from automedbench.tracks.common.pictures import (
     ABOVE,
     BELOW,
@@ -35,7 +35,7 @@ from automedbench.tracks.common.pictures import (
 )
 
 
-def pixels(layer: Layer, mode: str = "RGB") -> Any:
+def pixels(layer: ViewLayer, mode: str = "RGB") -> Any:
     """A layer's pixels, decoded as a browser would."""
     data = base64.b64decode(layer.picture.partition(",")[2])
     return np.asarray(Image.open(io.BytesIO(data)).convert(mode))

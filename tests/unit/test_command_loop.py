@@ -33,7 +33,7 @@ from automedbench.base.records import Enforced, Finding, Process
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.audit import Strikes
-from automedbench.sandbox.evidence.trace import Program
+from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -76,7 +76,7 @@ class ThreadSandbox:
         self.program = program
         self.client: Client | None = None
         self.findings: list[Finding] = []
-        self.inside: list[Program] = []
+        self.inside: list[TracedProgram] = []
         self.opened: list[Process] = []
         self.code = ""
         self.killed = threading.Event()
@@ -93,7 +93,7 @@ class ThreadSandbox:
         taken, self.opened = self.opened, []
         return taken
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[TracedProgram]:
         """Those of ``inside``, once."""
         taken, self.inside = self.inside, []
         return taken

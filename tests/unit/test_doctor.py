@@ -22,8 +22,8 @@ from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands.doctor import PROBES, campaign, cluster, containers, machine
-from automedbench.commands.doctor.containers import Inside
-from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, ok, report_lines, warn
+from automedbench.commands.doctor.containers import ContainerProbe
+from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.gpus import Card
@@ -95,9 +95,9 @@ def test_probes_do_not_stop_one_another(place: Path) -> None:
     def unusable(_host: Host) -> Iterator[ProbeResult]:
         raise machine.InfrastructureError("The disk is gone.\nPut it back.")
 
-    probes = [Probe("hangs", hangs, 0.2), Probe("breaks", breaks), Probe("unusable", unusable)]
+    probes = [HostProbe("hangs", hangs, 0.2), HostProbe("breaks", breaks), HostProbe("unusable", unusable)]
     started = time.monotonic()
-    found = examine(Host(None, place), [*probes, Probe("fine", lambda _host: [ok("fine", "yes")])])
+    found = examine(Host(None, place), [*probes, HostProbe("fine", lambda _host: [ok("fine", "yes")])])
     released.set()
     assert time.monotonic() - started < 20
     assert [(finding.probe, finding.status, finding.message) for finding in found] == [
@@ -112,7 +112,9 @@ def test_probes_do_not_stop_one_another(place: Path) -> None:
 
 def test_values_of_secrets_are_masked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANY_API_KEY", KEY)
-    (found,) = examine(Host(None, place), [Probe("p", lambda _host: [warn("p", f"says {KEY}", f"do not print {KEY}")])])
+    (found,) = examine(
+        Host(None, place), [HostProbe("p", lambda _host: [warn("p", f"says {KEY}", f"do not print {KEY}")])]
+    )
     assert (found.message, found.fix) == ("says [masked]", "do not print [masked]")
 
 
@@ -200,7 +202,7 @@ def test_results_that_cannot_be_written() -> None:
 
 # --- containers -----------------------------------------------------------------------------------------------
 
-GOOD = Inside(denied={"keyctl": True, "ptrace": True, "unshare": True}, workspace=True, visible=[])
+GOOD = ContainerProbe(denied={"keyctl": True, "ptrace": True, "unshare": True}, workspace=True, visible=[])
 
 
 def test_what_a_container_must_not_be() -> None:
@@ -263,7 +265,7 @@ def test_a_filter_that_lets_a_call_through_is_noticed(monkeypatch: pytest.Monkey
 def test_root_is_told_to_be_an_ordinary_user(place: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("this is no root")
-    found = examine(Host(None, IMAGES, place), [Probe("isolation", containers.isolation, 45)])
+    found = examine(Host(None, IMAGES, place), [HostProbe("isolation", containers.isolation, 45)])
     assert any(finding.fix == containers.AS_ROOT for finding in found)
 
 

@@ -30,7 +30,7 @@ from automedbench.sandbox.egress import authority, cache_delivery, server
 from automedbench.sandbox.egress import cache as cache_module
 from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache, Stored
-from automedbench.sandbox.egress.exchange import MAX_CALL, Entry, RequestLog
+from automedbench.sandbox.egress.exchange import MAX_CALL, EgressEntry, RequestLog
 from automedbench.sandbox.egress.mirror import _token
 from automedbench.sandbox.egress.rules import EgressSettings, check_opened, index_at, refuse, settings_for
 
@@ -423,7 +423,9 @@ def test_the_log_remembers_no_more_than_it_writes(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "log")
     tracemalloc.start()
     for number in range(2 * MAX_CALL):
-        log.record(Entry("proxy", 1, 1, method=f"{number}{'A' * 20_000}", host=f"h{number}"), refuse("method", "no"))
+        log.record(
+            EgressEntry("proxy", 1, 1, method=f"{number}{'A' * 20_000}", host=f"h{number}"), refuse("method", "no")
+        )
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     log.close()

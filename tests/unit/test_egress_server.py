@@ -31,7 +31,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, RequestLog, Uploads, findings_of
+from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, RefusalCount, RequestLog, Uploads, findings_of
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling
 
 SETTINGS = EgressSettings(
@@ -791,8 +791,10 @@ def test_what_a_call_left_open_lives_on_and_stays_its_own(tmp_path: Path) -> Non
 
 def test_findings_are_few_and_the_worst_come_first() -> None:
     places = Counter({f"{letter}.example": 9 - number for number, letter in enumerate("abcde")})
-    kinds = [Kind(Ruling(False, "x", rule=f"net.r{number}"), 2, places) for number in range(9)]
-    kinds.append(Kind(Ruling(False, "x", rule="net.labels", severity="disqualifying", confidence="high"), 2, places))
+    kinds = [RefusalCount(Ruling(False, "x", rule=f"net.r{number}"), 2, places) for number in range(9)]
+    kinds.append(
+        RefusalCount(Ruling(False, "x", rule="net.labels", severity="disqualifying", confidence="high"), 2, places)
+    )
     findings = findings_of(kinds, 3, 4)
     assert len(findings) == MAX_FINDINGS
     assert (findings[0].rule, findings[0].severity, findings[0].blocked) == ("net.labels", "disqualifying", False)

@@ -11,7 +11,7 @@ from hand_made_runs import BRIEF, CHECK, PILOT, PLAN, call, careful_calls, conve
 
 from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge import load_rubric
-from automedbench.judge.evidence import PLOT_LINE, Evidence, blind, collect_evidence, masked_evidence, texts_of
+from automedbench.judge.evidence import PLOT_LINE, RunEvidence, blind, collect_evidence, masked_evidence, texts_of
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.selection import Passage, Shown, passage, select, tokens_of, turn_ranges
@@ -27,7 +27,7 @@ def rubric(root: Path) -> Rubric:
     return load_rubric(root / "config/rubrics", "detection")
 
 
-def evidence(calls: list[CodeCall] | None = None, **changes: Any) -> Evidence:
+def evidence(calls: list[CodeCall] | None = None, **changes: Any) -> RunEvidence:
     return collect_evidence(conversation(calls, **changes))
 
 
@@ -81,7 +81,7 @@ def long_run(n_calls: int, lines: int = 120) -> list[CodeCall]:
 
 
 @functools.cache
-def evidence_of_a_long_run() -> Evidence:
+def evidence_of_a_long_run() -> RunEvidence:
     return evidence(long_run(60))
 
 

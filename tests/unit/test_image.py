@@ -17,7 +17,7 @@ from automedbench.sandbox.container import image
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ["light", "research", "scorer"]
-DEBIAN_12 = image.Inside("3.11", 36)
+DEBIAN_12 = image.ImagePlatform("3.11", 36)
 
 
 @pytest.fixture
@@ -94,14 +94,16 @@ def test_the_version_that_is_imported_is_recorded() -> None:
     ("told", "expected"),
     [
         # what the shell prints: of a base with Python, and of one that apt gives the distribution's
-        ("3.12\nglibc 2.39\n", image.Inside("3.12", 39)),
-        ("debian-12\nglibc 2.36\n", image.Inside("3.11", 36)),
-        ("ubuntu-24.04\nglibc 2.39\n", image.Inside("3.12", 39)),
+        ("3.12\nglibc 2.39\n", image.ImagePlatform("3.12", 39)),
+        ("debian-12\nglibc 2.36\n", image.ImagePlatform("3.11", 36)),
+        ("ubuntu-24.04\nglibc 2.39\n", image.ImagePlatform("3.12", 39)),
         ("alpine-3.20\n", None),
         ("", None),
     ],
 )
-def test_python_and_library_of_a_base(told: str, expected: image.Inside | None, tmp_path: Path, monkeypatch) -> None:
+def test_python_and_library_of_a_base(
+    told: str, expected: image.ImagePlatform | None, tmp_path: Path, monkeypatch
+) -> None:
     put_program(tmp_path / "bin", "apptainer", f"printf '{told}'".replace("\n", "\\n"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     if expected is not None:
@@ -308,7 +310,7 @@ def test_another_recipe_gets_a_folder_of_its_own(change: str, downloaded: image.
     elif change == "machine":
         downloaded = dataclasses.replace(downloaded, machine="aarch64")
     else:
-        inside = image.Inside("3.12", 36) if change == "python" else image.Inside("3.11", 39)
+        inside = image.ImagePlatform("3.12", 36) if change == "python" else image.ImagePlatform("3.11", 39)
     assert image.wheels_folder(downloaded, inside) != before
     assert before.is_dir()
 

@@ -14,7 +14,7 @@ from panel_fakes import ASKED, QUOTES, answer, entry
 
 from automedbench.judge import load_rubric
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.panel.structured import Reply, answer_schema, find_answer, read_reply
+from automedbench.judge.panel.structured import JudgeReply, answer_schema, find_answer, read_reply
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.judge.selection import Shown, select
 
@@ -35,7 +35,7 @@ def s3(**changes: Any) -> dict[str, Any]:
     return {"criteria": {"s3": entry(1.0, QUOTE, TURN) | changes}, "error_codes": []}
 
 
-def read(value: Any) -> Reply:
+def read(value: Any) -> JudgeReply:
     text = value if isinstance(value, str) else json.dumps(value)
     return read_reply(text, SHOWN, criteria("S3"))
 

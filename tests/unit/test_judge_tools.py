@@ -51,15 +51,15 @@ def judged(root: Path, speech: Any) -> tuple[JudgeRecord, list[Any]]:
 def _unread(endpoint: Any) -> Any:
     """Requests of this kind have another schema, so the fake's own reading of it is left out."""
     from automedbench.base.endpoint.usage import Billed
-    from automedbench.judge.panel.member import Said
+    from automedbench.judge.panel.member import JudgeText
 
     class Plain:
         def __init__(self, messages: Any, schema: Any, number: int) -> None:
             self.messages, self.schema, self.number = list(messages), schema, number
 
-    def ask(messages: Any, schema: Any) -> Said:
+    def ask(messages: Any, schema: Any) -> JudgeText:
         endpoint.requests.append(request := Plain(messages, schema, len(endpoint.requests) + 1))
-        return Said(endpoint._speech(request), None, (Billed(USED),))
+        return JudgeText(endpoint._speech(request), None, (Billed(USED),))
 
     return ask
 

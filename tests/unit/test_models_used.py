@@ -14,7 +14,7 @@ from test_scoring import audit_record, detail_report, run_record, submission_rec
 from automedbench.base.cards import load_card
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import RunId
-from automedbench.sandbox.evidence.audit import Evidence, audit, read_evidence
+from automedbench.sandbox.evidence.audit import AuditEvidence, audit, read_evidence
 from automedbench.sandbox.evidence.models import fetched_models, model_lock
 from automedbench.sandbox.evidence.trace import MODEL, Seen, findings
 from automedbench.scoring.codes import error_codes
@@ -78,7 +78,7 @@ def test_models_are_evidence_and_no_findings(tmp_path: Path) -> None:
     lines = [json.dumps({"type": "finding", "finding": each}) for each in told]
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
     assert {each["rule"] for each in told} == {MODEL} and len({each["id"] for each in told}) == 2
-    assert read_evidence(tmp_path / "events.jsonl") == Evidence((), None, (TORCH, OTHER))
+    assert read_evidence(tmp_path / "events.jsonl") == AuditEvidence((), None, (TORCH, OTHER))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_models_are_evidence_and_no_findings(tmp_path: Path) -> None:
 def test_the_audit_records_them(tier: Any, traced: bool, models: tuple[str, ...], expected: tuple[Any, Any]) -> None:
     record = audit(
         RunId(**RUN.model_dump() | {"tier": tier}),
-        Evidence((), None, models),
+        AuditEvidence((), None, models),
         submission(),
         ENFORCED.model_copy(update={"trace": traced}),
         max_warnings=1,

@@ -15,7 +15,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, JudgeErro
 from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, Tokens
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.panel import open_panel, panel_of
-from automedbench.judge.panel.member import NotAccepted, Said, WindowExceeded
+from automedbench.judge.panel.member import JudgeText, NotAccepted, WindowExceeded
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge
 
@@ -153,15 +153,15 @@ def test_no_further_stage_is_paid_after_one_failed(rubric: Rubric) -> None:
 def test_a_run_that_no_judge_can_judge_gets_0_and_the_reason(rubric: Rubric) -> None:
     """What the run holds makes every member refuse; about a run that did nothing they answer. S3 has none of it."""
 
-    def refuses(request: Request) -> str | Said:
+    def refuses(request: Request) -> str | JudgeText:
         poisoned = "Otsu" in request.text and request.stage != "S3"
         return (
-            Said("", "the endpoint refuses the request for its content", (Billed(USED),))
+            JudgeText("", "the endpoint refuses the request for its content", (Billed(USED),))
             if poisoned
             else says(1)(request)
         )
 
-    def blank(request: Request) -> str | Said:
+    def blank(request: Request) -> str | JudgeText:
         return answer(request.stage, 0) if "Otsu" not in request.text else refuses(request)
 
     record, (able, unable) = judged(
@@ -180,7 +180,7 @@ def test_a_run_that_no_judge_can_judge_gets_0_and_the_reason(rubric: Rubric) -> 
 def test_what_the_endpoint_says_is_no_answer(why: str, rubric: Rubric) -> None:
     """A cut answer that happens to be complete JSON is none."""
     with pytest.raises(JudgeError, match=why):
-        judged(rubric, lambda request: Said(answer(request.stage), why, (Billed(USED),)))
+        judged(rubric, lambda request: JudgeText(answer(request.stage), why, (Billed(USED),)))
 
 
 def test_one_member_fails_and_the_other_counts(rubric: Rubric) -> None:

@@ -17,7 +17,7 @@ from automedbench.agent.command.program import Program
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.recipes import Recipe, load_recipe
+from automedbench.campaign.recipes import AgentRecipe, load_recipe
 from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.launcher import AgentRole, agent_command
 from automedbench.sandbox.container.layer import (
@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentRecipe]:
     """Writes the recipe 'tool' with changes, its pins and one file of settings, where recipes are read from."""
     monkeypatch.chdir(tmp_path)
     Path("config/agents/tool/.tool").mkdir(parents=True)
@@ -49,7 +49,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rec
     Path("config/agents/tool/.tool/config.toml").write_text('model = "{model}"\nurl = "{url}/v1"\n')
     Path("envs/agents/tool.txt").write_text("other==0.9\ntool==1.2.3\n")
 
-    def write(**changes: Any) -> Recipe:
+    def write(**changes: Any) -> AgentRecipe:
         Path("config/agents/tool.yaml").write_text(yaml.safe_dump(RECIPE | changes))
         return load_recipe("tool")
 
@@ -62,7 +62,7 @@ def agent(**changes: Any) -> Agent:
 
 
 def test_a_program_starts_with_its_settings_and_a_home_of_its_own(
-    recipe: Callable[..., Recipe], tmp_path: Path
+    recipe: Callable[..., AgentRecipe], tmp_path: Path
 ) -> None:
     recipe()
     services = tmp_path / "services"
@@ -91,7 +91,7 @@ def test_a_program_starts_with_its_settings_and_a_home_of_its_own(
     assert own.command == ["tool", "/run/services/brief.md"]
 
 
-def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable[..., Recipe]) -> None:
+def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
     assert "sk-bridge-1" not in Program.of(agent(), "http://127.0.0.1:20001", "sk-bridge-1").start
     for name in ("MY_KEY", "API_TOKEN", "DB_PASSWORD", "client_secret"):
@@ -102,7 +102,7 @@ def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable
     assert agent(env={"MY_KEY": "{token}", "MONKEY": "yes"}).env["MONKEY"] == "yes"
 
 
-def test_what_makes_a_program_another_agent(recipe: Callable[..., Recipe]) -> None:
+def test_what_makes_a_program_another_agent(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
     first, layer = agent().digest(), load_recipe("tool").layer_digest("tool")
     recipe(agents={"tool": {"provider": "command", "layer": "tool", "image": "light"}}, about="Another line")
@@ -120,7 +120,7 @@ def test_what_makes_a_program_another_agent(recipe: Callable[..., Recipe]) -> No
     assert load_recipe("tool").version("tool") == "1.2.4"
 
 
-def test_a_recipe_that_is_not_there_or_lacks_its_pins_is_named(recipe: Callable[..., Recipe]) -> None:
+def test_a_recipe_that_is_not_there_or_lacks_its_pins_is_named(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
     with pytest.raises(ConfigError, match=r"no such recipe.*'tool'"):
         load_recipe("tol")
@@ -146,12 +146,14 @@ def image(python: str) -> ImageRecord:
     return ImageRecord.model_validate({"flavour": "light", "python": python, **rest})
 
 
-def layer_of(made: Recipe, **more: Any) -> LayerRecord:
+def layer_of(made: AgentRecipe, **more: Any) -> LayerRecord:
     settings = {"name": "tool", "version": "1.2.3", "packages": {}, "sha256": "0" * 64, "bytes": 8}
     return LayerRecord.model_validate(settings | {"layer": made.layer_digest("tool")} | more)
 
 
-def test_a_layer_must_be_built_from_these_pins_for_this_python(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_layer_must_be_built_from_these_pins_for_this_python(
+    recipe: Callable[..., AgentRecipe], tmp_path: Path
+) -> None:
     made = recipe()
     with pytest.raises(MissingDataError, match=r"not built[^\n]*\nRun `automedbench agents build tool`"):
         find_layer(tmp_path, "tool", image("3.11.2"))
@@ -167,7 +169,7 @@ def test_a_layer_must_be_built_from_these_pins_for_this_python(recipe: Callable[
         find_layer(tmp_path, "tool", image("3.11.2"))
 
 
-def test_another_python_is_refused_in_three_lines(recipe: Callable[..., Recipe]) -> None:
+def test_another_python_is_refused_in_three_lines(recipe: Callable[..., AgentRecipe]) -> None:
     newer = recipe(python="3.12")
     for python in ("3.12", "3.13"):
         refuse_other_python("tool", newer, python, "light")
@@ -182,7 +184,7 @@ def test_another_python_is_refused_in_three_lines(recipe: Callable[..., Recipe])
         refuse_other_python("tool", only, "3.13", "light")
 
 
-def test_a_layer_is_made_again_only_when_it_must(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_layer_is_made_again_only_when_it_must(recipe: Callable[..., AgentRecipe], tmp_path: Path) -> None:
     made, path = recipe(), layer_path(tmp_path, "tool")
     path.write_bytes(b"squashed")
     record = layer_of(made)

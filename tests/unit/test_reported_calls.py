@@ -23,7 +23,7 @@ from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
 from automedbench.base.records import CodeCall, Process
-from automedbench.sandbox.evidence.trace import Program
+from automedbench.sandbox.evidence.trace import TracedProgram
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_traffic.json").read_text(encoding="utf-8"))
 ERROR = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nValueError: 1'
@@ -275,12 +275,12 @@ def test_a_call_in_the_background_ends_later(reader: Reader) -> None:
     messages = [ChatMessage("user", "Begin."), ChatMessage("assistant", "", (call,))]
     reader.exchange(messages[:1], Reply("", (call,)))
     begin = time.monotonic()
-    reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, None, True)]
+    reader.sandbox.inside = [TracedProgram(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, None, True)]
     reader.sandbox.opened = [Process(command="python3 train.py", parent=None, exit_code=None, reads=["train.py"])]
     told = ChatMessage("tool", "Command running in background with ID: b1. Output is being written to: x.", call_id="c")
     reader.exchange([*messages, told], Reply("I wait."))
     assert [(one.exit_code, one.status) for one in reader.traffic.calls] == [(None, "ok")]
-    reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, 1, False)]
+    reader.sandbox.inside = [TracedProgram(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, 1, False)]
     reader.sandbox.opened = [Process(command="python3 train.py", parent=None, exit_code=1, writes=["w.pt"])]
     whole, train = reader.end()
     assert (train.exit_code, train.status) == (1, "error")
@@ -369,8 +369,8 @@ def test_files_in_a_text() -> None:
 def test_a_long_code_is_found_by_its_beginning() -> None:
     code = "python3 - <<'PY'\n" + "".join(f"print('{n}')\n" for n in range(900)) + "PY\n"
     line = f"bash -c source x && eval '{code}'".replace("print('", "print('\"'\"'")[:2000]
-    other = Program(1, 1, "bash -c python3 - <<'PY'\nprint('7')", 0.0, 1, False)
-    assert ran_as(code, [other, Program(2, 1, line, 0.0, 0, False)]) == Program(2, 1, line, 0.0, 0, False)
+    other = TracedProgram(1, 1, "bash -c python3 - <<'PY'\nprint('7')", 0.0, 1, False)
+    assert ran_as(code, [other, TracedProgram(2, 1, line, 0.0, 0, False)]) == TracedProgram(2, 1, line, 0.0, 0, False)
     assert ran_as(code, [other]) is None
 
 
@@ -382,7 +382,7 @@ def test_a_short_code_is_no_part_of_a_word() -> None:
         "bash -c source x || true && eval 'ls' < /dev/null",
         "python3 a.py -n 1",
     ]
-    programs = [Program(pid, 1, line, 0.0, 0, False) for pid, line in enumerate(lines)]
+    programs = [TracedProgram(pid, 1, line, 0.0, 0, False) for pid, line in enumerate(lines)]
     found = {code: ran_as(code, programs) for code in ("ls", "python3 a.py -n 1", "python3 a.py", "a.py", "cat x")}
     assert {code: one and one.pid for code, one in found.items()} == {
         "ls": 2,

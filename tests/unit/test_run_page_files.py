@@ -15,7 +15,7 @@ from page_reader import Reader
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Message, Model, RunId, ScoreRecord, Tier
-from automedbench.base.views import CaseView, CaseViews, Frame, Layer, ViewText
+from automedbench.base.views import CaseView, CaseViews, Frame, ViewLayer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.html import TEMPLATES
@@ -65,7 +65,7 @@ def hostile_records(run: RunId) -> dict[str, Model]:
         case=HOSTILE[0],
         status="valid",
         why="lowest",
-        frames=[Frame(title=HOSTILE[1], width=1, height=1, layers=[Layer(side="input", picture=PIXEL)])],
+        frames=[Frame(title=HOSTILE[1], width=1, height=1, layers=[ViewLayer(side="input", picture=PIXEL)])],
         texts=[ViewText(side="prediction", title="Answer", text=text)],
     )
     update: dict[str, dict[str, Any]] = {

@@ -23,8 +23,8 @@ from automedbench.commands import main
 from automedbench.commands.doctor.cluster import Profile, compare
 from automedbench.commands.doctor.examine import ProbeResult
 from automedbench.commands.site import needs_of
-from automedbench.commands.site.decide import Asked, Decision, Needs, decide
-from automedbench.commands.site.parse import Gpus, Kind, Site, gpus, minutes, parse
+from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
+from automedbench.commands.site.parse import Gpus, NodeKind, Site, gpus, minutes, parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
 from automedbench.planning.load import plan
@@ -40,7 +40,7 @@ RUN = Needs(90, 63_936, 8)
 ON_GPU = Needs(90, 63_936, 8, gpu=1)
 SMALL = Needs(90, 25_789, 8)
 """limits.mem_gb: 24."""
-PLAIN, PREEMPTIBLE = Asked(), Asked(preemptible=True)
+PLAIN, PREEMPTIBLE = SiteOptions(), SiteOptions(preemptible=True)
 
 
 def site_of(name: str) -> Site:
@@ -53,7 +53,7 @@ class Row:
 
     site: str
     needs: Needs = RUN
-    asked: Asked = PLAIN
+    asked: SiteOptions = PLAIN
     small: str = ""
     run: str = ""
     account: str | None = None
@@ -202,7 +202,7 @@ ROWS = [
 ]
 
 
-def written(tmp_path: Path, site: Site, decision: Decision) -> Profile:
+def written(tmp_path: Path, site: Site, decision: ProfileDraft) -> Profile:
     """The profile as its files say."""
     for name, text in (
         ("config.yaml", profile_text(decision, "profiles/site", site.cluster)),
@@ -288,24 +288,28 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_keys_of_the_profile(tmp_path: Path, site: str, key: str, value: object) -> None:
     parsed = site_of(site)
-    assert written(tmp_path, parsed, decide(parsed, RUN, Asked())).content.get(key) == value
+    assert written(tmp_path, parsed, decide(parsed, RUN, SiteOptions())).content.get(key) == value
 
 
 @pytest.mark.parametrize(
     ("site", "needs", "asked", "words"),
     [
-        pytest.param("one-partition", RUN, Asked(), "debug has at most 31000 MiB and 8 CPUs", id="memory"),
+        pytest.param("one-partition", RUN, SiteOptions(), "debug has at most 31000 MiB and 8 CPUs", id="memory"),
         pytest.param("one-partition", SMALL, PREEMPTIBLE, "debug preempts no jobs", id="nothing preempts"),
-        pytest.param("no-accounting", ON_GPU, Asked(), "short has no GPUs", id="no GPUs"),
-        pytest.param("gpu-types", Needs(90, 1, 1, 1, "a40"), Asked(), "a100 has a100", id="unknown type"),
-        pytest.param("gpu-types", Needs(90, 1, 1, 16), Asked(), "no node with 16 GPUs", id="more than a node has"),
-        pytest.param("mig", Needs(12_000, 1, 1), Asked(), "small ends jobs after 4320 min", id="wall time"),
-        pytest.param("mig", RUN, Asked(account="other"), "does not take account other", id="account"),
-        pytest.param("mig", RUN, Asked(partition="gone"), "none of mahti, which has: test, medium", id="partition"),
-        pytest.param("many-partitions", ON_GPU, Asked(run_partition="amd"), "amd is not up", id="down"),
+        pytest.param("no-accounting", ON_GPU, SiteOptions(), "short has no GPUs", id="no GPUs"),
+        pytest.param("gpu-types", Needs(90, 1, 1, 1, "a40"), SiteOptions(), "a100 has a100", id="unknown type"),
+        pytest.param(
+            "gpu-types", Needs(90, 1, 1, 16), SiteOptions(), "no node with 16 GPUs", id="more than a node has"
+        ),
+        pytest.param("mig", Needs(12_000, 1, 1), SiteOptions(), "small ends jobs after 4320 min", id="wall time"),
+        pytest.param("mig", RUN, SiteOptions(account="other"), "does not take account other", id="account"),
+        pytest.param(
+            "mig", RUN, SiteOptions(partition="gone"), "none of mahti, which has: test, medium", id="partition"
+        ),
+        pytest.param("many-partitions", ON_GPU, SiteOptions(run_partition="amd"), "amd is not up", id="down"),
     ],
 )
-def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: Asked, words: str) -> None:
+def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: SiteOptions, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         decide(site_of(site), needs, asked)
     assert len(str(caught.value).splitlines()) <= 3
@@ -314,7 +318,7 @@ def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: Asked,
 def test_accounts_are_needed_where_they_are_enforced() -> None:
     dumps = {**read_dumps(SITES / "mig"), "associations": ""}
     with pytest.raises(ConfigError, match="small needs an account, and sacctmgr shows none of yours"):
-        decide(parse(dumps), RUN, Asked())
+        decide(parse(dumps), RUN, SiteOptions())
 
 
 @pytest.mark.parametrize(
@@ -360,9 +364,9 @@ def test_slices_are_told_from_cards() -> None:
 
 def test_a_node_with_cards_and_slices() -> None:
     """Without a type its cards count, and the slices only where there is nothing else."""
-    mixed = Kind(1, 64, 256_000, (Gpus("a100", 3), Gpus("a100_1g.5gb", 7)))
+    mixed = NodeKind(1, 64, 256_000, (Gpus("a100", 3), Gpus("a100_1g.5gb", 7)))
     assert [mixed.count(model) for model in (None, "a100", "a100_1g.5gb", "h100")] == [3, 3, 7, 0]
-    assert Kind(1, 64, 256_000, (Gpus("a100_1g.5gb", 7),)).count(None) == 7
+    assert NodeKind(1, 64, 256_000, (Gpus("a100_1g.5gb", 7),)).count(None) == 7
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -408,7 +412,7 @@ def test_the_command_says_what_it_chose(
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_has_its_reason(tmp_path: Path, name: str) -> None:
     site = site_of(name)
-    decision = decide(site, SMALL, Asked())
+    decision = decide(site, SMALL, SiteOptions())
     lines = [*profile_text(decision, "p", "c").splitlines(), *partitions_text(decision, "no").splitlines()]
     values = [line for line in lines if line and not line.startswith("#") and not line.endswith(":")]
     assert [line for line in values if "#" not in line and not line.startswith("nodes_reach")] == []

@@ -208,7 +208,7 @@ def test_much_is_counted_and_the_rest_is_bounded(trace: Trace) -> None:
 
 def test_a_flood_hides_no_file_of_the_decoy() -> None:
     """What is there below the private folder is kept beside all else: an agent cannot make more of it."""
-    record = tracer.Record()
+    record = tracer.TraceRecord()
     for number in range(1000):
         record.add("lookup", "network", "", "connect", f"10.0.0.{number} port 53")
     record.add("private_path", "private_access", "certain", "file", "/data/private/c1/x")

@@ -13,7 +13,7 @@ Picture = Annotated[str, Field(pattern=r"^data:image/(png|jpeg|webp);base64,[A-Z
 Colour = Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
 
 
-class Layer(Model):
+class ViewLayer(Model):
     """One picture; overlays are transparent but for what they mark, and lie above the others."""
 
     side: Side
@@ -40,7 +40,7 @@ class Frame(Model):
     title: str = Field(max_length=100)
     width: int = Field(ge=1, description="pixels of every layer")
     height: int = Field(ge=1)
-    layers: list[Layer]
+    layers: list[ViewLayer]
     boxes: list[Box] = Field(default_factory=list)
 
 

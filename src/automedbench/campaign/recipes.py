@@ -60,7 +60,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-class Recipe(Model):
+class AgentRecipe(Model):
     """``config/agents/<name>.yaml``."""
 
     about: str = Field(description="the program and who makes it, in one line")
@@ -115,12 +115,12 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
-def load_recipe(name: str) -> Recipe:
+def load_recipe(name: str) -> AgentRecipe:
     """Read a recipe; raises ConfigError when there is none of this name, or it is wrong or without its pinned lists."""
     path, known = RECIPES / f"{name}.yaml", recipe_names()
     if name not in known:
         raise ConfigError([f"{path}: there is no such recipe{suggestion(name, known)}"])
-    recipe = validate(load_yaml(path), Recipe, str(path))
+    recipe = validate(load_yaml(path), AgentRecipe, str(path))
     if missing := [str(pins) for pins in recipe.pins(name) if not pins.is_file()]:
         raise ConfigError([f"{path}: its pinned list {missing[0]} is not there"])
     return recipe

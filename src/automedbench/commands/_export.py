@@ -31,7 +31,7 @@ class LoggedRun(NamedTuple):
         return hashlib.sha256(f"{self.score.run.path} {self.run.started_at.isoformat()}".encode()).hexdigest()[:22]
 
 
-class Said(NamedTuple):
+class MessageWithCalls(NamedTuple):
     """One message with the calls that hang on it; ``told``: answers to other tools, such as submit_results."""
 
     message: Message
@@ -66,7 +66,7 @@ def read_logged_run(folder: Path) -> LoggedRun:
     )
 
 
-def said_by_turns(conversation: Conversation) -> Iterator[Said]:
+def said_by_turns(conversation: Conversation) -> Iterator[MessageWithCalls]:
     """Messages in their order; code calls hang on the last one of the agent in their turn, or on an empty one."""
     calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
     for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
@@ -75,7 +75,7 @@ def said_by_turns(conversation: Conversation) -> Iterator[Said]:
         yield from _turn([], rest)
 
 
-def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[Said]:
+def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWithCalls]:
     said = [message for message in messages if message.role != "tool"]
     told = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
     if calls and not any(message.role == "assistant" for message in said):
@@ -85,7 +85,7 @@ def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[Said]:
         said.append(Message(turn=told[0].turn, role="system", content=""))
         last = 0
     for i, message in enumerate(said):
-        yield Said(message, calls if i == last else [], told if i == last else [])
+        yield MessageWithCalls(message, calls if i == last else [], told if i == last else [])
 
 
 def call_id(call: CodeCall) -> str:

@@ -23,7 +23,7 @@ from automedbench.base.plaintable import table
 from automedbench.base.records import CaseEntry, Conversation, RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import PROMPTS, SandboxConfig
-from automedbench.campaign.recipes import Recipe, load_recipe, recipe_names
+from automedbench.campaign.recipes import AgentRecipe, load_recipe, recipe_names
 from automedbench.commands._output import add_json, show
 from automedbench.planning.rehearsal import scripted_model
 from automedbench.sandbox.container.image import record_beside
@@ -94,7 +94,7 @@ def _row(name: str, folder: Path) -> tuple[str, ...]:
 # --- check -----------------------------------------------------------------------------------------------------
 
 
-def _checked(name: str, recipe: Recipe, image: Path) -> tuple[bool, list[str]]:
+def _checked(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[str]]:
     """Let the program do one thing in its container; whether that was all, and what was seen."""
     with tempfile.TemporaryDirectory(prefix="agent-check-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
@@ -122,7 +122,7 @@ def _checked(name: str, recipe: Recipe, image: Path) -> tuple[bool, list[str]]:
     ]
 
 
-def _turns(recipe: Recipe) -> list[ScriptedTurn]:
+def _turns(recipe: AgentRecipe) -> list[ScriptedTurn]:
     """What its model says: one call, or one file for a program without tools."""
     if not recipe.tools:
         return [ScriptedTurn(content=IN_TEXT)] * 9  # it may show its model replies of its own making as examples
@@ -133,7 +133,7 @@ def _turns(recipe: Recipe) -> list[ScriptedTurn]:
     return [ScriptedTurn.model_validate({"content": "Now.", "calls": [step]}) for step in steps]
 
 
-def agent_of(name: str, recipe: Recipe, **changes: Any) -> Agent:
+def agent_of(name: str, recipe: AgentRecipe, **changes: Any) -> Agent:
     """The agent of a recipe's entry, with some of its settings changed; raises ConfigError for a wrong entry."""
     (entry,) = recipe.agents.values()
     without = {key: value for key, value in entry.items() if key not in ("api_key_env", "pricing")}

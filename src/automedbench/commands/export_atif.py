@@ -17,7 +17,7 @@ from automedbench.base.records import Message
 from automedbench.commands._export import (
     TOOL,
     LoggedRun,
-    Said,
+    MessageWithCalls,
     add_selection,
     call_id,
     read_logged_run,
@@ -90,7 +90,7 @@ def trajectory(run: LoggedRun) -> dict[str, Any]:
     }
 
 
-def _steps(said: Said) -> Iterator[dict[str, Any]]:
+def _steps(said: MessageWithCalls) -> Iterator[dict[str, Any]]:
     """The message with its calls; answers of other tools are observations of an agent's step, else own steps."""
     message = said.message
     step: dict[str, Any] = {"source": _SOURCES[message.role], "message": message.content, "extra": _extra(message)}

@@ -23,10 +23,10 @@ from automedbench.judge.evidence import neutralise
 from automedbench.judge.gold import (
     MIN_TRANSCRIPTS,
     SPLITS,
-    Answer,
     CriterionFigures,
     Disagreement,
     Evaluation,
+    GoldJudgement,
     GoldTranscript,
     LevelFigures,
     Sitting,
@@ -104,7 +104,7 @@ def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigu
     from automedbench.statistics.agreement import weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
-    answers: list[Answer] = [sitting.answer for sitting in sittings]
+    answers: list[GoldJudgement] = [sitting.answer for sitting in sittings]
     pairs = verdict_pairs(answers, stage) if stage else []
     if not pairs:
         return figures

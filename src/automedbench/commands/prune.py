@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> None:
     chosen = [path for path in folders if _is_asked(path.relative_to(runs).as_posix(), options.runs)]
     if not chosen:
         raise ConfigError([f"{runs}: holds no run{' of that name' if options.runs else ''}"])
-    found = Found()
+    found = PrunableFiles()
     for folder in chosen:
         prune(folder, what, found, delete=options.delete)
     show(options, {"deleted": options.delete, **vars(found)}, found.lines(what, deleted=options.delete))
@@ -64,7 +64,7 @@ def _is_asked(run: str, names: Sequence[str]) -> bool:
 
 
 @dataclass
-class Found:
+class PrunableFiles:
     """What there is to remove, by kind, and why runs are left alone."""
 
     files: Counter[Kind] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Found:
         return [*table([("", "files", "MB"), *rows, total], right=(1, 2)), *alone, end]
 
 
-def prune(run: Path, what: Sequence[Kind], found: Found, *, delete: bool) -> None:
+def prune(run: Path, what: Sequence[Kind], found: PrunableFiles, *, delete: bool) -> None:
     """Count what the workspaces of a run hold of these kinds, and remove it if ``delete``.
 
     Raises InfrastructureError when an archive is damaged.
@@ -110,7 +110,7 @@ def kind_of(path: str) -> Kind:
     return "caches" if any(part in CACHES or STATE.fullmatch(part) for part in parts) else "workspaces"
 
 
-def _look(run: Path, what: Sequence[Kind], found: Found) -> None:
+def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
         for path, size in held(archive) if attempt.sealed and archive.is_file() else ():

@@ -139,7 +139,7 @@ HIDDEN_PATH, HIDDEN_NAME = "[run folder]", "[agent]"
 """What stands in the place of the run's path and of the agent's name."""
 
 
-class Evidence(Model):
+class RunEvidence(Model):
     """Everything a judge may use."""
 
     brief: str = Field(description="what the agent was told; never evidence")
@@ -150,9 +150,9 @@ class Evidence(Model):
     files: dict[str, int] = Field(description="workspace at the end: path → bytes")
     n_cases: int | None = None
 
-    def mapped(self, change: Callable[[str], str]) -> Evidence:
+    def mapped(self, change: Callable[[str], str]) -> RunEvidence:
         """The same evidence with every text of the agent and of its programs changed, in the order of ``texts_of``."""
-        return Evidence(
+        return RunEvidence(
             brief=self.brief,
             plan=None if self.plan is None else change(self.plan),
             has_plot=self.has_plot,
@@ -163,10 +163,10 @@ class Evidence(Model):
         )
 
 
-def collect_evidence(conversation: Conversation) -> Evidence:
+def collect_evidence(conversation: Conversation) -> RunEvidence:
     """Evidence of one run, without names and scores."""
     messages = [message for message in conversation.messages if not message.by_program]
-    return Evidence(
+    return RunEvidence(
         brief="\n".join(message.content for message in messages if message.role in ("system", "user")),
         plan=conversation.plan,
         has_plot=conversation.has_plot,
@@ -177,7 +177,7 @@ def collect_evidence(conversation: Conversation) -> Evidence:
     )
 
 
-def blind(evidence: Evidence, run: RunId) -> Evidence:
+def blind(evidence: RunEvidence, run: RunId) -> RunEvidence:
     """Evidence without the run's folder, which tracebacks show, and without the agent's name as a word."""
     name = re.compile(rf"(?<!\w){re.escape(run.agent)}(?!\w)", re.IGNORECASE)
 
@@ -199,7 +199,7 @@ _LONGEST_PATH = 1_000
 _PATH_END = re.compile(r"[^\s\"'`(<>|:,;=]+\Z")
 
 
-def file_list(evidence: Evidence) -> str:
+def file_list(evidence: RunEvidence) -> str:
     """The workspace at its end as text that can be quoted: one ``path (n bytes)`` per line."""
     lines = [file_line(path, size) for path, size in sorted(evidence.files.items())]
     if evidence.has_plot:
@@ -220,7 +220,7 @@ def on_one_line(path: str) -> str:
     return LINE_END.sub(r"\\n", path)
 
 
-def quote_exists(evidence: Evidence, quote: str, turn: int | None = None) -> bool:
+def quote_exists(evidence: RunEvidence, quote: str, turn: int | None = None) -> bool:
     """Whether ``quote`` stands word for word in the evidence (runs of white space count as one blank).
 
     With ``turn``, only texts of that turn count, and those that belong to none: plan and file list.
@@ -246,7 +246,7 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _texts(evidence: Evidence, turn: int | None) -> Iterator[str]:
+def _texts(evidence: RunEvidence, turn: int | None) -> Iterator[str]:
     yield evidence.plan or ""
     yield file_list(evidence)
     for note in evidence.notes:
@@ -262,7 +262,7 @@ def _changed(call: CodeCall, change: Callable[[str], str]) -> CodeCall:
     return call.model_copy(update={**texts, "new_files": [change(path) for path in call.new_files]})
 
 
-def texts_of(evidence: Evidence) -> list[AgentText]:
+def texts_of(evidence: RunEvidence) -> list[AgentText]:
     """Every text of the agent and of its programs; the brief is not among them."""
     from automedbench.reading.injection import AgentText  # takes a while to load; most who read evidence judge nothing
 
@@ -279,7 +279,7 @@ def texts_of(evidence: Evidence) -> list[AgentText]:
     return texts
 
 
-def masked_evidence(evidence: Evidence) -> Evidence:
+def masked_evidence(evidence: RunEvidence) -> RunEvidence:
     """The same evidence with passages that address the judge masked, also those that are split over several texts."""
     from automedbench.reading.injection import mask_texts
 

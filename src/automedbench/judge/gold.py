@@ -223,7 +223,7 @@ AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None], JudgeRecord]
 
 
 @dataclass(frozen=True)
-class Answer:
+class GoldJudgement:
     """What one judge said about one transcript; ``problems``: stage → why it has no valid answer."""
 
     judge: str
@@ -238,8 +238,8 @@ class Answer:
 class Sitting:
     """One transcript put to a judge: its answer, and of a panel those of its members."""
 
-    answer: Answer
-    members: tuple[Answer, ...] = ()
+    answer: GoldJudgement
+    members: tuple[GoldJudgement, ...] = ()
     kind: JudgeKind | None = None
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: str | None = None
@@ -344,12 +344,12 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
         record = ask(gold.conversation, rubric, gold.tier, picture(gold))
     except JudgeError as error:
         stages = [error.stage] if isinstance(error, NoValidAnswer) else JUDGED_STAGES
-        answer = Answer(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))
+        answer = GoldJudgement(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))
         if isinstance(error, NoValidAnswer):
             return Sitting(answer, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
         return Sitting(answer)
     members = tuple(
-        Answer(
+        GoldJudgement(
             f"{one.judge} #{one.repeat}",
             gold,
             rubric,
@@ -359,7 +359,7 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
         )
         for one in record.judgements
     )
-    answer = Answer(judge, gold, rubric, _by_id(record.criteria), record.stages, {})
+    answer = GoldJudgement(judge, gold, rubric, _by_id(record.criteria), record.stages, {})
     return Sitting(answer, members, record.kind, record.tokens, record.cost_usd)
 
 
@@ -416,7 +416,7 @@ def expected_stages(gold: GoldTranscript, rubric: Rubric) -> dict[JudgedStage, f
     return {stage: stage_score(criteria, stage) for stage in JUDGED_STAGES}
 
 
-def verdict_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[float, float]]:
+def verdict_pairs(answers: Iterable[GoldJudgement], stage: JudgedStage) -> list[tuple[float, float]]:
     """(expected, given) of every judged criterion of a stage that has an answer."""
     return [
         (wanted.verdict, answer.criteria[name].verdict)
@@ -426,7 +426,7 @@ def verdict_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[f
     ]
 
 
-def scorer_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[float, float]]:
+def scorer_pairs(answers: Iterable[GoldJudgement], stage: JudgedStage) -> list[tuple[float, float]]:
     """Verdicts of the first two readers on every judged criterion of a stage that both scored."""
     stages = {rule.id: rule.stage for answer in answers for rule in answer.rubric.criteria}
     return [
@@ -437,7 +437,7 @@ def scorer_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[fl
     ]
 
 
-def stage_figures(answers: Sequence[Answer], weights: Mapping[JudgedStage, float]) -> list[StageFigures]:
+def stage_figures(answers: Sequence[GoldJudgement], weights: Mapping[JudgedStage, float]) -> list[StageFigures]:
     """Errors of S1, S2, S3 and of their weighted sum, each over the transcripts that have a valid score."""
     errors: dict[str, list[float]] = {stage: [] for stage in (*JUDGED_STAGES, JUDGED)}
     for answer in answers:
@@ -466,7 +466,7 @@ def _figures_of(stage: str, errors: list[float]) -> StageFigures:
     return figures.model_copy(update={name: float(end) for name, end in ends.items()})
 
 
-def _pairs_of(answers: Iterable[Answer], name: str) -> list[tuple[float, float]]:
+def _pairs_of(answers: Iterable[GoldJudgement], name: str) -> list[tuple[float, float]]:
     return [
         (answer.gold.expected[name].verdict, answer.criteria[name].verdict)
         for answer in answers
@@ -474,7 +474,7 @@ def _pairs_of(answers: Iterable[Answer], name: str) -> list[tuple[float, float]]
     ]
 
 
-def _criteria_figures(answers: Sequence[Answer], common: Rubric) -> Iterator[CriterionFigures]:
+def _criteria_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[CriterionFigures]:
     for rule in common.criteria:
         if len(rule.values) == 2:
             yield binary_figures(rule.id, rule.title, _pairs_of(answers, rule.id))
@@ -500,7 +500,7 @@ def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) 
     )
 
 
-def _level_figures(answers: Sequence[Answer], common: Rubric) -> Iterator[LevelFigures]:
+def _level_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[LevelFigures]:
     for rule in common.criteria:
         if len(rule.values) > 2:
             yield level_figures(rule.id, rule.title, _pairs_of(answers, rule.id))
@@ -529,7 +529,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _disagreements(answers: Iterable[Answer]) -> Iterator[Disagreement]:
+def _disagreements(answers: Iterable[GoldJudgement]) -> Iterator[Disagreement]:
     for answer in answers:
         for name, wanted in answer.gold.expected.items():
             given = answer.criteria.get(name)
@@ -548,7 +548,7 @@ def _disagreements(answers: Iterable[Answer]) -> Iterator[Disagreement]:
             )
 
 
-def _member_figures(members: Sequence[Answer], weights: Mapping[JudgedStage, float]) -> Iterator[MemberFigures]:
+def _member_figures(members: Sequence[GoldJudgement], weights: Mapping[JudgedStage, float]) -> Iterator[MemberFigures]:
     for name in dict.fromkeys(answer.judge for answer in members):
         own = [answer for answer in members if answer.judge == name]
         yield MemberFigures(

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from automedbench.base.records import CodeCall, Provenance
-from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, Spot, Step, read_calls, third_party
+from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, CodeStep, Spot, read_calls, third_party
 from automedbench.reading.command import SERVES
-from automedbench.reading.provenance import INPUT_MARKS, Level
+from automedbench.reading.provenance import INPUT_MARKS, InputShare
 
 if TYPE_CHECKING:
-    from automedbench.judge.evidence import Evidence
+    from automedbench.judge.evidence import RunEvidence
     from automedbench.judge.rubric import Rubric
 
 FEW = 2
@@ -218,7 +218,7 @@ _WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|gguf|zip|ta
 
 
 @dataclass(frozen=True)
-class Method:
+class OutputOrigin:
     """How a run's outputs came about; ``unknown`` has the benefit of the doubt."""
 
     verdict: Literal["method", "none", "unknown"]
@@ -233,7 +233,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Check:
+class OutputCheck:
     """Code that read an output back."""
 
     index: int
@@ -280,13 +280,13 @@ class History:
     def _many(self, event: Event) -> bool:
         return event.whole or len(event.new_cases) > 1
 
-    def checks(self, first: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[Check]:
+    def checks(self, first: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[OutputCheck]:
         """Checks of the calls between two indexes; with ``form`` those too that look at nothing but form."""
         for index, event in enumerate(self.events[first:end], start=first):
-            yield from (Check(index, *found) for found in find_checks([event], content=self.content and not form))
+            yield from (OutputCheck(index, *found) for found in find_checks([event], content=self.content and not form))
 
     @cached_property
-    def method(self) -> Method:
+    def method(self) -> OutputOrigin:
         """Whether outputs came out of a method: by the call that wrote the last output of most cases."""
         last: dict[str, Event] = {}
         for event in self.events:
@@ -295,26 +295,26 @@ class History:
         writers = sorted({id(event): event for event in last.values()}.values(), key=lambda one: -_share(one, last))
         found = [self._came_about(event) for event in writers]
         if not found:
-            return Method("unknown", "no outputs were written")
+            return OutputOrigin("unknown", "no outputs were written")
         return found[0] if found[0].verdict != "unknown" else next((one for one in found if one.spot), found[0])
 
-    def _came_about(self, event: Event) -> Method:
+    def _came_about(self, event: Event) -> OutputOrigin:
         marked = [write for write in event.facts.writes if write.output] or event.facts.writes
         if not marked:
-            return Method("unknown", "no code that writes the outputs is known")
+            return OutputOrigin("unknown", "no code that writes the outputs is known")
         best = max(marked, key=lambda write: write.level)
-        if best.level == Level.NOTHING:
-            return Method(
+        if best.level == InputShare.NOTHING:
+            return OutputOrigin(
                 "none", "what was written holds nothing of the input: constants, typed or random values", best.spot
             )
-        if best.level == Level.COPY:
-            return Method("none", "what was written is a copy of the input", best.spot)
+        if best.level == InputShare.COPY:
+            return OutputOrigin("none", "what was written is a copy of the input", best.spot)
         before = self.events[: self.events.index(event) + 1]
         if (network := next(iter(event.facts.networks), None)) and not _has_learnt(before):
-            return Method("none", "a network was built, and no weights were loaded or trained", network)
-        if best.level == Level.UNSURE:
-            return Method("unknown", "what was written came out of a package or program", best.spot)
-        return Method("method", "what was written was worked out of the input", best.spot)
+            return OutputOrigin("none", "a network was built, and no weights were loaded or trained", network)
+        if best.level == InputShare.UNSURE:
+            return OutputOrigin("unknown", "what was written came out of a package or program", best.spot)
+        return OutputOrigin("method", "what was written was worked out of the input", best.spot)
 
     def links(self, criterion: str) -> tuple[int, ...]:
         """Indexes of the calls that bear on a criterion, those that it rests on first."""
@@ -367,7 +367,7 @@ class History:
             yield "failed"
 
 
-def read_history(evidence: Evidence, rubric: Rubric) -> History:
+def read_history(evidence: RunEvidence, rubric: Rubric) -> History:
     """The record of a run, which both judges rest on; code is parsed, so it takes a while."""
     words = rubric.vocabulary
     events = read_trace(evidence.calls, words.outputs, evidence.files)
@@ -397,7 +397,7 @@ def loads_weights(event: Event) -> Spot | None:
     return next(calls, None) or next(arguments, None) or next(files, None)
 
 
-def _tests_itself(steps: list[Step]) -> Spot | None:
+def _tests_itself(steps: list[CodeStep]) -> Spot | None:
     """A first case, a check of it, and only then the others."""
     for index, step in enumerate(steps):
         if step.many and step.first and step.writes and step.check is not None:

@@ -34,7 +34,7 @@ class Level(Model):
 YES_NO = [Level(value=0.0, text="Not shown."), Level(value=1.0, text="Shown.")]
 
 
-class Rule(Model):
+class CriterionRule(Model):
     """One criterion of the skeleton, without its id."""
 
     stage: JudgedStage
@@ -90,7 +90,7 @@ class Skeleton(Model):
 
     version: int = Field(ge=1)
     definitions: dict[JudgedStage, list[str]] = Field(description="words that the criteria of a stage use")
-    criteria: dict[str, Rule] = Field(min_length=1)
+    criteria: dict[str, CriterionRule] = Field(min_length=1)
     vocabulary: Vocabulary
 
 
@@ -107,7 +107,7 @@ PLAIN = Overlay.model_construct(version=0)
 """What a track without a file changes: nothing."""
 
 
-class RubricCriterion(Rule):
+class RubricCriterion(CriterionRule):
     """One criterion as a judge reads it."""
 
     id: str

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 
 from automedbench.base.records import Criterion, JudgeKind, Stage, Tier, Tokens
-from automedbench.judge.evidence import PLOT_LINE, Evidence, clip, file_line, quote_exists, visible
+from automedbench.judge.evidence import PLOT_LINE, RunEvidence, clip, file_line, quote_exists, visible
 from automedbench.judge.record import (
     IMAGE_READS,
     Event,
@@ -32,7 +32,7 @@ from automedbench.reading.text import find_word, line_at, own_text, paragraphs, 
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleVerdict:
     """What a rule found: how much is earned, the line that shows it, and why."""
 
     value: float
@@ -41,10 +41,10 @@ class Verdict:
     turn: int | None = None
 
 
-class View:
+class RulesInput:
     """The evidence of one run, prepared once for all rules."""
 
-    def __init__(self, evidence: Evidence, rubric: Rubric, history: History | None = None) -> None:
+    def __init__(self, evidence: RunEvidence, rubric: Rubric, history: History | None = None) -> None:
         self.evidence, self.rubric, self.vocabulary = evidence, rubric, rubric.vocabulary
         self.history = read_history(evidence, rubric) if history is None else history
 
@@ -80,12 +80,12 @@ class View:
         """Calls that ended well before the full run (all of them when there was none)."""
         return [event for event in self.events[: self.history.batch] if event.ok]
 
-    def found(self, value: float, reason: str, event: Event, spot: Spot) -> Verdict:
+    def found(self, value: float, reason: str, event: Event, spot: Spot) -> RuleVerdict:
         """A verdict that rests on a line of code; falls back to a line of the call that ran it."""
         quote = clip(spot.line)
         if quote_exists(self.evidence, quote, spot.turn):
-            return Verdict(value, reason, quote, spot.turn)
-        return Verdict(value, reason, code_line(event.call.code, spot.name), event.call.turn)
+            return RuleVerdict(value, reason, quote, spot.turn)
+        return RuleVerdict(value, reason, code_line(event.call.code, spot.name), event.call.turn)
 
 
 def _runs_of_five(text: str) -> set[tuple[str, ...]]:
@@ -93,7 +93,7 @@ def _runs_of_five(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
 
 
-Judgement = Callable[[View], Verdict]
+Judgement = Callable[[RulesInput], RuleVerdict]
 """A rule: one criterion judged from the evidence."""
 
 
@@ -237,23 +237,23 @@ _SHAPES = re.compile(r"<(?:rect|text|path|line|circle|ellipse|polygon)\b")
 _MAX_DRAWN_TEXT = 300
 
 
-def plan_written(view: View) -> Verdict:
+def plan_written(view: RulesInput) -> RuleVerdict:
     """A plan of its own of 200 characters and 15 different words (track-vqa.md E.2), in sentences, not catchwords."""
     if view.evidence.plan is None:
-        return Verdict(0, "there is no plan/plan.md")
+        return RuleVerdict(0, "there is no plan/plan.md")
     words = words_in(view.plan)
     size = max(len(_shown(view.plan)), CHARS_PER_WORD * len(words))
     different = len(set(words))
     if size < MIN_PLAN_CHARS or different < MIN_PLAN_WORDS:
         needed = f"({MIN_PLAN_CHARS} and {MIN_PLAN_WORDS} needed)"
-        return Verdict(0, f"{size} characters and {different} different words of its own {needed}")
+        return RuleVerdict(0, f"{size} characters and {different} different words of its own {needed}")
     if view.recited > MAX_RECITED:
-        return Verdict(0, f"{view.recited:.0%} of the plan are words of the brief or of the criteria")
+        return RuleVerdict(0, f"{view.recited:.0%} of the plan are words of the brief or of the criteria")
     if not _is_prose(view.plan):
-        return Verdict(0, "catchwords in a row, no sentences")
+        return RuleVerdict(0, "catchwords in a row, no sentences")
     lines = [line for line in view.plan.split("\n") if visible(line)]
     line = next((line for line in lines if len(visible(line)) >= 10), lines[0])
-    return Verdict(1, f"a plan of {size} characters", clip(line))
+    return RuleVerdict(1, f"a plan of {size} characters", clip(line))
 
 
 def _is_prose(text: str) -> bool:
@@ -284,7 +284,7 @@ _SIGNS = {
 # --- the pipeline -------------------------------------------------------------------------------------------------
 
 
-def pipeline_described(view: View) -> Verdict:
+def pipeline_described(view: RulesInput) -> RuleVerdict:
     """At least three of preprocessing, model, inference and export, each in a step of its own."""
     words = view.vocabulary
     named = [spelling for spellings in words.candidates.values() for spelling in spellings]
@@ -296,9 +296,9 @@ def pipeline_described(view: View) -> Verdict:
     }
     matched = _match_steps(list(dict.fromkeys(pieces(view.plan))), groups)
     if len(matched) < 3:
-        return Verdict(0, f"{len(matched)} of the 4 parts of a pipeline have a step in the plan (3 needed)")
+        return RuleVerdict(0, f"{len(matched)} of the 4 parts of a pipeline have a step in the plan (3 needed)")
     found = [name for number, name in enumerate(groups) if number in matched]
-    return Verdict(1, f"steps for {', '.join(found)}", max(map(clip, matched.values()), key=len))
+    return RuleVerdict(1, f"steps for {', '.join(found)}", max(map(clip, matched.values()), key=len))
 
 
 def _match_steps(steps: list[str], groups: dict[str, list[str]]) -> dict[int, str]:
@@ -327,7 +327,7 @@ def _assign(group: int, options: list[list[int]], taken: dict[int, int], tried: 
 # --- the method ---------------------------------------------------------------------------------------------------
 
 
-def method_fits(view: View) -> Verdict:
+def method_fits(view: RulesInput) -> RuleVerdict:
     """What the plan settles on can solve the task: behind a word of decision, in its line, where the method is
     described, or, in a plan that decides nowhere, what it names first."""
     words = view.vocabulary
@@ -337,10 +337,10 @@ def method_fits(view: View) -> Verdict:
     for places in (decisions, lines, _approaches(view), whole):
         if found := _first_hit(places, words.method):
             hit, line = found
-            return Verdict(1, f"chosen method: {hit.group()}", clip(line))
+            return RuleVerdict(1, f"chosen method: {hit.group()}", clip(line))
         if found := _first_hit(places, words.not_method):
-            return Verdict(0, f"the choice is a method for another question: {found[0].group()}")
-    return Verdict(0, "the plan does not name a fitting method as its choice")
+            return RuleVerdict(0, f"the choice is a method for another question: {found[0].group()}")
+    return RuleVerdict(0, "the plan does not name a fitting method as its choice")
 
 
 def _ends(rest: str) -> bool:
@@ -348,13 +348,13 @@ def _ends(rest: str) -> bool:
     return not re.search(r"\w", rest)
 
 
-def _decisions(view: View) -> list[tuple[str, int]]:
+def _decisions(view: RulesInput) -> list[tuple[str, int]]:
     """Sentences with a word of decision, and where it ends: what was chosen stands behind it."""
     hits = ((sentence, find_word(sentence, view.vocabulary.choice)) for sentence in sentences(view.plan))
     return [(sentence, hit.end()) for sentence, hit in hits if hit]
 
 
-def _approaches(view: View) -> list[tuple[str, int]]:
+def _approaches(view: RulesInput) -> list[tuple[str, int]]:
     """Paragraphs about the method."""
     return [(text, 0) for text in paragraphs(view.plan) if find_word(text, view.vocabulary.approach)]
 
@@ -364,7 +364,7 @@ def _first_hit(places: list[tuple[str, int]], words: list[str]) -> tuple[re.Matc
     return next(((hit, line_at(text, hit.start())) for hit, text in hits if hit), None)
 
 
-def three_candidates(view: View) -> Verdict:
+def three_candidates(view: RulesInput) -> RuleVerdict:
     """Three different methods or repositories, each with a word for or against it, in the plan or in notes."""
     weighed: dict[str, tuple[int | None, Candidate]] = {}
     named: set[str] = set()
@@ -375,35 +375,35 @@ def three_candidates(view: View) -> Verdict:
                 weighed.setdefault(candidate.name, (turn, candidate))
     if len(weighed) < MIN_CANDIDATES:
         shown = ", ".join(sorted(named)[:6]) or "none"
-        return Verdict(0, f"{len(weighed)} candidates weighed ({MIN_CANDIDATES} needed); named: {shown}")
+        return RuleVerdict(0, f"{len(weighed)} candidates weighed ({MIN_CANDIDATES} needed); named: {shown}")
     quotable = (each for each in weighed.values() if quote_exists(view.evidence, clip(each[1].line), each[0]))
     turn, first = next(quotable, next(iter(weighed.values())))
-    return Verdict(1, f"candidates weighed: {', '.join(sorted(weighed)[:6])}", clip(first.line), turn)
+    return RuleVerdict(1, f"candidates weighed: {', '.join(sorted(weighed)[:6])}", clip(first.line), turn)
 
 
 # --- the drawing --------------------------------------------------------------------------------------------------
 
 
-def plot_exists(view: View) -> Verdict:
+def plot_exists(view: RulesInput) -> RuleVerdict:
     """plan/plan.png opens as a picture (found out by the driver)."""
     if not view.evidence.has_plot:
-        return Verdict(0, "plan/plan.png is missing or does not open")
-    return Verdict(1, "plan/plan.png opens", PLOT_LINE)
+        return RuleVerdict(0, "plan/plan.png is missing or does not open")
+    return RuleVerdict(1, "plan/plan.png opens", PLOT_LINE)
 
 
-def plot_shows_pipeline(view: View) -> Verdict:
+def plot_shows_pipeline(view: RulesInput) -> RuleVerdict:
     """The picture is not tiny, and code that made it draws texts, boxes or arrows, or is a drawing program."""
     size = view.evidence.files.get("plan/plan.png", 0)
     if not view.evidence.has_plot or size < MIN_PLOT_BYTES:
-        return Verdict(0, f"plan/plan.png has {size} bytes ({MIN_PLOT_BYTES} needed)")
+        return RuleVerdict(0, f"plan/plan.png has {size} bytes ({MIN_PLOT_BYTES} needed)")
     for event in view.events:
         saves = any("plan.png" in path for path in event.call.new_files)
         drawn = _drawn(event, view.vocabulary.drawing) if event.ok and saves else None
         if drawn is not None:
             return view.found(1, "drawn by code; what it shows is not verified", event, drawn)
         if event.ok and saves and size >= MIN_UNSEEN_BYTES and _by_unseen_code(event):
-            return Verdict(1, "drawn by a program that is not known; too large for a blank picture", PLOT_LINE)
-    return Verdict(0, "no code that ran draws text, boxes or arrows")
+            return RuleVerdict(1, "drawn by a program that is not known; too large for a blank picture", PLOT_LINE)
+    return RuleVerdict(0, "no code that ran draws text, boxes or arrows")
 
 
 def _by_unseen_code(event: Event) -> bool:
@@ -455,20 +455,20 @@ _PLAIN_TENSORS = re.compile(r"\b(?:zeros|ones|empty|rand|randn|arange|full|tenso
 _GPU_FACTS = frozenset(["is_cuda", "memory_allocated", "max_memory_allocated", "memory_reserved", "mem_get_info"])
 
 
-def weights_obtained(view: View) -> Verdict:
+def weights_obtained(view: RulesInput) -> RuleVerdict:
     """Weights that a program fetched lie in the workspace, or given ones were loaded; classical methods by track."""
     for number, event in enumerate(view.events):
         path = fetched_weights(event, view.events[:number], view.evidence.files) if event.ok else None
         if path is not None:
             line = clip(file_line(path, view.evidence.files[path]))
-            return Verdict(1, f"fetched by code that ran, there since turn {event.call.turn}", line)
+            return RuleVerdict(1, f"fetched by code that ran, there since turn {event.call.turn}", line)
     for event in view.events:
         if (spot := given_weights(event)) is not None:
             return view.found(1, "weights that the run was given were loaded", event, spot)
-    return _classical(view) or Verdict(0, "no code that ran fetched weights that lie in the workspace")
+    return _classical(view) or RuleVerdict(0, "no code that ran fetched weights that lie in the workspace")
 
 
-def _classical(view: View) -> Verdict | None:
+def _classical(view: RulesInput) -> RuleVerdict | None:
     """Where the track allows it: a function of a package that ran where outputs were made, without any weights."""
     functions = frozenset(view.vocabulary.classical)
     for event in view.events:
@@ -481,7 +481,7 @@ def _classical(view: View) -> Verdict | None:
 # --- the input ----------------------------------------------------------------------------------------------------
 
 
-def input_inspected(view: View) -> Verdict:
+def input_inspected(view: RulesInput) -> RuleVerdict:
     """Before the full run, code opened an input and showed one of its properties."""
     properties = frozenset(view.vocabulary.input_check)
     wanted = set(view.vocabulary.input_names)
@@ -492,7 +492,7 @@ def input_inspected(view: View) -> Verdict:
         if spot is not None and not wanted and event.call.stdout.strip():
             return view.found(1, "code shows properties of an input", event, spot)
     which = f" (and read {', '.join(sorted(wanted))})" if wanted else ""
-    return Verdict(0, f"no code that ran before the full run opened an input{which} and showed its properties")
+    return RuleVerdict(0, f"no code that ran before the full run opened an input{which} and showed its properties")
 
 
 def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
@@ -511,17 +511,17 @@ def _shown_by_program(event: Event) -> Spot | None:
 # --- the environment ----------------------------------------------------------------------------------------------
 
 
-def environment_works(view: View) -> Verdict:
+def environment_works(view: RulesInput) -> RuleVerdict:
     """Packages were installed or imported, the last try went well, and the method did not shrink to plain arrays."""
     outcomes = [(event, spot) for event in view.events if (spot := event.environment) and (event.ok or event.failed)]
     good = [(event, spot) for event, spot in outcomes if event.ok]
     if not good:
-        return Verdict(0, "no code that ran installed or imported a package")
+        return RuleVerdict(0, "no code that ran installed or imported a package")
     if outcomes[-1][0].environment_failed:
-        return Verdict(0, "the last set-up failure was never solved")
+        return RuleVerdict(0, "the last set-up failure was never solved")
     failed = [event for event, _ in outcomes if event.environment_failed]
     if failed and not any(map(_brings_more, view.events)):
-        return Verdict(0, "what failed to install was never solved or replaced: only arrays and files were handled")
+        return RuleVerdict(0, "what failed to install was never solved or replaced: only arrays and files were handled")
     return view.found(1, "packages installed or imported without failing", *good[-1])
 
 
@@ -533,21 +533,21 @@ def _brings_more(event: Event) -> bool:
     return event.installs is not None or not packages <= _PLAIN_IO
 
 
-def few_setup_failures(view: View) -> Verdict:
+def few_setup_failures(view: RulesInput) -> RuleVerdict:
     """At most five executions failed because of installing or importing, and something was set up."""
     good = [(event, spot) for event in view.events if event.ok and (spot := event.environment)]
     failures = sum(event.environment_failed for event in view.events)
     if not good:
-        return Verdict(0, "nothing was set up")
+        return RuleVerdict(0, "nothing was set up")
     if failures > MAX_SETUP_FAILURES:
-        return Verdict(0, f"{failures} executions failed in set-up (at most {MAX_SETUP_FAILURES})")
+        return RuleVerdict(0, f"{failures} executions failed in set-up (at most {MAX_SETUP_FAILURES})")
     return view.found(1, f"{failures} executions failed in set-up", *good[0])
 
 
 # --- the GPU ------------------------------------------------------------------------------------------------------
 
 
-def model_on_gpu(view: View) -> Verdict:
+def model_on_gpu(view: RulesInput) -> RuleVerdict:
     """Code that ran loaded weights, asked for the GPU, and what it printed beside constant texts shows the GPU.
 
     A program that serves a model, and the tool that lists a card's processes, may show it in a later call.
@@ -559,7 +559,7 @@ def model_on_gpu(view: View) -> Verdict:
         if event.ok and spot is not None and (here or (loaded and spot in event.facts.commands)) and _shows_gpu(event):
             return view.found(1, "weights loaded and the device shown", event, spot)
         loaded |= event.ok and (here or event.serves)
-    return Verdict(0, "no code that ran loaded weights on the GPU and showed the device")
+    return RuleVerdict(0, "no code that ran loaded weights on the GPU and showed the device")
 
 
 def _has_model(event: Event) -> bool:
@@ -611,34 +611,36 @@ class HeuristicJudge:
     tokens = Tokens()
     cost_usd: str | None = "0"
 
-    def judge(self, evidence: Evidence, rubric: Rubric, tier: Tier, history: History | None = None) -> list[Criterion]:
+    def judge(
+        self, evidence: RunEvidence, rubric: Rubric, tier: Tier, history: History | None = None
+    ) -> list[Criterion]:
         """One verdict per judged criterion; a criterion without a rule here is not earned.
 
         ``history``: ``read_history`` of this evidence, where it is known already.
         """
-        view = View(evidence, rubric, history)
+        view = RulesInput(evidence, rubric, history)
         return [
             _criterion(item.id, item.stage, _quotable(_rule(item.id)(view), evidence)) for item in rubric.judged(tier)
         ]
 
 
-def _criterion(name: str, stage: Stage, verdict: Verdict) -> Criterion:
+def _criterion(name: str, stage: Stage, verdict: RuleVerdict) -> Criterion:
     return Criterion(
         id=name, stage=stage, verdict=verdict.value, quote=verdict.quote, turn=verdict.turn, reason=verdict.reason
     )
 
 
-def _quotable(verdict: Verdict, evidence: Evidence) -> Verdict:
+def _quotable(verdict: RuleVerdict, evidence: RunEvidence) -> RuleVerdict:
     """Nothing is earned on a line that is too short or too odd to be quoted."""
     if verdict.value == 0 or quote_exists(evidence, verdict.quote, verdict.turn):
         return verdict
-    return Verdict(0, f"{verdict.reason}, but no line can be quoted for it")
+    return RuleVerdict(0, f"{verdict.reason}, but no line can be quoted for it")
 
 
 # --- S3 ---------------------------------------------------------------------------------------------------------
 
 
-def validated(view: View) -> Verdict:
+def validated(view: RulesInput) -> RuleVerdict:
     """1: a first case, its output read back and checked, then the full run; ½: one of the two; else 0."""
     history = view.history
     if history.tested is not None:
@@ -653,14 +655,14 @@ def validated(view: View) -> Verdict:
         return view.found(0.5, "one case first, but only the form of its output was checked", check.event, check.spot)
     pilot = history.events[history.pilot]
     quote = code_line(pilot.call.code, " ".join(sorted(pilot.cases)))
-    return Verdict(0.5, "one case first, but its output was not read back and checked", quote, pilot.call.turn)
+    return RuleVerdict(0.5, "one case first, but its output was not read back and checked", quote, pilot.call.turn)
 
 
-def _check_only(view: View) -> Verdict:
+def _check_only(view: RulesInput) -> RuleVerdict:
     if check := next(view.history.checks(form=True), None):
         reason = "outputs were read back and checked, but no case was run on its own first"
         return view.found(0.5, reason, check.event, check.spot)
-    return Verdict(0.0, "neither a case on its own nor a check that reads an output back")
+    return RuleVerdict(0.0, "neither a case on its own nor a check that reads an output back")
 
 
 RULES: dict[str, Judgement] = {
@@ -688,14 +690,14 @@ NEED_A_METHOD = frozenset(["s1b", "s1c", "s2a", "s2c", "s2d", "s2e", "s3"])
 def _rule(name: str) -> Judgement:
     rule = RULES.get(name)
     if rule is None:
-        return lambda _view: Verdict(0, f"the heuristic judge has no rule for {name}")
+        return lambda _view: RuleVerdict(0, f"the heuristic judge has no rule for {name}")
 
-    def judged(view: View) -> Verdict:
+    def judged(view: RulesInput) -> RuleVerdict:
         method = view.history.method
         if name in NEED_A_METHOD and method.verdict == "none":
-            return Verdict(0, method.reason)
+            return RuleVerdict(0, method.reason)
         if name in NEED_A_PLAN_IN_TIME and view.history.planned_late:
-            return Verdict(0, "the plan was written after the full run")
+            return RuleVerdict(0, "the plan was written after the full run")
         return rule(view)
 
     return judged

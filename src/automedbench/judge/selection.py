@@ -21,7 +21,7 @@ from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge.evidence import (
     MIN_QUOTE,
     PLOT_LINE,
-    Evidence,
+    RunEvidence,
     fence,
     file_line,
     on_one_line,
@@ -239,7 +239,9 @@ def tokens_of(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
-def select(evidence: Evidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None) -> Shown:
+def select(
+    evidence: RunEvidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None
+) -> Shown:
     """What a judge of ``stage`` is shown in ``room`` tokens (at least 1 000; the brief is part of it).
 
     ``history``: ``read_history`` of this evidence, where it is known already.
@@ -283,7 +285,7 @@ def select(evidence: Evidence, rubric: Rubric, stage: JudgedStage, room: int, hi
 # --- plan, files ------------------------------------------------------------------------------------------------
 
 
-def _plan_block(evidence: Evidence, room: float) -> Block:
+def _plan_block(evidence: RunEvidence, room: float) -> Block:
     if evidence.plan is None:
         return Block("## plan/plan.md: the run left none")
     return Block("## plan/plan.md as it was at the end", (_fitted("plan", "plan/plan.md", evidence.plan, room),))
@@ -300,7 +302,7 @@ def _fitted(where: Where, label: str, text: str, room: float) -> Passage:
         size = size * 4 // 5
 
 
-def _files_block(evidence: Evidence, stage: JudgedStage, room: float) -> tuple[Block, int]:
+def _files_block(evidence: RunEvidence, stage: JudgedStage, room: float) -> tuple[Block, int]:
     """The list of files, those that matter to the stage first, and how many of them are in it."""
     ours = PLOT_LINE if evidence.has_plot else "plan/plan.png is missing or does not open as a picture"
     matters = _FILE_ORDER[stage]
@@ -370,7 +372,9 @@ def _folded(items: Sequence[Item], levels: Sequence[int]) -> Iterator[Block]:
             yield Block(f"## Turns {turns}: {len(calls)} calls, {failed} failed, {files} files (not shown)")
 
 
-def _items(evidence: Evidence, history: History, links: Mapping[str, Sequence[int]], stage: JudgedStage) -> list[Item]:
+def _items(
+    evidence: RunEvidence, history: History, links: Mapping[str, Sequence[int]], stage: JudgedStage
+) -> list[Item]:
     """Calls and notes in order: the note of a turn stands before its calls.
 
     Priority 0: the first calls that each criterion rests on; 1: all others that bear on one, and what failed;

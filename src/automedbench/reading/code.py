@@ -23,7 +23,7 @@ from automedbench.reading.child import read_bash
 from automedbench.reading.command import DOWNLOAD_COMMANDS, SCRIPT, SERVES, SOURCE, UNIX, Command, Language
 from automedbench.reading.dataflow import Origins, OutputFlow, separate_scopes, swallowed
 from automedbench.reading.parts import parts_of
-from automedbench.reading.provenance import INPUT_MARKS, Level, Provenance, is_sink
+from automedbench.reading.provenance import INPUT_MARKS, InputShare, ValueOrigins, is_sink
 from automedbench.reading.python import dotted, parse_python, shell_texts
 
 OUTPUT_FOLDER = "agents_outputs"
@@ -68,7 +68,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Script:
+class WrittenScript:
     """A script file as a call wrote it."""
 
     language: str
@@ -81,13 +81,13 @@ class Written:
     """A place that writes a file: what it holds of the input, whether it is an output, and the file's name."""
 
     spot: Spot
-    level: Level
+    level: InputShare
     output: bool
     file: str = ""
 
 
 @dataclass(frozen=True)
-class Step:
+class CodeStep:
     """A part of the code that runs by itself, in order: what it is done for, whether it writes outputs or checks them.
 
     ``first``: it goes through several cases, and checks an output where it is at the first.
@@ -137,7 +137,7 @@ class CodeFacts:
     told: list[Spot] = field(default_factory=list)
     networks: list[Spot] = field(default_factory=list)
     trained: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[CodeStep] = field(default_factory=list)
 
 
 def read_calls(calls: Sequence[CodeCall], outputs: Iterable[str] = (), there: Iterable[str] = ()) -> list[CodeFacts]:
@@ -146,9 +146,9 @@ def read_calls(calls: Sequence[CodeCall], outputs: Iterable[str] = (), there: It
     ``there``: the files of the workspace at its end.
     """
     markers = (OUTPUT_FOLDER, *outputs)
-    scripts: dict[str, Script] = {}
-    files: dict[str, Level] = {}
-    cells: list[Script] = []
+    scripts: dict[str, WrittenScript] = {}
+    files: dict[str, InputShare] = {}
+    cells: list[WrittenScript] = []
     known = frozenset(
         path.rpartition("/")[2] for path in [*there, *(path for call in calls for path in call.new_files)]
     )
@@ -157,41 +157,41 @@ def read_calls(calls: Sequence[CodeCall], outputs: Iterable[str] = (), there: It
 
 def _read_call(
     call: CodeCall,
-    scripts: dict[str, Script],
-    files: dict[str, Level],
-    cells: list[Script],
+    scripts: dict[str, WrittenScript],
+    files: dict[str, InputShare],
+    cells: list[WrittenScript],
     markers: tuple[str, ...],
     there: frozenset[str],
 ) -> CodeFacts:
-    reader = _Reader(scripts, files, markers, call.turn, cells, there)
+    reader = _CodeReader(scripts, files, markers, call.turn, cells, there)
     with contextlib.suppress(RecursionError):  # a text so deep is none that an agent would run
         if call.language == "python":
             reader.python(call.code)
-            cells.append(Script("python", call.code, call.turn))
+            cells.append(WrittenScript("python", call.code, call.turn))
         else:
             reader.shell(call.code)
     for written in reader.facts.writes:
         if written.file:
-            files[written.file] = max(written.level, files.get(written.file, Level.NOTHING))
+            files[written.file] = max(written.level, files.get(written.file, InputShare.NOTHING))
     return reader.facts
 
 
-class _Reader:
+class _CodeReader:
     """Collects the facts of one call's code and of the scripts that it starts."""
 
     def __init__(
         self,
-        scripts: dict[str, Script],
-        files: dict[str, Level],
+        scripts: dict[str, WrittenScript],
+        files: dict[str, InputShare],
         markers: tuple[str, ...],
         turn: int,
-        cells: Sequence[Script] = (),
+        cells: Sequence[WrittenScript] = (),
         there: frozenset[str] = frozenset(),
     ) -> None:
         self.facts = CodeFacts()
         self.scripts, self.files, self.markers, self.turn = scripts, files, markers, turn
         self.cells, self.there = cells, there
-        self.started: dict[str, list[Step]] = {}
+        self.started: dict[str, list[CodeStep]] = {}
         self.places: dict[ast.AST, tuple[list[str], int]] = {}
         self.inputs: tuple[str, ...] = INPUT_MARKS
         self.outputs = markers
@@ -241,7 +241,7 @@ class _Reader:
         for part in parts_of(main, nodes):
             check = next((node for node in (*checks, *shows) if node in part.reach), None)
             self.facts.steps.append(
-                Step(
+                CodeStep(
                     one=any(node in part.own for node in one) or len(ids_in(part.texts)) == 1,
                     many=any(node in part.reach for node in many),
                     writes=any(node in part.reach for node in sinks),
@@ -285,7 +285,7 @@ class _Reader:
             found.append(tree)
         return found
 
-    def _own_module(self, name: str) -> Script | None:
+    def _own_module(self, name: str) -> WrittenScript | None:
         found = (self.scripts.get(f"{part}.py") for part in (name.rpartition(".")[2], name.partition(".")[0]))
         return next((script for script in found if script is not None), None)
 
@@ -309,13 +309,13 @@ class _Reader:
         lost = self._never_ran(nodes)
         nodes = [node for node in nodes if node not in lost]
         inputs = OutputFlow(nodes, INPUT_MARKS, output_argument=True).paths
-        values = Provenance(nodes, flow.paths, inputs, self.files)
+        values = ValueOrigins(nodes, flow.paths, inputs, self.files)
         for write in (each for each in values.writes() if each.node in counted):
             self.facts.writes.append(Written(self._spot("write", write.node), write.level, write.output, write.file))
         self.facts.told += [
             self._spot("told", call)
             for call in prints
-            if any(values.holds(item) >= Level.UNSURE and values.predicts(item) for item in call.args)
+            if any(values.holds(item) >= InputShare.UNSURE and values.predicts(item) for item in call.args)
         ]
         if (network := values.untrained()) is not None:
             self.facts.networks.append(self._spot("network", network))
@@ -329,7 +329,9 @@ class _Reader:
             elif command.run[:1] == ("apply_patch",) and command.document:
                 self._patch(command.document)
             elif command.document is not None:
-                self.files |= {file.rpartition("/")[2]: Level.NOTHING for mark, file in command.targets if ">" in mark}
+                self.files |= {
+                    file.rpartition("/")[2]: InputShare.NOTHING for mark, file in command.targets if ">" in mark
+                }
         self.inputs = variables(commands, INPUT_MARKS)
         self.outputs = variables(commands, self.markers)
         programs = [command for command in commands if command.started is not None or command.script]
@@ -363,7 +365,7 @@ class _Reader:
         language = {"py": "python", "sh": "bash"}.get(name.rpartition(".")[2], "other")
         if name.endswith(".ipynb"):
             language, body = "python", cells_of(body)
-        self.scripts[name] = Script(language, body, self.turn)
+        self.scripts[name] = WrittenScript(language, body, self.turn)
 
     def _patch(self, text: str) -> None:
         """Scripts that a patch in the form of ``apply_patch`` adds or changes."""
@@ -404,11 +406,11 @@ class _Reader:
         if output and _compares(words):
             self.facts.output_reads.append(spot)
             self.facts.shell_checks.append(spot)
-            self.facts.steps.append(Step(one=False, many=False, writes=False, check=spot))
+            self.facts.steps.append(CodeStep(one=False, many=False, writes=False, check=spot))
         if command.started is not None:
             self._nested(*command.started)
         elif (inline := command.inline) is not None:
-            self._foreign(Script("other", inline, self.turn))
+            self._foreign(WrittenScript("other", inline, self.turn))
         elif command.script:
             self._start(command.script, output_argument=output)
 
@@ -420,7 +422,7 @@ class _Reader:
         works = _holds(rest, self.inputs) or _holds(rest, self.outputs) or any(map(SOURCE.search, rest))
         return works or SERVES.search(" ".join(words)) is not None
 
-    def _written_by(self, command: Command, *, output: bool) -> tuple[Level, bool, str] | None:
+    def _written_by(self, command: Command, *, output: bool) -> tuple[InputShare, bool, str] | None:
         """What a command writes: how much of the input it holds, whether it is an output, the file's name."""
         words = command.run
         targets = [file for mark, file in command.targets if ">" in mark and not file.startswith(("/dev/", "&"))]
@@ -428,17 +430,21 @@ class _Reader:
         program, name = words[0].rpartition("/")[2], (targets or [words[-1]])[0].rpartition("/")[2]
         of_input = _holds(words[1:], self.inputs)
         if program in ("cp", "mv", "ln", "rsync", "install") and len(words) > 2:
-            source = self.files.get(words[-2].rpartition("/")[2], Level.COPY if of_input else Level.MADE)
-            return (Level.COPY if of_input else source), output, name
+            source = self.files.get(words[-2].rpartition("/")[2], InputShare.COPY if of_input else InputShare.MADE)
+            return (InputShare.COPY if of_input else source), output, name
         if program in ("touch", "truncate", "dd", "fallocate"):
-            return Level.NOTHING, output, name
+            return InputShare.NOTHING, output, name
         if program not in UNIX | _SILENT and command.started is None and command.script not in self.scripts:
-            return (Level.MADE, True, "") if output or marked or command.script else None
+            return (InputShare.MADE, True, "") if output or marked or command.script else None
         if not targets or command.started is not None or command.script:
             return None
         made = program not in (*_SAYS, "cat", "tee") or any("$(" in word or "`" in word for word in words)
-        copied = Level.COPY if of_input and program in ("cat", "tee") and command.document is None else Level.NOTHING
-        return (Level.MADE if made else copied), marked, name
+        copied = (
+            InputShare.COPY
+            if of_input and program in ("cat", "tee") and command.document is None
+            else InputShare.NOTHING
+        )
+        return (InputShare.MADE if made else copied), marked, name
 
     def _start(self, name: str, *, output_argument: bool = False) -> None:
         """Read a script that was written before, once."""
@@ -458,13 +464,13 @@ class _Reader:
         self.turn = turn
         self.started[name] = self.facts.steps[before:]
 
-    def _foreign(self, script: Script) -> None:
+    def _foreign(self, script: WrittenScript) -> None:
         """A program in another language: what it writes is its own; where it stops at what it read is a check."""
         lines = [line.strip() for line in script.code.split("\n")]
         marked = any(marker in script.code for marker in self.markers)
         spot = next((Spot("write", line, script.turn) for line in lines if _FOREIGN_WRITES.search(line)), None)
         if spot is not None:
-            self.facts.writes.append(Written(spot, Level.MADE, output=True))
+            self.facts.writes.append(Written(spot, InputShare.MADE, output=True))
         told = next((Spot("shape", line, script.turn) for line in lines if _FOREIGN_SHOWS.search(line)), None)
         if told is not None and any(mark in script.code for mark in INPUT_MARKS):
             self.facts.calls.append(Spot("imread", told.line, told.turn))
@@ -474,7 +480,7 @@ class _Reader:
             found = [Spot("check", line, script.turn) for line in lines if _FOREIGN_STOPS.search(line)]
             self.facts.output_reads += found
             self.facts.shell_checks += found
-            self.facts.steps += [Step(one=False, many=False, writes=False, check=each) for each in found[:1]]
+            self.facts.steps += [CodeStep(one=False, many=False, writes=False, check=each) for each in found[:1]]
 
 
 def variables(commands: Iterable[Command], marks: tuple[str, ...]) -> tuple[str, ...]:
@@ -493,12 +499,12 @@ def _holds(words: Iterable[str], marks: tuple[str, ...]) -> bool:
     return any(mark in word for word in words for mark in marks)
 
 
-def _as_one(command: Command, steps: list[Step]) -> Step:
+def _as_one(command: Command, steps: list[CodeStep]) -> CodeStep:
     """The steps of a program that a shell starts among others; the case that it is given is the one it works on."""
     given = len(ids_in(" ".join(command.run))) == 1
     writes = any(step.writes for step in steps)
     one = given or (any(step.one for step in steps) and not any(step.many for step in steps))
-    return Step(
+    return CodeStep(
         one=one,
         many=writes and not one,
         writes=writes,

@@ -72,7 +72,7 @@ _NETWORKS = frozenset(
 _TRAINS = frozenset(["backward", "fit", "fit_transform", "partial_fit", "train_step", "minimize", "fit_generator"])
 
 
-class Level(enum.IntEnum):
+class InputShare(enum.IntEnum):
     """How much of the input a value holds."""
 
     NOTHING = 0
@@ -87,12 +87,12 @@ class Write:
     """A place that writes a file: what the written value holds, whether the path is an output's, the file's name."""
 
     node: ast.Call
-    level: Level
+    level: InputShare
     output: bool
     file: str
 
 
-class Provenance:
+class ValueOrigins:
     """Levels of the names of some code, given as nodes with parents before their children.
 
     ``outputs``: nodes that hold the path of an output; ``inputs``: nodes that hold one of an input; ``files``: what
@@ -100,7 +100,7 @@ class Provenance:
     """
 
     def __init__(
-        self, nodes: list[ast.AST], outputs: set[ast.AST], inputs: set[ast.AST], files: dict[str, Level]
+        self, nodes: list[ast.AST], outputs: set[ast.AST], inputs: set[ast.AST], files: dict[str, InputShare]
     ) -> None:
         self.nodes, self.outputs, self.inputs, self.files = nodes, outputs, inputs, files
         self.texts = Names(nodes)
@@ -114,7 +114,7 @@ class Provenance:
         }
         self.bindings = list(bindings(nodes))
         self.known = self.functions.union(*(names for names, _ in self.bindings))
-        self.names: dict[str, Level] = {}
+        self.names: dict[str, InputShare] = {}
         for _ in range(_PASSES):
             before = dict(self.names)
             self._pass()
@@ -126,12 +126,14 @@ class Provenance:
         chosen = {
             inner
             for node in self.nodes
-            if isinstance(node, (ast.If, ast.While)) and self.holds(node.test) > Level.NOTHING
+            if isinstance(node, (ast.If, ast.While)) and self.holds(node.test) > InputShare.NOTHING
             for part in (*node.body, *node.orelse)
             for inner in ast.walk(part)
         }
         sinks = [node for node in self.nodes if isinstance(node, ast.Call) and is_sink(node)]
-        return [replace(self._write(node), level=Level.MADE) if node in chosen else self._write(node) for node in sinks]
+        return [
+            replace(self._write(node), level=InputShare.MADE) if node in chosen else self._write(node) for node in sinks
+        ]
 
     def predicts(self, node: ast.AST) -> bool:
         """Whether an expression comes from a function of the run's own, or from another's object that has data."""
@@ -141,12 +143,12 @@ class Provenance:
             values += [value for names, value in self.bindings if names & named and value not in values]
         calls = [inner for value in values for inner in ast.walk(value) if isinstance(inner, ast.Call)]
         return any(
-            self.holds(call) > Level.COPY
+            self.holds(call) > InputShare.COPY
             and (spoken(call.func) in self.functions or self._asks_outside(call) or self._is_outside(call))
             for call in calls
         )
 
-    def holds(self, node: ast.AST) -> Level:
+    def holds(self, node: ast.AST) -> InputShare:
         """What an expression holds of the input."""
         return self._level(node, 0)
 
@@ -169,12 +171,12 @@ class Provenance:
         for names, value in self.bindings:
             self._raise(names, self.holds(value))
         for node in self.nodes:
-            if isinstance(node, (ast.If, ast.While)) and self.holds(node.test) > Level.NOTHING:
-                self._raise(set(self._bound_below(node)), Level.MADE)
+            if isinstance(node, (ast.If, ast.While)) and self.holds(node.test) > InputShare.NOTHING:
+                self._raise(set(self._bound_below(node)), InputShare.MADE)
             elif isinstance(node, ast.Assign):
-                self._raise(set(self._chosen(node.targets)), Level.MADE)
-            elif isinstance(node, ast.AugAssign) and self.holds(node.value) > Level.NOTHING:
-                self._raise(bound(node.target), Level.MADE)
+                self._raise(set(self._chosen(node.targets)), InputShare.MADE)
+            elif isinstance(node, ast.AugAssign) and self.holds(node.value) > InputShare.NOTHING:
+                self._raise(bound(node.target), InputShare.MADE)
             elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 self._mutate(node.value)
 
@@ -193,35 +195,35 @@ class Provenance:
     def _chosen(self, targets: list[ast.expr]) -> Iterator[str]:
         """Names of which a part is set that the input chooses: ``mask[image > 9] = 1``."""
         for target in targets:
-            if isinstance(target, ast.Subscript) and self.holds(target.slice) > Level.NOTHING:
+            if isinstance(target, ast.Subscript) and self.holds(target.slice) > InputShare.NOTHING:
                 yield from bound(target)
 
     def _mutate(self, call: ast.Call) -> None:
         """``objects.append(x)``, ``predictor.set_image(x)``: the object holds what it was given."""
         if not isinstance(call.func, ast.Attribute):
             return
-        given = max(map(self.holds, _arguments(call)), default=Level.NOTHING)
+        given = max(map(self.holds, _arguments(call)), default=InputShare.NOTHING)
         if self._asks_outside(call):
-            given = Level.MADE
-        worked = given in (Level.COPY, Level.MADE) and spoken(call.func) not in _TRANSPARENT | _SINKS
-        self._raise(bound(call.func.value) - self.texts.imported, Level.MADE if worked else given)
+            given = InputShare.MADE
+        worked = given in (InputShare.COPY, InputShare.MADE) and spoken(call.func) not in _TRANSPARENT | _SINKS
+        self._raise(bound(call.func.value) - self.texts.imported, InputShare.MADE if worked else given)
 
-    def _raise(self, names: set[str], level: Level) -> None:
+    def _raise(self, names: set[str], level: InputShare) -> None:
         if level:
             self.names |= {name: max(level, self.names.get(name, level)) for name in names}
 
     # --- expressions ----------------------------------------------------------------------------------------------
 
-    def _level(self, node: ast.AST | None, depth: int) -> Level:
+    def _level(self, node: ast.AST | None, depth: int) -> InputShare:
         if node is None or depth > _DEPTH:
-            return Level.NOTHING
+            return InputShare.NOTHING
         deeper = depth + 1
         if isinstance(node, ast.Name):
-            return self.names.get(node.id, Level.NOTHING)
+            return self.names.get(node.id, InputShare.NOTHING)
         if isinstance(node, ast.Attribute):
             if node.attr in _FORM:
-                return Level.NOTHING
-            return max(self._level(node.value, deeper), self.names.get(node.attr, Level.NOTHING))
+                return InputShare.NOTHING
+            return max(self._level(node.value, deeper), self.names.get(node.attr, InputShare.NOTHING))
         if isinstance(node, ast.Subscript):
             return self._item(node, deeper)
         if isinstance(node, ast.Call):
@@ -234,7 +236,7 @@ class Provenance:
         if isinstance(node, ast.Compare):
             held = [self._level(part, deeper) for part in (node.left, *node.comparators)]
             same = ast.dump(node.left) == ast.dump(node.comparators[0])
-            return Level.NOTHING if same else _worked(max(held))
+            return InputShare.NOTHING if same else _worked(max(held))
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             tests = [_worked(self._level(test, deeper)) for part in node.generators for test in part.ifs]
             made = node.value if isinstance(node, ast.DictComp) else node.elt
@@ -242,62 +244,62 @@ class Provenance:
         if isinstance(node, ast.Lambda):
             return self._level(node.body, deeper)
         parts = node.values if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
-        return max((self._level(part, deeper) for part in parts), default=Level.NOTHING)
+        return max((self._level(part, deeper) for part in parts), default=InputShare.NOTHING)
 
-    def _item(self, node: ast.Subscript, depth: int) -> Level:
+    def _item(self, node: ast.Subscript, depth: int) -> InputShare:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if key in _FORM_KEYS:
-            return Level.NOTHING
+            return InputShare.NOTHING
         return max(_worked(self._level(node.slice, depth)), self._level(node.value, depth))
 
-    def _arithmetic(self, node: ast.BinOp, depth: int) -> Level:
+    def _arithmetic(self, node: ast.BinOp, depth: int) -> InputShare:
         left, right = self._level(node.left, depth), self._level(node.right, depth)
         constants = [side for side in (node.left, node.right) if isinstance(side, ast.Constant)]
         if isinstance(node.op, ast.Mult) and any(side.value == 0 for side in constants):
-            return Level.NOTHING
+            return InputShare.NOTHING
         if isinstance(node.op, ast.Sub) and ast.dump(node.left) == ast.dump(node.right):
-            return Level.NOTHING
+            return InputShare.NOTHING
         texts = isinstance(node.op, (ast.Add, ast.Div)) and any(isinstance(side.value, str) for side in constants)
         return max(left, right) if constants or texts else _worked(max(left, right))
 
-    def _call(self, node: ast.Call, depth: int) -> Level:
+    def _call(self, node: ast.Call, depth: int) -> InputShare:
         name = spoken(node.func) or ""
         if name in self.functions:
-            return self.names.get(name, self.names.get("__call__", Level.NOTHING))
+            return self.names.get(name, self.names.get("__call__", InputShare.NOTHING))
         if name in _FORM or name in ("full", "full_like"):
             filled = node.args[1:2] if name.startswith("full") else []
-            return max((self._level(value, depth) for value in filled), default=Level.NOTHING)
+            return max((self._level(value, depth) for value in filled), default=InputShare.NOTHING)
         arguments = _arguments(node)
         if name in ("Nifti1Image", "Nifti2Image", "WriteImage"):
             arguments = arguments[:1]
         elif name == "get":
             if node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value in _FORM_KEYS:
-                return Level.NOTHING
+                return InputShare.NOTHING
             arguments = []
         if isinstance(node.func, (ast.Attribute, ast.Call, ast.Subscript)):
             arguments = [*arguments, node.func.value if isinstance(node.func, ast.Attribute) else node.func]
-        held = max((self._level(value, depth) for value in arguments), default=Level.NOTHING)
+        held = max((self._level(value, depth) for value in arguments), default=InputShare.NOTHING)
         if held:
             return held if name in _TRANSPARENT else _worked(held)
         if name in _READS and not opens_to_write(node):
             if node not in self.outputs:
                 return self._opened(node)
             if node in self.inputs:  # by a name that leads to both
-                return Level.UNSURE
+                return InputShare.UNSURE
         if self._asks_outside(node):
-            return Level.MADE
-        return Level.UNSURE if self._is_outside(node) else Level.NOTHING
+            return InputShare.MADE
+        return InputShare.UNSURE if self._is_outside(node) else InputShare.NOTHING
 
-    def _opened(self, node: ast.Call) -> Level:
+    def _opened(self, node: ast.Call) -> InputShare:
         """What a file holds that is read: an input, a file that earlier code wrote, or one that nothing is known of."""
         if node in self.inputs:
-            return Level.COPY
+            return InputShare.COPY
         if dotted(node.func).partition(".")[0] in ("torch", "joblib", "pickle"):
-            return Level.NOTHING
+            return InputShare.NOTHING
         told = [text for value in node.args if (text := self.texts.text(value)) not in ("", HOLE)]
         if not told:
-            return Level.COPY
-        return self.files.get(posixpath.basename(told[0]), Level.COPY if HOLE in told[0] else Level.MADE)
+            return InputShare.COPY
+        return self.files.get(posixpath.basename(told[0]), InputShare.COPY if HOLE in told[0] else InputShare.MADE)
 
     def _asks_outside(self, node: ast.Call) -> bool:
         """A function of another's package, or an object of one, is given the path of an input."""
@@ -326,21 +328,21 @@ class Provenance:
         receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         output = any(value in self.outputs for value in (*arguments, *receiver))
         if name in _COPIES:
-            level = Level.COPY if any(value in self.inputs for value in arguments) else self._copied(node)
+            level = InputShare.COPY if any(value in self.inputs for value in arguments) else self._copied(node)
         else:
-            level = max(map(self.holds, (*arguments, *receiver)), default=Level.NOTHING)
+            level = max(map(self.holds, (*arguments, *receiver)), default=InputShare.NOTHING)
         told = [text for value in (*arguments, *receiver) if "." in (text := self.texts.text(value))[-6:]]
         return Write(node, level, output, posixpath.basename(told[0]) if told else "")
 
-    def _copied(self, node: ast.Call) -> Level:
+    def _copied(self, node: ast.Call) -> InputShare:
         """What a file of the run holds that is copied as it is."""
         told = [self.texts.text(value) for value in node.args[:1]]
-        return self.files.get(posixpath.basename(told[0]), Level.MADE) if told else Level.MADE
+        return self.files.get(posixpath.basename(told[0]), InputShare.MADE) if told else InputShare.MADE
 
 
-def _worked(held: Level) -> Level:
+def _worked(held: InputShare) -> InputShare:
     """What is made of something by working it out."""
-    return Level.MADE if held == Level.COPY else held
+    return InputShare.MADE if held == InputShare.COPY else held
 
 
 def _arguments(node: ast.Call) -> list[ast.expr]:

@@ -53,7 +53,7 @@ from automedbench.sandbox.container.scratch import make_scratch, remove_scratch,
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
-from automedbench.sandbox.evidence.trace import Program, Trace
+from automedbench.sandbox.evidence.trace import Trace, TracedProgram
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
@@ -179,7 +179,7 @@ class Sandbox(abc.ABC):
         """Seconds in which the run's GPUs computed so far, all together; None when nothing tells."""
         return self._meter.busy_s if self._meter is not None else None
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[TracedProgram]:
         """Shells and Pythons that started since the last call of this method, or ran then; none without a trace.
 
         A tracer that has died ends the run elsewhere.
@@ -408,7 +408,7 @@ class ApptainerSandbox(Sandbox):
         self._tell(probe, hooked, box)
         return box
 
-    def _tell(self, probe: Probe, hooked: bool, box: Supervised) -> None:
+    def _tell(self, probe: ContainmentProbe, hooked: bool, box: Supervised) -> None:
         if not probe.seccomp:
             logging.getLogger(__name__).warning(
                 "The container runtime applies no system call filter (it was built without libseccomp)."
@@ -570,7 +570,7 @@ print(json.dumps({
 """
 
 
-class Probe(Model):
+class ContainmentProbe(Model):
     """What the probe saw from inside."""
 
     seccomp: bool
@@ -591,10 +591,10 @@ def probe_code(paths: Iterable[Path]) -> str:
     return f"python3 -I -S - <<'PROBE'\n{code}PROBE\n"
 
 
-def read_probe(output: bytes, messages: str = "") -> Probe:
+def read_probe(output: bytes, messages: str = "") -> ContainmentProbe:
     """The probe's report; raises InfrastructureError when it is none."""
     try:
-        return Probe.model_validate_json(output)
+        return ContainmentProbe.model_validate_json(output)
     except ValueError as error:
         said = (messages.strip() or output.decode("utf-8", "replace"))[-200:]
         raise InfrastructureError(
@@ -602,7 +602,7 @@ def read_probe(output: bytes, messages: str = "") -> Probe:
         ) from error
 
 
-def leaks(probe: Probe, *, sealed: bool, environment: Mapping[str, str]) -> list[str]:
+def leaks(probe: ContainmentProbe, *, sealed: bool, environment: Mapping[str, str]) -> list[str]:
     """What the sandbox lets through that it must not, in words; empty when it isolates."""
     secrets = {
         hashlib.sha256(value.encode()).hexdigest(): name
@@ -623,7 +623,7 @@ def leaks(probe: Probe, *, sealed: bool, environment: Mapping[str, str]) -> list
     return found
 
 
-def require_isolation(probe: Probe, *, sealed: bool) -> None:
+def require_isolation(probe: ContainmentProbe, *, sealed: bool) -> None:
     """Raise InfrastructureError when the probe found a leak."""
     found = leaks(probe, sealed=sealed, environment=os.environ)
     if found:

@@ -15,7 +15,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_text
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.recipes import LAYER_DIR, Recipe, filled, home_files, load_recipe
+from automedbench.campaign.recipes import LAYER_DIR, AgentRecipe, filled, home_files, load_recipe
 from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, WORKSPACE
 
 BRIEF, FOLDER, SETTINGS = "brief.md", "agent", "home"
@@ -29,7 +29,7 @@ class Program:
     """The program of one run. ``values`` are the words that stand in braces."""
 
     agent: Agent
-    recipe: Recipe | None
+    recipe: AgentRecipe | None
     values: Mapping[str, str]
 
     @classmethod

@@ -18,7 +18,7 @@ from automedbench.agent.models.model import ToolCall
 from automedbench.agent.tools import CodeRequest, repair_arguments
 from automedbench.base.files import json_object_in
 from automedbench.base.records import Language
-from automedbench.sandbox.evidence.trace import Program
+from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench.sandbox.evidence.tracer import MAX_LINE
 
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input", "commands")
@@ -179,7 +179,7 @@ LONGEST_COMPARED = 1200
 """Characters of a code that are looked for in a command line: quoting makes it longer there."""
 
 
-def ran_as(code: str, programs: Sequence[Program]) -> Program | None:
+def ran_as(code: str, programs: Sequence[TracedProgram]) -> TracedProgram | None:
     """The first program whose command line holds the code, however it is wrapped and quoted.
 
     A line that ends with the code, or has it evaluated, goes before one in which it just stands.
@@ -190,7 +190,7 @@ def ran_as(code: str, programs: Sequence[Program]) -> Program | None:
     return next(exact, found[0] if found else None)
 
 
-def _holds(program: Program, wanted: str) -> bool:
+def _holds(program: TracedProgram, wanted: str) -> bool:
     line, cut = _words(program.line), len(program.line) >= MAX_LINE
     at = line.find(wanted[:40])
     end = at + len(wanted)

@@ -27,7 +27,7 @@ from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
-from automedbench.sandbox.evidence.trace import Program
+from automedbench.sandbox.evidence.trace import TracedProgram
 
 MAX_MESSAGE, MAX_TRANSCRIPT, MAX_CODE = 1_000_000, 16_000_000, 16_000_000
 """Characters of one message, of all messages and of all reported code of a run that are kept; the endpoint gets all.
@@ -90,7 +90,7 @@ class Traffic:
     _known: Counter[str] = field(default_factory=Counter)
     _replies: set[str] = field(default_factory=set)
     _pending: list[_Pending] = field(default_factory=list)
-    _programs: dict[tuple[int, float], Program] = field(default_factory=dict)
+    _programs: dict[tuple[int, float], TracedProgram] = field(default_factory=dict)
     _matched: dict[tuple[int, float], int] = field(default_factory=dict)
     _sessions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
@@ -313,7 +313,7 @@ class Traffic:
             return [self._inside(path) for path in asked.files]
         return None if last else ()
 
-    def _seen(self, request: CodeRequest, since: float) -> Program | None:
+    def _seen(self, request: CodeRequest, since: float) -> TracedProgram | None:
         """The process that ran this code; without a word of it in a command line the only one that can have been it."""
         programs = self._new_programs(since)
         found = ran_as(request.code, programs)
@@ -325,13 +325,13 @@ class Traffic:
             self._match(found)
         return found
 
-    def _match(self, program: Program) -> None:
+    def _match(self, program: TracedProgram) -> None:
         """Take a process, and what it became, for no other call."""
         for key in [key for key in self._programs if key[0] == program.pid]:
             if self._programs.pop(key).runs:
                 self._matched[key] = len(self.calls)
 
-    def _new_programs(self, since: float) -> list[Program]:
+    def _new_programs(self, since: float) -> list[TracedProgram]:
         return [one for one in self._programs.values() if one.begin >= since]
 
     def _as_written(self, asked: Asked) -> CodeRequest:

@@ -15,30 +15,30 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
 from automedbench.commands.doctor import campaign as campaigns
 from automedbench.commands.doctor import cluster, containers, files, machine
-from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, report_lines
+from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
 from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of, named_by
 
 PROBES = (
-    Probe("python", machine.python),
-    Probe("clock", machine.clock),
-    Probe("limits", machine.limits),
-    Probe("memory", machine.memory_limit),
-    Probe("trace", machine.trace),
-    Probe("disks", machine.disks),
-    Probe("files", files.room, 20),
-    Probe("apptainer", containers.apptainer),
-    Probe("user namespaces", containers.namespaces),
-    Probe("fuse", containers.fuse),
-    Probe("images", containers.images, 30),
-    Probe("isolation", containers.isolation, 45),
-    Probe("proxied network", containers.proxied_network, 45),
-    Probe("gpu", campaigns.gpu),
-    Probe("slurm", cluster.slurm, 40),
-    Probe("keys", campaigns.keys),
-    Probe("endpoints", campaigns.endpoints, 20),
-    Probe("raw data", campaigns.raw),
-    Probe("data", campaigns.data, 30),
-    Probe("resources", campaigns.resources),
+    HostProbe("python", machine.python),
+    HostProbe("clock", machine.clock),
+    HostProbe("limits", machine.limits),
+    HostProbe("memory", machine.memory_limit),
+    HostProbe("trace", machine.trace),
+    HostProbe("disks", machine.disks),
+    HostProbe("files", files.room, 20),
+    HostProbe("apptainer", containers.apptainer),
+    HostProbe("user namespaces", containers.namespaces),
+    HostProbe("fuse", containers.fuse),
+    HostProbe("images", containers.images, 30),
+    HostProbe("isolation", containers.isolation, 45),
+    HostProbe("proxied network", containers.proxied_network, 45),
+    HostProbe("gpu", campaigns.gpu),
+    HostProbe("slurm", cluster.slurm, 40),
+    HostProbe("keys", campaigns.keys),
+    HostProbe("endpoints", campaigns.endpoints, 20),
+    HostProbe("raw data", campaigns.raw),
+    HostProbe("data", campaigns.data, 30),
+    HostProbe("resources", campaigns.resources),
 )
 """In the order of the report."""
 

@@ -15,7 +15,7 @@ from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.load import Campaign
 from automedbench.commands._host import run_program
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
-from automedbench.commands.site.decide import Asked, Needs, Place, charged, jobs_at_a_time, too_small
+from automedbench.commands.site.decide import Needs, PartitionChoice, SiteOptions, charged, jobs_at_a_time, too_small
 from automedbench.commands.site.parse import Partition, Site, parse
 from automedbench.commands.site.read import slurm_dumps
 from automedbench.planning.needs import DRIVER_MB, effective_limits, of_a_run
@@ -130,8 +130,8 @@ def _on(profile: Profile, site: Site, what: str, job: Mapping[str, Any], partiti
         fix = "Choose another partition (`automedbench site` does), or lower limits.mem_gb or sandbox.gpu."
         yield fail(PROBE, f"{what}: partition {partition.name} {why}, the jobs ask for {_shown(job)}", fix)
     account, qos = job.get("slurm_account"), job.get("qos") or profile.content.get("slurm-qos")
-    place = charged(site, partition, needs, Asked(account=account, qos=qos), preemptible=False)
-    if not isinstance(place, Place):
+    place = charged(site, partition, needs, SiteOptions(account=account, qos=qos), preemptible=False)
+    if not isinstance(place, PartitionChoice):
         fix = f"Correct slurm_account or qos in {profile.path}."
         yield fail(PROBE, f"{what}: partition {partition.name} {place}", fix)
         return

@@ -173,7 +173,7 @@ def isolation(host: Host) -> ProbeResults:
         fix = f"Look by hand, as this user: apptainer exec {host.agent_image} python3 -V"
         yield fail("isolation", f"the probe inside did not finish ({done.status}): {done.stderr[-200:]}", fix)
         return
-    yield from _judge(Inside.model_validate_json(text), enforced.seccomp)
+    yield from _judge(ContainerProbe.model_validate_json(text), enforced.seccomp)
     if gpu:
         yield ok("gpu", f"{', '.join(enforced.gpu_names)} is seen inside, and no other card")
 
@@ -199,7 +199,7 @@ def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -
         return done, sandbox.enforced
 
 
-class Inside(Model):
+class ContainerProbe(Model):
     """What the probe inside an agent container found out."""
 
     denied: dict[str, bool]
@@ -207,7 +207,7 @@ class Inside(Model):
     visible: list[str]
 
 
-def _judge(inside: Inside, filtered: bool) -> Iterator[ProbeResult]:
+def _judge(inside: ContainerProbe, filtered: bool) -> Iterator[ProbeResult]:
     """What the probe saw, against what every agent container must be; ``filtered``: so the sandbox says of calls.
 
     Network, privileges, processes, keys and what can be written the sandbox looks at itself when it starts a container,

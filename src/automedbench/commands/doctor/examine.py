@@ -66,7 +66,7 @@ ProbeResults = Iterable[ProbeResult]
 
 
 @dataclass(frozen=True)
-class Probe:
+class HostProbe:
     """A named probe and how long it may take."""
 
     name: str
@@ -89,7 +89,7 @@ def fail(probe: str, message: str, fix: str) -> ProbeResult:
     return ProbeResult(probe=probe, status="FAIL", message=message, fix=fix)
 
 
-def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S) -> list[ProbeResult]:
+def examine(host: Host, probes: Sequence[HostProbe], deadline_s: float = DEADLINE_S) -> list[ProbeResult]:
     """ProbeResults of all probes in their order. A probe that hangs or breaks is a finding itself.
 
     Probes run in daemon threads: one that waits for a dead file server cannot be ended, only be left behind.
@@ -113,7 +113,7 @@ def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S)
 _LATE = "Look at the load of this machine and at its network file systems, then run the doctor again."
 
 
-def _look(host: Host, probe: Probe, into: list[ProbeResult]) -> None:
+def _look(host: Host, probe: HostProbe, into: list[ProbeResult]) -> None:
     try:
         for finding in probe.look(host):
             into.append(finding)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
-from automedbench.commands.site.decide import Asked, Decision, Needs, decide
+from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
 from automedbench.commands.site.parse import parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> None:
         show(options, {"record": options.record}, [told])
         return
     site = parse(dumps)
-    asked = Asked(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
+    asked = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
     decision = decide(site, needs_of(campaign), asked)
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     texts = {
@@ -87,7 +87,7 @@ def _folders(campaign: Campaign) -> dict[str, str]:
     return folders
 
 
-def _said(decision: Decision) -> list[str]:
+def _said(decision: ProfileDraft) -> list[str]:
     shown = decision.warned[:MOST_WARNINGS]
     more = len(decision.warned) - len(shown)
     return [*decision.said, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]

@@ -16,7 +16,7 @@ from typing import Any
 from automedbench.base.errors import ConfigError
 from automedbench.base.plaintable import counted
 from automedbench.commands._host import NETWORK_FILE_SYSTEMS
-from automedbench.commands.site.parse import Association, Kind, Partition, Site
+from automedbench.commands.site.parse import Association, NodeKind, Partition, Site
 
 MOST_JOBS = 200
 """Jobs in the queue at a time where nothing limits them: more gain nothing, as each run waits for its model."""
@@ -39,7 +39,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SiteOptions:
     """What the user said; None where the site decides."""
 
     partition: str | None = None
@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ProfileLine:
     """A line of a profile."""
 
     key: str
@@ -59,20 +59,20 @@ class Entry:
 
 
 @dataclass
-class Decision:
+class ProfileDraft:
     """A profile: its own keys, the tables below them, the partitions, and what is to be said on the terminal."""
 
-    top: list[Entry] = field(default_factory=list)
-    defaults: list[Entry] = field(default_factory=list)
-    of_a_run: list[Entry] = field(default_factory=list)
-    of_staging: list[Entry] = field(default_factory=list)
-    partitions: dict[str, list[Entry]] = field(default_factory=dict)
+    top: list[ProfileLine] = field(default_factory=list)
+    defaults: list[ProfileLine] = field(default_factory=list)
+    of_a_run: list[ProfileLine] = field(default_factory=list)
+    of_staging: list[ProfileLine] = field(default_factory=list)
+    partitions: dict[str, list[ProfileLine]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Place:
+class PartitionChoice:
     """A partition with the account and the QOS that a job there is charged to; "" where none need be named."""
 
     partition: Partition
@@ -84,7 +84,7 @@ class Place:
     preemptible: bool
 
 
-def decide(site: Site, needs: Needs, asked: Asked) -> Decision:
+def decide(site: Site, needs: Needs, asked: SiteOptions) -> ProfileDraft:
     """The profile of a site for a campaign.
 
     Raises ConfigError when no partition takes its runs, with the reason of each that comes near.
@@ -94,7 +94,7 @@ def decide(site: Site, needs: Needs, asked: Asked) -> Decision:
     small = of_a_run if one_for_all else Needs(SMALL_MIN, SMALL_MB, 1)
     cpu = _choose(site, small, asked, asked.partition, preemptible=False)
     run = cpu if one_for_all else _choose(site, of_a_run, asked, asked.run_partition, preemptible=asked.preemptible)
-    decision = Decision()
+    decision = ProfileDraft()
     _places(decision, site, needs, asked, cpu, run)
     _queue(decision, site, asked, [cpu, run])
     _files(decision, site)
@@ -105,7 +105,7 @@ def decide(site: Site, needs: Needs, asked: Asked) -> Decision:
 # --- partition, account, QOS --------------------------------------------------------------------------------------
 
 
-def _choose(site: Site, needs: Needs, asked: Asked, name: str | None, *, preemptible: bool) -> Place:
+def _choose(site: Site, needs: Needs, asked: SiteOptions, name: str | None, *, preemptible: bool) -> PartitionChoice:
     """The best place for jobs of these needs; raises ConfigError when there is none."""
     tried = [each for each in site.partitions if name in (None, each.name)]
     if not tried:
@@ -114,7 +114,7 @@ def _choose(site: Site, needs: Needs, asked: Asked, name: str | None, *, preempt
     places, reasons = [], []
     for partition in tried:
         place = _place(site, partition, needs, asked, preemptible=preemptible, named=name is not None)
-        if isinstance(place, Place):
+        if isinstance(place, PartitionChoice):
             places.append(place)
         else:
             reasons.append(f"{partition.name} {place}")
@@ -135,8 +135,8 @@ def _gpu_text(needs: Needs) -> str:
 
 
 def _place(
-    site: Site, partition: Partition, needs: Needs, asked: Asked, *, preemptible: bool, named: bool
-) -> Place | str:
+    site: Site, partition: Partition, needs: Needs, asked: SiteOptions, *, preemptible: bool, named: bool
+) -> PartitionChoice | str:
     """The partition as a place for such jobs, or why it is none."""
     if not partition.up:
         return "is not up"
@@ -167,20 +167,22 @@ def too_small(partition: Partition, needs: Needs) -> str:
     return ""
 
 
-def _fits(kind: Kind, needs: Needs) -> bool:
+def _fits(kind: NodeKind, needs: Needs) -> bool:
     has_gpus = not needs.gpu or kind.count(needs.model) >= needs.gpu
     return has_gpus and kind.memory_mb >= needs.memory_mb and kind.cpus >= needs.cpus
 
 
-def charged(site: Site, partition: Partition, needs: Needs, asked: Asked, *, preemptible: bool) -> Place | str:
+def charged(
+    site: Site, partition: Partition, needs: Needs, asked: SiteOptions, *, preemptible: bool
+) -> PartitionChoice | str:
     """The place with its account and QOS: the default ones where they serve, else the first that do."""
     if not site.associations:
         if site.accounting and site.enforced & {"associations", "limits", "safe", "all"}:
             return "needs an account, and sacctmgr shows none of yours"
         preempted = _is_preempted(site, partition, "")
         limit = min(partition.minutes, _minutes_of(site, partition.qos))
-        return Place(partition, asked.account or "", asked.qos or "", limit, math.inf, "", preempted)
-    found: list[Place] = []
+        return PartitionChoice(partition, asked.account or "", asked.qos or "", limit, math.inf, "", preempted)
+    found: list[PartitionChoice] = []
     for association in sorted(site.associations, key=lambda each: _account_rank(site, each.account, needs)):
         account = association.account
         allowed = partition.accounts is None or account in partition.accounts
@@ -214,14 +216,14 @@ def _default_qos(association: Association) -> str:
     return association.default_qos or ("normal" if "normal" in association.qos else "")
 
 
-def _at(site: Site, partition: Partition, association: Association, qos: str) -> Place:
+def _at(site: Site, partition: Partition, association: Association, qos: str) -> PartitionChoice:
     named = qos or _default_qos(association)
     submits = {f"account {association.account}": association.submit}
     submits |= {f"QOS {name}": site.qos[name].submit for name in (named, partition.qos) if name in site.qos}
     strictest = min(submits, key=lambda name: submits[name])
     limit = min(partition.minutes, _minutes_of(site, named), _minutes_of(site, partition.qos))
     preempted = _is_preempted(site, partition, named)
-    return Place(partition, association.account, qos, limit, submits[strictest], strictest, preempted)
+    return PartitionChoice(partition, association.account, qos, limit, submits[strictest], strictest, preempted)
 
 
 def _minutes_of(site: Site, qos: str) -> float:
@@ -239,7 +241,7 @@ def _is_preempted(site: Site, partition: Partition, qos: str) -> bool:
     return higher or bool(_BORROWED.search(partition.name))
 
 
-def _rank(place: Place, needs: Needs) -> tuple[Any, ...]:
+def _rank(place: PartitionChoice, needs: Needs) -> tuple[Any, ...]:
     """The smaller, the better."""
     partition = place.partition
     slices = (
@@ -258,32 +260,38 @@ def _rank(place: Place, needs: Needs) -> tuple[Any, ...]:
     )
 
 
-def _places(decision: Decision, site: Site, needs: Needs, asked: Asked, cpu: Place, run: Place) -> None:
+def _places(
+    decision: ProfileDraft, site: Site, needs: Needs, asked: SiteOptions, cpu: PartitionChoice, run: PartitionChoice
+) -> None:
     """Partitions and who is charged."""
     apart = run.partition.name != cpu.partition.name
     _partition(decision, cpu, "of the small steps" + ("" if apart else " and of the runs"))
     if apart and not asked.preemptible:  # else runs name theirs, and nothing else goes there
         _partition(decision, run, "of the runs")
     if cpu.account:
-        decision.defaults.append(Entry("slurm_account", cpu.account, _why_account(site, cpu)))
+        decision.defaults.append(ProfileLine("slurm_account", cpu.account, _why_account(site, cpu)))
     if cpu.qos:
-        decision.defaults.append(Entry("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
+        decision.defaults.append(ProfileLine("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
     decision.defaults += [
-        Entry("runtime", 30, "minutes: collect, audit, score"),
-        Entry("mem_mb", SMALL_MB, "of all cores together"),
-        Entry("cpus_per_task", 1, "small steps use one core"),
+        ProfileLine("runtime", 30, "minutes: collect, audit, score"),
+        ProfileLine("mem_mb", SMALL_MB, "of all cores together"),
+        ProfileLine("cpus_per_task", 1, "small steps use one core"),
     ]
     if asked.preemptible:
-        decision.of_a_run.append(Entry("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
+        decision.of_a_run.append(
+            ProfileLine("slurm_partition", run.partition.name, "its jobs are preempted, and run again")
+        )
     if run.account != cpu.account:
-        decision.of_a_run.append(Entry("slurm_account", run.account, f"{run.partition.name} takes no other account"))
+        decision.of_a_run.append(
+            ProfileLine("slurm_account", run.account, f"{run.partition.name} takes no other account")
+        )
     if run.qos != cpu.qos:
         why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
-        decision.of_a_run.append(Entry("qos", run.qos or _named(site, run), why))
+        decision.of_a_run.append(ProfileLine("qos", run.qos or _named(site, run), why))
     needs = _shared(decision, needs, run.partition)
     if cpu.minutes < STAGING_MIN:
         why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
-        decision.of_staging.append(Entry("runtime", int(cpu.minutes), why))
+        decision.of_staging.append(ProfileLine("runtime", int(cpu.minutes), why))
     decision.said += [
         f"{site.cluster}: Slurm {site.version}, {counted(len(site.partitions), 'partition')} that you see",
         f"small steps: partition {cpu.partition.name}{_charged_to(cpu)}",
@@ -301,7 +309,7 @@ def _places(decision: Decision, site: Site, needs: Needs, asked: Asked, cpu: Pla
         decision.warned.append(f"{run.partition.name} has GPUs, which sandbox.gpu: 0 asks none of; they may lie idle")
 
 
-def _shared(decision: Decision, needs: Needs, partition: Partition) -> Needs:
+def _shared(decision: ProfileDraft, needs: Needs, partition: Partition) -> Needs:
     """The needs with as many CPUs as leave none of a node's GPUs idle; says so where the memory will not."""
     fits = [each for each in partition.kinds if _fits(each, dataclasses.replace(needs, cpus=1))]
     kind = max(fits, key=lambda each: each.nodes)
@@ -309,30 +317,30 @@ def _shared(decision: Decision, needs: Needs, partition: Partition) -> Needs:
     cpus = max(1, min(needs.cpus, kind.cpus // runs))
     if cpus < needs.cpus:
         why = f"{kind.cpus} CPUs of a node for {counted(runs, 'run')}"
-        decision.of_a_run.append(Entry("cpus_per_task", cpus, why))
+        decision.of_a_run.append(ProfileLine("cpus_per_task", cpus, why))
     if (held := kind.memory_mb // needs.memory_mb) < runs:
         told = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
         decision.warned.append(told)
     return dataclasses.replace(needs, cpus=cpus)
 
 
-def _named(site: Site, place: Place) -> str:
+def _named(site: Site, place: PartitionChoice) -> str:
     of_account = [each for each in site.associations if each.account == place.account]
     return _default_qos(of_account[0]) if of_account else ""
 
 
-def _charged_to(place: Place) -> str:
+def _charged_to(place: PartitionChoice) -> str:
     words = [f"account {place.account}" if place.account else "", f"QOS {place.qos}" if place.qos else ""]
     return "".join(f", {word}" for word in words if word)
 
 
-def _why_account(site: Site, place: Place) -> str:
+def _why_account(site: Site, place: PartitionChoice) -> str:
     others = sorted({each.account for each in site.associations} - {place.account})
     kind = "your default account" if place.account == site.default_account else "the first that the partition takes"
     return f"{kind}; others: {', '.join(others[:4])}" if others else f"{kind}; you have no other"
 
 
-def _partition(decision: Decision, place: Place, what: str) -> None:
+def _partition(decision: ProfileDraft, place: PartitionChoice, what: str) -> None:
     """An entry of the partition file.
 
     Of GPU partitions only what keeps small steps out is told: the executor takes the partition whose limits a step
@@ -341,47 +349,49 @@ def _partition(decision: Decision, place: Place, what: str) -> None:
     partition, has_gpus = place.partition, place.partition.has_gpus
     rows = []
     if place.minutes < math.inf:
-        rows.append(Entry("max_runtime", int(place.minutes), f"minutes; {what}"))
+        rows.append(ProfileLine("max_runtime", int(place.minutes), f"minutes; {what}"))
     if has_gpus:
         most = max(kind.all_gpus for kind in partition.kinds)
-        rows.append(Entry("max_gpu", most, "GPUs of its largest node"))
+        rows.append(ProfileLine("max_gpu", most, "GPUs of its largest node"))
         if partition.models:
-            rows.append(Entry("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
+            rows.append(ProfileLine("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
     else:
-        rows.append(Entry("max_mem_mb", max(kind.memory_mb for kind in partition.kinds), "MiB of its largest node"))
-        rows.append(Entry("max_threads", max(kind.cpus for kind in partition.kinds), "CPUs of its largest node"))
+        rows.append(
+            ProfileLine("max_mem_mb", max(kind.memory_mb for kind in partition.kinds), "MiB of its largest node")
+        )
+        rows.append(ProfileLine("max_threads", max(kind.cpus for kind in partition.kinds), "CPUs of its largest node"))
     decision.partitions[partition.name] = rows
 
 
 # --- queue --------------------------------------------------------------------------------------------------------
 
 
-def _queue(decision: Decision, site: Site, asked: Asked, places: Sequence[Place]) -> None:
+def _queue(decision: ProfileDraft, site: Site, asked: SiteOptions, places: Sequence[PartitionChoice]) -> None:
     jobs, why = jobs_at_a_time(site, places)
     rate, why_rate = _rate(site)
     decision.top += [
-        Entry("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
-        Entry("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
-        Entry("jobs", jobs, why),
-        Entry("max-jobs-per-timespan", rate, why_rate),
-        Entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
-        Entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
-        Entry("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
-        Entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
+        ProfileLine("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
+        ProfileLine("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
+        ProfileLine("jobs", jobs, why),
+        ProfileLine("max-jobs-per-timespan", rate, why_rate),
+        ProfileLine("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
+        ProfileLine("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
+        ProfileLine("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
+        ProfileLine("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
     ]
     if asked.preemptible:
-        decision.top.append(Entry("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
+        decision.top.append(ProfileLine("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
     else:
-        decision.top.append(Entry("slurm-no-requeue", True, "nor by Slurm"))
+        decision.top.append(ProfileLine("slurm-no-requeue", True, "nor by Slurm"))
     if site.accounting:
         decision.top += [
-            Entry("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
-            Entry("slurm-efficiency-report-path", "logs", "folder of that report"),
+            ProfileLine("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
+            ProfileLine("slurm-efficiency-report-path", "logs", "folder of that report"),
         ]
     decision.said.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
 
 
-def jobs_at_a_time(site: Site, places: Sequence[Place]) -> tuple[int, str]:
+def jobs_at_a_time(site: Site, places: Sequence[PartitionChoice]) -> tuple[int, str]:
     """``jobs`` below what the site lets one user submit, and why: a tenth stays free, and a job for the head."""
     limit, name = min(((place.submit, place.submit_of) for place in places), default=(math.inf, ""))
     if not site.limits_jobs or limit == math.inf:
@@ -400,16 +410,16 @@ def _rate(site: Site) -> tuple[str, str]:
 # --- files and programs -------------------------------------------------------------------------------------------
 
 
-def _files(decision: Decision, site: Site) -> None:
+def _files(decision: ProfileDraft, site: Site) -> None:
     results = site.folders.get("results")
     shared = results is not None and results.kind in NETWORK_FILE_SYSTEMS
     kind = results.kind if results else "unknown"
     wait = 60 if shared else 20
-    decision.top.append(Entry("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
+    decision.top.append(ProfileLine("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
     metadata = site.folders.get("metadata of Snakemake")
     if shared and not (metadata and metadata.filled):
         why = "one file instead of one per output; every call of this campaign then needs this profile"
-        decision.top.append(Entry("persistence-backend", "db", why))
+        decision.top.append(ProfileLine("persistence-backend", "db", why))
     several = sum(each.nodes for each in site.partitions) > 1
     if results and not shared and several:
         decision.warned.append(
@@ -423,14 +433,14 @@ def _files(decision: Decision, site: Site) -> None:
     decision.said.append(f"files: results on {kind}{free}{scratch}")
 
 
-def _programs(decision: Decision, site: Site) -> None:
+def _programs(decision: ProfileDraft, site: Site) -> None:
     """Apptainer in the jobs, from a module where it is in no PATH; and what keeps their memory."""
     if site.apptainer:
         decision.said.append(f"containers: {site.apptainer}")
     elif site.module:
         load = f"module load {site.module}"
         command = f". {site.module_init} && {load}" if site.module_init else load
-        decision.top.append(Entry("precommand", command, "in every job: Apptainer is a module here"))
+        decision.top.append(ProfileLine("precommand", command, "in every job: Apptainer is a module here"))
         decision.said.append(f"containers: `{load}`, in every job and before `snakemake prepare`")
         if site.module.startswith("singularity"):
             decision.warned.append("the module is Singularity's; Apptainer 1.2 or newer is needed: ask for it")

@@ -27,7 +27,7 @@ class Gpus:
 
 
 @dataclass(frozen=True)
-class Kind:
+class NodeKind:
     """Nodes of a partition that are alike; memory in MiB."""
 
     nodes: int
@@ -63,7 +63,7 @@ class Partition:
     denied: frozenset[str]
     allowed_qos: frozenset[str] | None
     qos: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
 
     @property
     def nodes(self) -> int:
@@ -198,18 +198,18 @@ def _calls(parameters: str) -> float | None:
     return float(words.get("rl_refill_rate", 2)) / float(words.get("rl_refill_period", 1))
 
 
-def _kinds(text: str) -> dict[str, list[Kind]]:
-    kinds: dict[str, list[Kind]] = {}
+def _kinds(text: str) -> dict[str, list[NodeKind]]:
+    kinds: dict[str, list[NodeKind]] = {}
     for line in text.splitlines():
         if line.count("|") != 4:
             continue
         name, nodes, cpus, memory, gres = line.strip().split("|")
-        kind = Kind(int(nodes), int(cpus.rstrip("+")), int(memory.rstrip("+")), gpus(gres))
+        kind = NodeKind(int(nodes), int(cpus.rstrip("+")), int(memory.rstrip("+")), gpus(gres))
         kinds.setdefault(name.rstrip("*"), []).append(kind)
     return kinds
 
 
-def _partitions(text: str, kinds: Mapping[str, list[Kind]], mode: str) -> Iterator[Partition]:
+def _partitions(text: str, kinds: Mapping[str, list[NodeKind]], mode: str) -> Iterator[Partition]:
     """One or several lines each, as ``--oneliner`` was given or not."""
     for part in re.split(r"(?m)^(?=PartitionName=)", text):
         words = dict(word.split("=", 1) for word in part.split() if "=" in word)

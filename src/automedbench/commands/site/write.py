@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.files import write_text
-from automedbench.commands.site.decide import Decision, Entry
+from automedbench.commands.site.decide import ProfileDraft, ProfileLine
 
 HEAD = """\
 # `snakemake --profile {folder}`: this workflow on {cluster}.
@@ -23,7 +23,7 @@ PARTITIONS = """\
 """
 
 
-def profile_text(decision: Decision, folder: str, cluster: str) -> str:
+def profile_text(decision: ProfileDraft, folder: str, cluster: str) -> str:
     """``config.yaml`` of the profile."""
     tables = {"stage_task": decision.of_staging, "run_agent": decision.of_a_run}
     lines = [*_lines(decision.top), "", "default-resources: # of steps that ask for nothing else"]
@@ -37,7 +37,7 @@ def profile_text(decision: Decision, folder: str, cluster: str) -> str:
     return HEAD.format(folder=folder, cluster=cluster) + "\n".join(lines) + "\n"
 
 
-def partitions_text(decision: Decision, network: str) -> str:
+def partitions_text(decision: ProfileDraft, network: str) -> str:
     """``partitions.yaml``, which the executor reads; it passes over the first key."""
     lines = [f"nodes_reach_internet: {json.dumps(network)}", "", "partitions:"]
     for name, entries in decision.partitions.items():
@@ -64,7 +64,7 @@ def write_files(texts: dict[Path, str], *, force: bool) -> Iterable[str]:
             yield f"{path}: kept, as it differs; the new one is {new.name} (`diff {path} {new}`, or --force)"
 
 
-def _lines(entries: Sequence[Entry], indent: int = 0) -> list[str]:
+def _lines(entries: Sequence[ProfileLine], indent: int = 0) -> list[str]:
     return [f"{' ' * indent}{entry.key}: {_scalar(entry.value)} # {entry.why}" for entry in entries]
 
 

@@ -28,8 +28,8 @@ from automedbench.base.files import known_record, sha256_bytes, write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.agents import JudgeModel
-from automedbench.judge.evidence import Evidence
-from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
+from automedbench.judge.evidence import RunEvidence
+from automedbench.judge.panel.structured import JudgeReply, answer_schema, read_reply
 from automedbench.judge.panel.tools import WHOLE, converse, to_be_read
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
@@ -41,7 +41,7 @@ ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""
 
 
-class Said(NamedTuple):
+class JudgeText(NamedTuple):
     """What a judge said: its text, or why there is none, and what all attempts cost."""
 
     text: str
@@ -89,7 +89,7 @@ class JudgeEndpoint(Closing):
             self._client.close()
             self._client = None
 
-    def ask(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> Said:
+    def ask(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> JudgeText:
         """One answer; transient faults are repeated.
 
         Raises WindowExceeded, ConfigError for a missing key, and InfrastructureError when the endpoint fails for good.
@@ -101,18 +101,18 @@ class JudgeEndpoint(Closing):
         usage = found.value.usage or _estimated(messages, found.value.text)
         spent = (*found.spent, Billed(usage, found.value.service_tier))
         problem = problem_of(found.value)
-        return Said(self._masked(found.value.text), problem and self._masked(problem), spent)
+        return JudgeText(self._masked(found.value.text), problem and self._masked(problem), spent)
 
     def _masked(self, text: str) -> str:
         """Without the key, which an endpoint may echo and which must stand in no record or cache."""
         return masked(text, secret_forms(self._keys))
 
-    def _refused(self, failure: GivenUp) -> Said:
+    def _refused(self, failure: GivenUp) -> JudgeText:
         kind = failure.fault.kind
         if kind == "context_overflow":
             raise WindowExceeded from None
         if kind == "content_policy":
-            return Said("", "the endpoint refuses the request for its content", failure.spent)
+            return JudgeText("", "the endpoint refuses the request for its content", failure.spent)
         status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
         remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
         if kind == "auth":
@@ -232,14 +232,14 @@ MARGIN = 0.05
 """Share of the window that is kept free: tokens are estimated."""
 
 
-NOTHING = Evidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={})
+NOTHING = RunEvidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={})
 
 
 @dataclass(frozen=True)
 class Matter:
     """One run as all members are asked about it."""
 
-    evidence: Evidence
+    evidence: RunEvidence
     rubric: Rubric
     tier: Tier
     task: str
@@ -374,15 +374,15 @@ class Member:
 
     def _asked(
         self, question: Question, messages: list[dict[str, Any]], shown: Shown, key: str, repeat: int, bill: Bill
-    ) -> Reply:
+    ) -> JudgeReply:
         criteria, schema = question.criteria, answer_schema(question.criteria)
-        reply = Reply([], [], ["was not asked"])
+        reply = JudgeReply([], [], ["was not asked"])
         repairs: list[dict[str, Any]] = []
         for _ in range(TRIES):
             said = self._said(question, [*messages, *repairs], shown, schema)
             bill.requests += max(1, len(said.spent))
             bill.spent += said.spent
-            reply = Reply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
+            reply = JudgeReply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
             if not reply.problems:
                 answer = CachedAnswer(
                     judge_digest=self._digest,
@@ -400,11 +400,11 @@ class Member:
 
     def _said(
         self, question: Question, messages: Sequence[dict[str, Any]], shown: Shown, schema: Mapping[str, Any]
-    ) -> Said:
+    ) -> JudgeText:
         """What the judge says to a request: at once, or after it has read the record by itself."""
         if not self.judge.tools:
             return self._endpoint.ask(messages, schema)
-        return Said(*converse(self._endpoint.ask, messages, shown, schema, self._room(question, False)))
+        return JudgeText(*converse(self._endpoint.ask, messages, shown, schema, self._room(question, False)))
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
@@ -433,7 +433,7 @@ class Member:
         )
 
 
-def _stage_answer(reply: Reply, shown: Shown, messages: Sequence[dict[str, Any]]) -> StageAnswer:
+def _stage_answer(reply: JudgeReply, shown: Shown, messages: Sequence[dict[str, Any]]) -> StageAnswer:
     return StageAnswer(
         criteria=reply.criteria,
         codes=reply.codes,

@@ -48,7 +48,7 @@ class CodeAnswer(_Strict):
     turn: int | None
 
 
-class StageAnswer(_Strict):
+class StructuredStage(_Strict):
     """Base of the answers about one stage; ``criteria`` has one field per criterion that is asked."""
 
     criteria: Any
@@ -56,7 +56,7 @@ class StageAnswer(_Strict):
 
 
 @dataclass(frozen=True)
-class Reply:
+class JudgeReply:
     """A reading of a judge's text; ``problems`` is empty for a valid answer. ``criteria`` are those it could read."""
 
     criteria: list[Criterion]
@@ -64,11 +64,11 @@ class Reply:
     problems: list[str]
 
 
-def answer_model(criteria: Sequence[RubricCriterion]) -> type[StageAnswer]:
+def answer_model(criteria: Sequence[RubricCriterion]) -> type[StructuredStage]:
     """The model of an answer that gives a verdict on every one of ``criteria``, and on nothing else."""
     fields: dict[str, Any] = {item.id: (_verdict_model(item), Field(description=item.title)) for item in criteria}
     verdicts = create_model("Criteria", __base__=_Strict, **fields)
-    return create_model("Answer", __base__=StageAnswer, criteria=(verdicts, ...))
+    return create_model("Answer", __base__=StructuredStage, criteria=(verdicts, ...))
 
 
 def answer_schema(criteria: Sequence[RubricCriterion]) -> dict[str, Any]:
@@ -78,27 +78,27 @@ def answer_schema(criteria: Sequence[RubricCriterion]) -> dict[str, Any]:
     return closed
 
 
-def read_reply(text: str, shown_to_judge: Shown, criteria: Sequence[RubricCriterion]) -> Reply:
+def read_reply(text: str, shown_to_judge: Shown, criteria: Sequence[RubricCriterion]) -> JudgeReply:
     """Read a judge's text and check every quote against what this judge was shown; never raises.
 
     Error codes without a quote that exists are dropped: they change no score.
     """
     value, problem = find_answer(text)
     if value is None:
-        return Reply([], [], [problem])
+        return JudgeReply([], [], [problem])
     try:
         answer = answer_model(criteria).model_validate(value)
     except ValidationError as error:
-        return Reply([], [], _form_problems(error))
+        return JudgeReply([], [], _form_problems(error))
     except RecursionError:
-        return Reply([], [], ["the answer is nested too deeply"])
+        return JudgeReply([], [], ["the answer is nested too deeply"])
     found, problems = [], []
     for rule in criteria:
         criterion, unproven = _checked(rule, getattr(answer.criteria, rule.id), shown_to_judge)
         found.append(criterion)
         problems += [f"{rule.id}: {unproven}"] if unproven else []
     codes = [code for item in answer.error_codes[:MAX_CODES] if (code := _code(item, shown_to_judge))]
-    return Reply(found, _once(codes), problems)
+    return JudgeReply(found, _once(codes), problems)
 
 
 def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:

@@ -36,7 +36,7 @@ Ask = Callable[[Sequence[dict[str, Any]], Mapping[str, Any]], tuple[str, str | N
 """Messages and schema → text, problem, what it cost."""
 
 
-class Record:
+class RunTexts:
     """The texts of a run as a judge may read them."""
 
     def __init__(self, shown: Shown) -> None:
@@ -101,7 +101,7 @@ class Record:
 
 def to_be_read(shown: Shown) -> Shown:
     """The same, with the list of texts in place of the texts."""
-    record = Record(shown)
+    record = RunTexts(shown)
     index = record.index()
     listed = index if len(index) <= MAX_INDEX else f"{index[:MAX_INDEX]}\n(the rest by 'search')"
     return replace(shown, blocks=(Block(f"{HOW}\n\n(record {record.digest[:16]})\n{listed}"),))
@@ -114,7 +114,7 @@ def converse(
 
     ``room``: tokens for what it reads; when they, or ``MAX_ACTIONS``, are used up it is told to answer.
     """
-    record, turns, used, spent = Record(shown), list[dict[str, Any]](), 0, tuple[Billed, ...]()
+    record, turns, used, spent = RunTexts(shown), list[dict[str, Any]](), 0, tuple[Billed, ...]()
     for number in range(MAX_ACTIONS + 1):
         text, problem, cost = ask([*messages, *turns], _either(schema))
         spent += cost

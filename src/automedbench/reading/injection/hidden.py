@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-from automedbench.reading.injection.views import View, cut, folded, replaced, translated, turned
+from automedbench.reading.injection.views import TextView, cut, folded, replaced, translated, turned
 
 MAX_DECODED = 64 * 1024
 MIN_READABLE = 12
@@ -49,7 +49,7 @@ _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}")
 Bytes = Callable[[str], bytes]
 
 
-def other_views(view: View, reach: int) -> Iterator[View]:
+def other_views(view: TextView, reach: int) -> Iterator[TextView]:
     """Unfolded pieces of the text in which an order may stand that the plain text does not show.
 
     ``reach``: characters around what is hidden that belong to a piece.
@@ -76,7 +76,7 @@ def other_views(view: View, reach: int) -> Iterator[View]:
     yield from cut(translated(view, _ROT13), [match.span() for match in _SHIFTED.finditer(low)], reach)
 
 
-def hidden_texts(view: View) -> Iterator[tuple[str, int, int]]:
+def hidden_texts(view: TextView) -> Iterator[tuple[str, int, int]]:
     """Decoded texts with the place (below the view) of what held them."""
     for pattern, decode in ((_TAG, _of_tags), (_SELECTORS, _of_selectors)):
         for match in pattern.finditer(view.text):

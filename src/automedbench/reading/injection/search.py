@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from automedbench.reading.injection.hidden import hidden_texts, other_views
 from automedbench.reading.injection.patterns import EXPLICIT, IN_CHARACTERS, IN_WORDS, TRIGGER, WHO, Pattern
-from automedbench.reading.injection.views import View, folded
+from automedbench.reading.injection.views import TextView, folded
 from automedbench.reading.injection.words import words_of
 
 REACH = 400
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 def spans_of(text: str, depth: int = 0) -> list[Span]:
     """Passages of one text, those that overlap put together under the more serious rule."""
-    view = View(text)
+    view = TextView(text)
     found = list(_in_view(view))
     for other in other_views(view, REACH):
         found += _in_view(other)
@@ -42,7 +42,7 @@ def spans_of(text: str, depth: int = 0) -> list[Span]:
     return _merged(found)
 
 
-def _in_view(view: View) -> Iterator[Span]:
+def _in_view(view: TextView) -> Iterator[Span]:
     view = folded(view)
     for begin, end in _windows(view.text):
         words = words_of(view, begin, end)

@@ -34,11 +34,11 @@ _DROPPED = re.compile(
 )
 
 
-class View:
+class TextView:
     """A text made from another one by replacing pieces, with the way back to the text that it all began with."""
 
     def __init__(
-        self, text: str, below: View | None = None, pieces: Sequence[Piece] = (), *, turned: bool = False
+        self, text: str, below: TextView | None = None, pieces: Sequence[Piece] = (), *, turned: bool = False
     ) -> None:
         self.text = text
         self._below, self._pieces, self._turned = below, pieces, turned
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
     alike: bool
 
 
-def replaced(view: View, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> View:
+def replaced(view: TextView, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> TextView:
     """The view with every match replaced; what replaces it comes from the place of the whole match."""
     parts: list[str] = []
     pieces: list[Piece] = []
@@ -90,39 +90,39 @@ def replaced(view: View, pattern: re.Pattern[str], replacement: Callable[[re.Mat
     if not parts:
         return view
     pieces.append(Piece(at, done, len(view.text), True))
-    return View("".join([*parts, view.text[done:]]), view, pieces)
+    return TextView("".join([*parts, view.text[done:]]), view, pieces)
 
 
-def translated(view: View, table: dict[int, str]) -> View:
+def translated(view: TextView, table: dict[int, str]) -> TextView:
     """The view with characters exchanged one for one."""
-    return View(view.text.translate(table), view)
+    return TextView(view.text.translate(table), view)
 
 
-def turned(view: View) -> View:
+def turned(view: TextView) -> TextView:
     """The view read from its end."""
-    return View(view.text[::-1], view, turned=True)
+    return TextView(view.text[::-1], view, turned=True)
 
 
-def cut(view: View, places: Iterable[tuple[int, int]], reach: int) -> Iterator[View]:
+def cut(view: TextView, places: Iterable[tuple[int, int]], reach: int) -> Iterator[TextView]:
     """The surroundings of places in a view, those that touch put together."""
     begin = end = -1
     for first, last in sorted(places):
         if end >= 0 and first - reach > end:
-            yield View(view.text[begin:end], view, [Piece(0, begin, end, True)])
+            yield TextView(view.text[begin:end], view, [Piece(0, begin, end, True)])
             end = -1
         if end < 0:
             begin = max(0, first - reach)
         end = max(end, min(len(view.text), last + reach))
     if end >= 0:
-        yield View(view.text[begin:end], view, [Piece(0, begin, end, True)])
+        yield TextView(view.text[begin:end], view, [Piece(0, begin, end, True)])
 
 
-def folded(view: View) -> View:
+def folded(view: TextView) -> TextView:
     """Lower case, Latin letters for look-alikes, nothing that cannot be seen, no markup inside words."""
     return replaced(_letters(view), _DROPPED, lambda _: "")
 
 
-def _letters(view: View) -> View:
+def _letters(view: TextView) -> TextView:
     low = translated(view, _LOWER)
     return low if low.text.isascii() else replaced(low, _FOREIGN, lambda match: _letter(match[0]))
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automedbench.reading.injection.views import View
+from automedbench.reading.injection.views import TextView
 
 MARK = "[masked: text that addresses the judge]"
 """What a masked passage shows."""
@@ -27,7 +27,7 @@ class Words:
     """A view as words; colons stay, and a sentence's end is a word ``.``."""
 
     text: str
-    view: View
+    view: TextView
     _offsets: Sequence[int]
     _places: Sequence[tuple[int, int]]
 
@@ -45,7 +45,7 @@ class Words:
         return not any(map(str.isalnum, line))
 
 
-def words_of(view: View, begin: int = 0, end: int | None = None) -> Words:
+def words_of(view: TextView, begin: int = 0, end: int | None = None) -> Words:
     """The words of ``[begin, end)`` of a folded view."""
     offsets, places, words, at = array("l"), [], [], 0
     for match in _TOKEN.finditer(view.text, begin, len(view.text) if end is None else end):

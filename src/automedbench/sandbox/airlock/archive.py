@@ -90,7 +90,7 @@ def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known:
             if found.st_nlink > 1:
                 info.pax_headers = {**info.pax_headers, HARD_LINK: str(found.st_nlink)}
                 known[found.st_dev, found.st_ino] = path
-            content = _Content(handle, _describe(info, found.st_size, pieces), pieces)
+            content = _MemberContent(handle, _describe(info, found.st_size, pieces), pieces)
             info.size = content.length
         tar.addfile(info, content)
         tar.members.clear()  # type: ignore[attr-defined]  # of two million files they would take gigabytes
@@ -131,7 +131,7 @@ def _describe(info: tarfile.TarInfo, size: int, pieces: list[tuple[int, int]]) -
     return text + bytes(-len(text) % tarfile.BLOCKSIZE)
 
 
-class _Content:
+class _MemberContent:
     """A description, then the pieces of an open file; zeros where the file has become shorter."""
 
     def __init__(self, handle: int, description: bytes, pieces: list[tuple[int, int]]) -> None:

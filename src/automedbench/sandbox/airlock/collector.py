@@ -47,7 +47,7 @@ class Collected:
     rejected: list[Rejected]
 
 
-class _Refused(Exception):
+class _FileRefused(Exception):
     """A file stays behind, for this reason."""
 
     def __init__(self, reason: RejectedReason, target: str | None = None) -> None:
@@ -125,7 +125,7 @@ def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
         with _opened_workspace(workspace) as (root, owners), _opened_file(root, path, limit, owners) as handle:
             data = os.read(handle, limit + 1)
             return data if len(data) <= limit else None
-    except (_Refused, OSError, ValueError, InfrastructureError):
+    except (_FileRefused, OSError, ValueError, InfrastructureError):
         return None
 
 
@@ -162,12 +162,12 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
             handle = stack.enter_context(_opened_file(root, path, limit, tray.owners))
         except FileNotFoundError:
             return None
-        except _Refused as refused:
+        except _FileRefused as refused:
             tray.reject(path, refused.reason, refused.target)
             return None
         try:
             return _copy(handle, tray.folder / path, limit, tray)
-        except _Refused as refused:
+        except _FileRefused as refused:
             tray.reject(path, refused.reason)
             return None
 
@@ -185,7 +185,7 @@ def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
     """Open component by component; raises FileNotFoundError, or _Refused with what is in the way."""
     *folders, name = path.split("/")
     if {"", ".", ".."} & {*folders, name}:
-        raise _Refused("unreadable")
+        raise _FileRefused("unreadable")
     here = root
     for folder in folders:
         here = _open(stack, here, folder, _FOLDER)
@@ -203,18 +203,18 @@ def _open(stack: contextlib.ExitStack, parent: int, name: str, flags: int) -> in
     return handle
 
 
-def _why_not(parent: int, name: str, error: OSError) -> _Refused | FileNotFoundError:
+def _why_not(parent: int, name: str, error: OSError) -> _FileRefused | FileNotFoundError:
     """Name the reason why a component could not be opened."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except OSError:
-        return _Refused("unreadable")
+        return _FileRefused("unreadable")
     kind = _kind(status)
     if kind == "link":
-        return _Refused("link", _target(parent, name))
+        return _FileRefused("link", _target(parent, name))
     if kind is None and error.errno == errno.ENOTDIR:
         return FileNotFoundError(name)  # a file where a folder is expected: the file below it does not exist
-    return _Refused(kind or "unreadable") if kind != "directory" else _Refused("unreadable")
+    return _FileRefused(kind or "unreadable") if kind != "directory" else _FileRefused("unreadable")
 
 
 def _target(parent: int, name: str) -> str | None:
@@ -241,14 +241,14 @@ def _kind(status: os.stat_result) -> RejectedReason | None:
 def _check(status: os.stat_result, limit: int, owners: frozenset[int]) -> None:
     kind = _kind(status)
     if kind is not None:
-        raise _Refused(kind)
+        raise _FileRefused(kind)
     if status.st_nlink != 1:
-        raise _Refused("hardlink")
+        raise _FileRefused("hardlink")
     # In a container without user mapping an agent owns all its files; another's file was put there by other means.
     if status.st_uid not in owners:
-        raise _Refused("unreadable")
+        raise _FileRefused("unreadable")
     if status.st_size > limit:
-        raise _Refused("too_large")
+        raise _FileRefused("too_large")
 
 
 def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
@@ -266,7 +266,7 @@ def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
                 tray.check_time()
                 size += len(block)
                 if size > limit:
-                    raise _Refused("too_large")
+                    raise _FileRefused("too_large")
                 digest.update(block)
                 if block == _HOLE:
                     stream.seek(size)
@@ -276,8 +276,8 @@ def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
             stream.flush()
             os.fsync(stream.fileno())
         if size != before.st_size or _version(before) != _version(os.fstat(handle)):
-            raise _Refused("unreadable")
-    except _Refused:
+            raise _FileRefused("unreadable")
+    except _FileRefused:
         target.unlink()
         raise
     os.chmod(target, 0o444)
@@ -293,7 +293,7 @@ def _read(handle: int) -> bytes:
     try:
         return os.read(handle, BLOCK)
     except OSError as error:
-        raise _Refused("unreadable") from error
+        raise _FileRefused("unreadable") from error
 
 
 def _list_unexpected(root: int, top: str, known: set[str], tray: _Tray) -> None:
@@ -322,7 +322,7 @@ def _entries(root: int, folder: str) -> list[tuple[str, bool, str | None]]:
             with os.scandir(here) as found:
                 bounded = itertools.islice(found, MAX_VISITED)
                 names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in bounded]
-        except (OSError, _Refused):
+        except (OSError, _FileRefused):
             return []
         return [(name, folder_, _target(here, name) if link else None) for name, folder_, link in sorted(names)]
 

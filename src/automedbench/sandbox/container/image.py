@@ -92,7 +92,7 @@ class ImageRecipe:
 
 
 @dataclass(frozen=True)
-class Inside:
+class ImagePlatform:
     """What decides which wheels run on a base: its Python, and the minor number of its glibc 2."""
 
     python: str
@@ -139,7 +139,7 @@ def _source(reference: str) -> str:
     return source if separator and scheme in REGISTRY_SCHEMES else str(Path(reference).resolve())
 
 
-def ask_base(base: str) -> Inside:
+def ask_base(base: str) -> ImagePlatform:
     """Ask a base for its Python and its C library, in a container of it.
 
     Raises MissingDataError when it is not there, InfrastructureError when it cannot be started or has no Python.
@@ -153,7 +153,7 @@ def ask_base(base: str) -> Inside:
             f"The base {base} does not tell its Python and C library: {told.strip()[-200:]!r}.\n"
             f"Needed: python3 in it, or one of {', '.join(PYTHONS)}. {_AS_USER}"
         )
-    return Inside(version, int(glibc))
+    return ImagePlatform(version, int(glibc))
 
 
 def image_record(image: Path) -> ImageRecord | None:
@@ -179,13 +179,13 @@ def platform_tags(machine: str, glibc: int) -> list[str]:
     return [f"manylinux_2_{minor}_{machine}" for minor in minors] + [f"manylinux2014_{machine}"]
 
 
-def wheels_folder(recipe: ImageRecipe, inside: Inside) -> Path:
+def wheels_folder(recipe: ImageRecipe, inside: ImagePlatform) -> Path:
     """The subfolder for this list, Python, C library and machine; another list never meets its wheels."""
     digest = files.sha256_file(recipe.requirements)[:16]
     return recipe.wheels / f"{digest}-py{inside.python}-glibc2.{inside.glibc}-{recipe.machine}"
 
 
-def download_argvs(recipe: ImageRecipe, inside: Inside) -> list[list[str]]:
+def download_argvs(recipe: ImageRecipe, inside: ImagePlatform) -> list[list[str]]:
     """The pip calls that fetch the pinned list for the container's Python, not the host's.
 
     The list is complete, so nothing is resolved, and the installation in the container checks that it is.
@@ -258,7 +258,7 @@ def download_wheels(recipe: ImageRecipe) -> Path:
     return download_for(recipe, ask_base(recipe.base or DEFAULT_BASE))
 
 
-def download_for(recipe: ImageRecipe, inside: Inside) -> Path:
+def download_for(recipe: ImageRecipe, inside: ImagePlatform) -> Path:
     """The same for a Python and a C library that are known; raises InfrastructureError when a step fails."""
     folder = wheels_folder(recipe, inside)
     complete = folder / "complete.txt"

@@ -18,7 +18,7 @@ from pathlib import Path
 from automedbench.base import files
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.records import Model, Sha256
-from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe, load_recipe
+from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, AgentRecipe, load_recipe
 from automedbench.sandbox.container import image as images
 from automedbench.sandbox.container.roles import output_folder
 
@@ -103,7 +103,7 @@ def find_layer(folder: Path, name: str, holds: images.ImageRecord | None) -> Lay
     return Layer(path, found)
 
 
-def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: bool = False) -> LayerRecord:
+def build_layer(name: str, recipe: AgentRecipe, folder: Path, image: Path, *, anew: bool = False) -> LayerRecord:
     """Make the layer of a recipe for an image, unless it is there already; ``folder`` is that of the images.
 
     Raises MissingDataError without Apptainer, image or mksquashfs, ConfigError for an image with too old a Python,
@@ -150,7 +150,7 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
 # --- npm -------------------------------------------------------------------------------------------------------
 
 
-def _install_npm(name: str, recipe: Recipe, content: Path, wheels: Path, scratch: Path) -> dict[str, str]:
+def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, scratch: Path) -> dict[str, str]:
     """Install the locked packages and link the programs; the versions of what was installed."""
     node = _unpacked_node(wheels, scratch)
     for pins in recipe.pins(name)[1:]:
@@ -175,7 +175,7 @@ def _install_npm(name: str, recipe: Recipe, content: Path, wheels: Path, scratch
 def _unpacked_node(wheels: Path, scratch: Path) -> Path:
     """The pinned Node of this machine; downloaded once."""
     glibc = int((platform.libc_ver()[1] or "2.17").split(".")[1])
-    inside = images.Inside(f"3.{sys.version_info[1]}", glibc)
+    inside = images.ImagePlatform(f"3.{sys.version_info[1]}", glibc)
     recipe = images.ImageRecipe(NODE, NODE, None, wheels, platform.machine())
     folder = images.download_for(recipe, inside)
     (wheel,) = folder.glob("*.whl")
@@ -198,7 +198,9 @@ def _only(content: Path, pattern: str) -> Path:
 # --- pip -------------------------------------------------------------------------------------------------------
 
 
-def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: Path) -> tuple[str, dict[str, str]]:
+def _install_pip(
+    name: str, recipe: AgentRecipe, content: Path, wheels: Path, image: Path
+) -> tuple[str, dict[str, str]]:
     """Install the pinned wheels inside the image; its Python and the versions."""
     if not image.is_file():
         raise MissingDataError(f"No container image at {image}, and {name} is built in it.\nRun `snakemake prepare`.")
@@ -222,7 +224,7 @@ def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: 
     return inside.python, dict(line.partition("==")[::2] for line in lines)
 
 
-def refuse_other_python(name: str, recipe: Recipe, python: str, flavour: str) -> None:
+def refuse_other_python(name: str, recipe: AgentRecipe, python: str, flavour: str) -> None:
     """Raises ConfigError when the image's Python is older than the recipe's, or another one than it needs."""
     wanted = (recipe.python or "3.0").removeprefix("==")
     only = (recipe.python or "").startswith("==")

@@ -44,7 +44,7 @@ Order = dict[str, Any]
 
 
 @dataclass
-class Call:
+class RunningCall:
     """A program whose end the driver waits for; sessions from before ``since`` (ticks) are not its own."""
 
     out: Stream
@@ -86,7 +86,7 @@ class Supervisor:
         self.driver, self.wakeup = driver, wakeup
         self.selector = selectors.DefaultSelector()
         self.said = bytearray()
-        self.call: Call | None = None
+        self.call: RunningCall | None = None
         self.late: list[Stream] = []
         self.wait: Wait | None = None
         self.deadline: float = FAR + time.monotonic()
@@ -151,7 +151,7 @@ class Supervisor:
         """Take the streams of a program that starts now."""
         self.room = self.room or Room.beside(order["out"])
         out, err = (Stream(pipe, order[name], self.room) for pipe, name in zip(pipes, ("out", "err"), strict=True))
-        self.call = Call(out, err, time.monotonic() + order["seconds"], since)
+        self.call = RunningCall(out, err, time.monotonic() + order["seconds"], since)
         for stream in (out, err):
             self._register(stream.pipe, lambda stream=stream: self._take(stream))
 
@@ -198,7 +198,7 @@ class Supervisor:
             self.wait = None
             self._report(report="waited", how=how)
 
-    def _keep_call(self, call: Call, now: float) -> None:
+    def _keep_call(self, call: RunningCall, now: float) -> None:
         if now >= call.deadline:
             self._end_call(call, "timeout", "")
         if call.give_up_at is not None and now >= call.give_up_at:
@@ -209,7 +209,7 @@ class Supervisor:
         if call.ended_at is not None and self.kill_at is None:
             self._try_to_answer(call, now)
 
-    def _end_call(self, call: Call, ending: str, reason: str) -> None:
+    def _end_call(self, call: RunningCall, ending: str, reason: str) -> None:
         """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
         if call.kill_at is None:
             call.ending, call.reason, call.kill_at = ending, reason, time.monotonic() + self.grace_s
@@ -299,7 +299,7 @@ class Supervisor:
             self.selector.unregister(self.control)
             self._end("the runner ended" if not answer else "the runner broke", 0.5)
 
-    def _ended(self, call: Call, number: int, *, failed: bool) -> None:
+    def _ended(self, call: RunningCall, number: int, *, failed: bool) -> None:
         call.status, call.error = (None, number) if failed else (number, 0)
         call.ended_at = time.monotonic()
         if call.error == errno.EAGAIN:  # what earlier calls left behind keeps all others from starting
@@ -311,7 +311,7 @@ class Supervisor:
             tree.send(tree.started_since(os.getpid(), call.since), signal.SIGKILL)
         self._try_to_answer(call, call.ended_at)
 
-    def _try_to_answer(self, call: Call, now: float) -> None:
+    def _try_to_answer(self, call: RunningCall, now: float) -> None:
         """Report a call's end when its streams have ended too, or are held open by what lives on."""
         for stream in (call.out, call.err):
             end = stream.total + DRAIN_BYTES
@@ -320,7 +320,7 @@ class Supervisor:
         if not (call.out.open or call.err.open) or now >= (call.ended_at or now) + DRAIN_SECONDS:
             self._answer(call)
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: RunningCall) -> None:
         self.call = None
         elapsed = (call.ended_at or time.monotonic()) - call.began
         for stream in (call.out, call.err):

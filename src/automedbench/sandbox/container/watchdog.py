@@ -165,7 +165,7 @@ def repeat(
         time.sleep(min(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)), longest))
 
 
-class Usage(NamedTuple):
+class DiskUsage(NamedTuple):
     """Bytes on disk and entries of a folder; ``hidden`` tells what of it could not be counted."""
 
     size: int
@@ -173,7 +173,7 @@ class Usage(NamedTuple):
     hidden: str = ""
 
 
-def usage(folder: str | os.PathLike[str]) -> Usage:
+def usage(folder: str | os.PathLike[str]) -> DiskUsage:
     """What lies below a folder of any modes and length of paths."""
     size = entries = 0
     try:
@@ -183,8 +183,8 @@ def usage(folder: str | os.PathLike[str]) -> Usage:
             if entries > MAX_ENTRIES:
                 break
     except Unseen as unseen:
-        return Usage(size, entries, str(unseen))
-    return Usage(size, entries)
+        return DiskUsage(size, entries, str(unseen))
+    return DiskUsage(size, entries)
 
 
 def _free(folder: str) -> int:

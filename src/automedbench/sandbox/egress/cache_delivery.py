@@ -21,7 +21,7 @@ from typing import IO
 import h11
 
 from automedbench.sandbox.egress.cache import KEPT_FREE, MAX_FILLS, Cache, Stored
-from automedbench.sandbox.egress.dial import IDLE_S, Closed, Refused, Unreachable, Wire
+from automedbench.sandbox.egress.dial import IDLE_S, Closed, DialRefused, HttpConnection, UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import HELD_BYTES, Exchange, found_labels
 from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
 
@@ -35,7 +35,7 @@ ALLOWED = Ruling(True, "model")
 ABSENT = Ruling(True, "not_cached")
 OTHER_CONTENT = refuse("other_content", "The file differs from its published checksum; it was cut and is not kept.")
 
-Opener = Callable[[int], Awaitable[tuple[h11.Response, Wire]]]
+Opener = Callable[[int], Awaitable[tuple[h11.Response, HttpConnection]]]
 """Asks for a file from a byte on; gives the answer's head, and the connection with its body."""
 
 
@@ -65,7 +65,7 @@ class Small:
     oid: str = ""
 
 
-class OtherContent(Exception):
+class CachedContentChanged(Exception):
     """What came is not what was published; carries its SHA-256."""
 
 
@@ -83,7 +83,7 @@ async def through(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Ruli
         return ABSENT
     try:
         return await ask()
-    except Unreachable:
+    except UpstreamUnreachable:
         if stored is None or exchange.entry.status is not None:
             raise
         return await deliver(exchange, stored)
@@ -104,7 +104,7 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
     assert cache is not None
     if stored.sha256 in exchange.settings.hashes:
         entry.sha256 = stored.sha256
-        raise Refused(found_labels(delivered=False))
+        raise DialRefused(found_labels(delivered=False))
     begin, end, status = asked_range(exchange, stored.size)
     head = {**stored.headers, "content-length": str(end - begin), "accept-ranges": "bytes"}
     head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
@@ -120,10 +120,10 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
             await _pass_piece(wire, coming.open(), begin, count)
             begin, entry.down = begin + count, entry.down + count
             reached = await coming.reach(begin) if begin < end else 0
-    except OtherContent as error:
+    except CachedContentChanged as error:
         entry.sha256 = str(error)
         known = entry.sha256 in exchange.settings.hashes
-        raise Refused(found_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
+        raise DialRefused(found_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
     finally:
         coming.close()
     await wire.send(h11.EndOfMessage())
@@ -241,10 +241,10 @@ async def fill(cache: Cache, part: int, published: Published) -> None:
                 digest = await _fetch(stream, digest, published)
             except OSError as error:
                 cache.part(name).unlink(missing_ok=True)
-                raise Unreachable(f"the cache cannot take it ({error.strerror})") from error
+                raise UpstreamUnreachable(f"the cache cannot take it ({error.strerror})") from error
         if (digest.hexdigest(), stream.tell()) != (published.sha256, published.size):
             cache.part(name).unlink(missing_ok=True)
-            raise OtherContent(digest.hexdigest())
+            raise CachedContentChanged(digest.hexdigest())
         await asyncio.to_thread(cache.keep, name, name)
 
 
@@ -257,7 +257,7 @@ async def _fetch(stream: IO[bytes], digest: hashlib._Hash, published: Published)
     writer = _Writer(stream, digest)
     try:
         if answer.status_code not in (200, 206):
-            raise Unreachable(f"the file is not given (status {answer.status_code})")
+            raise UpstreamUnreachable(f"the file is not given (status {answer.status_code})")
         while not isinstance(event := await wire.receive(), h11.EndOfMessage) and done <= published.size:
             if isinstance(event, h11.Data):
                 done += len(event.data)
@@ -339,7 +339,7 @@ def _checked(exchange: Exchange, small: Small) -> str:
     held_out = sha256 in exchange.settings.hashes
     if held_out or (small.oid and small.oid not in (git_name(small.body), hashlib.sha1(small.body).hexdigest())):
         exchange.entry.sha256 = sha256
-        raise Refused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
+        raise DialRefused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
     return sha256
 
 
@@ -376,7 +376,7 @@ class _Count:
         return self._count
 
 
-async def _pass_piece(wire: Wire, file: IO[bytes], begin: int, count: int) -> None:
+async def _pass_piece(wire: HttpConnection, file: IO[bytes], begin: int, count: int) -> None:
     wire.http.send_with_data_passthrough(h11.Data(data=_Count(count)))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     try:

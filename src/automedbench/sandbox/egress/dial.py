@@ -29,7 +29,7 @@ CONNECT_S = 30.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Refused(Exception):
+class DialRefused(Exception):
     """A rule that only shows when connecting; carries its ruling."""
 
     def __init__(self, ruling: Ruling) -> None:
@@ -37,7 +37,7 @@ class Refused(Exception):
         super().__init__(ruling.text)
 
 
-class Unreachable(Exception):
+class UpstreamUnreachable(Exception):
     """The upstream cannot be reached, which is no refusal; says why."""
 
 
@@ -70,7 +70,7 @@ class Dialer:
                     await streams[1].start_tls(_trust(), server_hostname=host)
                 return streams
         except (OSError, TimeoutError, h11.ProtocolError) as error:
-            raise Unreachable(f"{host}:{port}: {_why(error)}") from error
+            raise UpstreamUnreachable(f"{host}:{port}: {_why(error)}") from error
 
     def proxy_for(self, scheme: str, host: str) -> str | None:
         """URL of the host's own proxy for a request, if there is one."""
@@ -86,7 +86,7 @@ class Dialer:
             async with asyncio.timeout(CONNECT_S):
                 return await self._to_proxy(proxy), f"http://{host}:{port}", _credentials(proxy)
         except (OSError, TimeoutError) as error:
-            raise Unreachable(f"{host}:{port} through the host's proxy: {_why(error)}") from error
+            raise UpstreamUnreachable(f"{host}:{port} through the host's proxy: {_why(error)}") from error
 
     async def _open(self, host: str, port: int, trusted: bool) -> Streams:
         place = f"{host}:{port}"
@@ -99,7 +99,7 @@ class Dialer:
         checked = not (trusted or place in self.trusted)
         addresses = await self._resolve(host, port)
         if checked and not all(is_public(address) for address in addresses):
-            raise Refused(refuse("private", f"{host} leads to an address that is not public."))
+            raise DialRefused(refuse("private", f"{host} leads to an address that is not public."))
         for address in addresses[:-1]:
             try:
                 return await self._connect(address, port, checked)
@@ -120,7 +120,7 @@ class Dialer:
         peer, own = streams[1].get_extra_info("peername"), streams[1].get_extra_info("sockname")
         if checked and peer[0] == own[0]:
             streams[1].close()
-            raise Refused(refuse("private", f"{address} is this machine."))
+            raise DialRefused(refuse("private", f"{address} is this machine."))
         return streams
 
     async def _to_proxy(self, proxy: str) -> Streams:
@@ -132,7 +132,7 @@ class Dialer:
     async def _through(self, proxy: str, place: str) -> Streams:
         """A tunnel of the host's proxy to ``host:port``."""
         streams = await self._to_proxy(proxy)
-        wire = Wire(h11.CLIENT, *streams)
+        wire = HttpConnection(h11.CLIENT, *streams)
         headers = [("host", place)]
         if credentials := _credentials(proxy):
             headers.append(("proxy-authorization", credentials))
@@ -182,7 +182,7 @@ class Closed(Exception):
     """The other side ended in the middle of a message, or said nothing for too long."""
 
 
-class Wire:
+class HttpConnection:
     """One HTTP connection, as server or as client."""
 
     def __init__(self, role: type[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -23,7 +23,17 @@ import h11
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress.cache import Cache
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Streams, Wire
+from automedbench.sandbox.egress.dial import (
+    BLOCK,
+    HEAD_S,
+    IDLE_S,
+    MAX_HEAD,
+    Closed,
+    Dialer,
+    DialRefused,
+    HttpConnection,
+    Streams,
+)
 from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
 
 if TYPE_CHECKING:
@@ -94,12 +104,12 @@ class Outside:
 class Exchange:
     """One request of agent code; ``within`` is the host of the opened TLS that it came in."""
 
-    wire: Wire
+    wire: HttpConnection
     request: h11.Request
-    entry: Entry
+    entry: EgressEntry
     outside: Outside
     within: str | None = None
-    opened: tuple[str, Wire] | None = None
+    opened: tuple[str, HttpConnection] | None = None
     """Set by a tunnel whose TLS is opened: its host, and the connection on which requests follow."""
 
     @property
@@ -126,7 +136,7 @@ class Exchange:
         """Count before anything is passed on; raises Refused when the run's uploads are used up."""
         self.uploads.add(up, down)
         if self.uploads.is_over:
-            raise Refused(self.uploads.ruling())
+            raise DialRefused(self.uploads.ruling())
 
     @property
     def method(self) -> str:
@@ -163,7 +173,7 @@ class Exchange:
             await self.wire.send(h11.Data(data=data))
         await self.wire.send(h11.EndOfMessage())
 
-    async def pass_on(self, status: int, headers: Pairs, upstream: Wire) -> Ruling | None:
+    async def pass_on(self, status: int, headers: Pairs, upstream: HttpConnection) -> Ruling | None:
         """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
         self.entry.status = status
         await self.send_head(status, headers)
@@ -189,12 +199,12 @@ class Exchange:
 
     async def send_on(
         self, streams: Streams, target: str, headers: Pairs, body: bytes = b"", method: str | None = None
-    ) -> tuple[h11.Response, Wire]:
+    ) -> tuple[h11.Response, HttpConnection]:
         """Ask upstream for what a rule has let through; the head of its answer, and the wire that brings the rest.
 
         Uncompressed, so that the tripwire sees the content; one request per connection. Raises Closed.
         """
-        upstream = Wire(h11.CLIENT, *streams)
+        upstream = HttpConnection(h11.CLIENT, *streams)
         own = [(b"accept-encoding", b"identity"), (b"connection", b"close")]
         if body or self.method == "POST":
             own.append((b"content-length", str(len(body)).encode()))
@@ -238,7 +248,7 @@ def too_much(settings: EgressSettings) -> Ruling:
     return Ruling(False, "upload", text, "net.upload", "warning", "high")
 
 
-async def linger(wire: Wire) -> None:
+async def linger(wire: HttpConnection) -> None:
     """Say that nothing follows and read what the client still sends: a hard close could swallow our answer."""
     try:
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
@@ -252,7 +262,10 @@ async def linger(wire: Wire) -> None:
 
 
 async def relay(
-    client: Wire, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter], entry: Entry, over: Callable[[], bool]
+    client: HttpConnection,
+    upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    entry: EgressEntry,
+    over: Callable[[], bool],
 ) -> bool:
     """Pipe both directions until both have ended or one breaks; true when ``over`` (asked per block) stopped it."""
     reader, writer = upstream
@@ -287,7 +300,7 @@ async def relay(
     return stopped
 
 
-async def read_request(wire: Wire) -> h11.Request:
+async def read_request(wire: HttpConnection) -> h11.Request:
     """The head of a client's request; raises Closed, or h11.RemoteProtocolError for what is none."""
     event = await wire.receive(HEAD_S)
     if not isinstance(event, h11.Request):
@@ -320,7 +333,7 @@ _SECRET = re.compile(r"\b(sk-|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{6
 
 
 @dataclass
-class Entry:
+class EgressEntry:
     """One request on its way; ``up`` and ``down`` are bytes of bodies, or of the tunnel."""
 
     service: Service
@@ -343,7 +356,7 @@ class Entry:
 
 
 @dataclass
-class Kind:
+class RefusalCount:
     """Refusals of one kind in one call."""
 
     ruling: Ruling
@@ -351,7 +364,7 @@ class Kind:
     where: Counter[str] = field(default_factory=Counter)
 
 
-def findings_of(kinds: Iterable[Kind], turn: int | None, call: int | None) -> list[Finding]:
+def findings_of(kinds: Iterable[RefusalCount], turn: int | None, call: int | None) -> list[Finding]:
     """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
     ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.ruling.severity], kind.ruling.rule, -kind.count))
     kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
@@ -362,7 +375,7 @@ def findings_of(kinds: Iterable[Kind], turn: int | None, call: int | None) -> li
     ]
 
 
-def _finding(kind: Kind, number: int, last: str, turn: int | None, call: int | None) -> Finding:
+def _finding(kind: RefusalCount, number: int, last: str, turn: int | None, call: int | None) -> Finding:
     ruling, shown = kind.ruling, [place for place, _ in kind.where.most_common(SHOWN_PLACES)]
     more = f" and {len(kind.where) - len(shown)} more" if len(kind.where) > len(shown) else ""
     return Finding.of(
@@ -394,7 +407,7 @@ class RequestLog:
         os.fsync(self._file)
         os.close(self._file)
 
-    def record(self, entry: Entry, ruling: Ruling) -> None:
+    def record(self, entry: EgressEntry, ruling: Ruling) -> None:
         """Append one request with its ruling."""
         host, path = mask(entry.host, MAX_HOST), mask(entry.path.partition("?")[0], MAX_PATH)
         outcome = "allowed" if ruling.allowed else "refused"
@@ -441,10 +454,10 @@ class RequestLog:
         self._same: Counter[tuple[str, ...]] = Counter()
         self._skipped: Counter[str] = Counter()
         self._skipped_bytes = [0, 0]
-        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._kinds: dict[tuple[str, str, str], RefusalCount] = {}
 
     def _count(self, ruling: Ruling, where: str) -> None:
-        kind = self._kinds.setdefault((ruling.rule, ruling.reason, ruling.severity), Kind(ruling))
+        kind = self._kinds.setdefault((ruling.rule, ruling.reason, ruling.severity), RefusalCount(ruling))
         kind.count += 1
         if where in kind.where or len(kind.where) < MAX_KINDS:
             kind.where[where] += 1

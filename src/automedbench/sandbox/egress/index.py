@@ -29,7 +29,7 @@ from automedbench.sandbox.egress.cache_delivery import (
     keep_small,
     through,
 )
-from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
+from automedbench.sandbox.egress.dial import DialRefused, HttpConnection, UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import Exchange
 
 PORT = 8091
@@ -46,7 +46,7 @@ _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE 
 async def serve(exchange: Exchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method not in ("GET", "HEAD"):
-        raise Refused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
+        raise DialRefused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
     page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
     if page:
         name = re.sub(r"[-_.]+", "-", page[1]).lower()
@@ -56,7 +56,9 @@ async def serve(exchange: Exchange) -> rules.Ruling:
         url = f"{file[2]}://{unquote(file[3])}{file[4]}"  # pip writes %3A before a port
         task = functools.partial(_file, exchange, url, file[1])
     else:
-        raise Refused(rules.refuse("index_path", "The index serves /simple/<project>/ and the files that it links to."))
+        raise DialRefused(
+            rules.refuse("index_path", "The index serves /simple/<project>/ and the files that it links to.")
+        )
     parts = urlsplit(url)
     exchange.entry.host, exchange.entry.path = parts.netloc, parts.path
     _check(exchange.settings, url)
@@ -81,12 +83,12 @@ def _check(settings: rules.EgressSettings, url: str) -> None:
     parts = urlsplit(url)
     authority = rules.split_authority(parts.netloc)
     if authority is None or ".." in unquote(parts.path).split("/"):
-        raise Refused(rules.refuse("malformed", "The address of the request is not plain."))
+        raise DialRefused(rules.refuse("malformed", "The address of the request is not plain."))
     host, port = authority[0], authority[1] or _port(parts.scheme)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     ruling = rules.check_url(settings, host, path) or rules.check_host(settings, host, port, ports=(80, 443))
     if not ruling.allowed:
-        raise Refused(ruling)
+        raise DialRefused(ruling)
 
 
 def _port(scheme: str) -> int:
@@ -107,14 +109,18 @@ async def _page(exchange: Exchange, url: str) -> rules.Ruling:
         try:
             shown = _json_page(body, final) if "json" in kind else _html_page(body, final)
         except (ValueError, KeyError, AttributeError) as error:
-            raise Unreachable("the page is none of an index") from error
+            raise UpstreamUnreachable("the page is none of an index") from error
         return Small(shown, {"content-type": kind}, fixed=False)
 
     return await _kept(exchange, url, answer, wire, whole)
 
 
 async def _kept(
-    exchange: Exchange, url: str, answer: h11.Response, wire: Wire, whole: Callable[[], Awaitable[Small]] | None
+    exchange: Exchange,
+    url: str,
+    answer: h11.Response,
+    wire: HttpConnection,
+    whole: Callable[[], Awaitable[Small]] | None,
 ) -> rules.Ruling:
     """Give what came, whole and kept where it is a small answer of status 200, else as it comes."""
     try:
@@ -125,10 +131,10 @@ async def _kept(
         wire.close()
 
 
-async def _whole(wire: Wire) -> bytes:
+async def _whole(wire: HttpConnection) -> bytes:
     body = await wire.body(SMALL_BYTES)
     if body is None:
-        raise Unreachable("the page is too long")
+        raise UpstreamUnreachable("the page is too long")
     return body
 
 
@@ -170,7 +176,7 @@ async def _file(exchange: Exchange, url: str, sha256: str) -> rules.Ruling:
         _, answer, wire = await _ask(exchange, url, exchange.method)
         return await _kept(exchange, url, answer, wire, None)
 
-    async def from_index(begin: int) -> tuple[h11.Response, Wire]:
+    async def from_index(begin: int) -> tuple[h11.Response, HttpConnection]:
         _, answer, wire = await _ask(exchange, url, "GET", begin=begin)
         return answer, wire
 
@@ -191,7 +197,7 @@ async def _size(exchange: Exchange, url: str) -> int | None:
     return int(length) if answer.status_code == 200 and length.isdecimal() else None
 
 
-async def _pass(exchange: Exchange, answer: h11.Response, wire: Wire) -> rules.Ruling:
+async def _pass(exchange: Exchange, answer: h11.Response, wire: HttpConnection) -> rules.Ruling:
     return await exchange.pass_on(answer.status_code, rules.end_to_end(list(answer.headers)), wire) or rules.LISTED
 
 
@@ -201,7 +207,7 @@ def _header(answer: h11.Response, name: bytes) -> str | None:
 
 async def _ask(
     exchange: Exchange, url: str, method: str, accept: str = "*/*", begin: int = 0
-) -> tuple[str, h11.Response, Wire]:
+) -> tuple[str, h11.Response, HttpConnection]:
     """Ask an address and those that it redirects to, each by the rules of the run; gives the last one's answer."""
     for _ in range(MAX_HOPS):
         _check(exchange.settings, url)
@@ -217,4 +223,4 @@ async def _ask(
             return url, answer, wire
         wire.close()
         url = urljoin(url, leads_to)
-    raise Unreachable("the index redirects in a circle")
+    raise UpstreamUnreachable("the index redirects in a circle")

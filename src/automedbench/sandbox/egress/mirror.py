@@ -19,7 +19,7 @@ import h11
 
 from automedbench.sandbox.egress import cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
+from automedbench.sandbox.egress.dial import DialRefused, HttpConnection, UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
 from automedbench.sandbox.egress.sites import HUB_HOST
 
@@ -45,7 +45,7 @@ class _Hop:
 
     url: str
     answer: h11.Response
-    wire: Wire
+    wire: HttpConnection
     token: str
     """The driver's, if the answer or one that led here was given for it."""
 
@@ -65,12 +65,12 @@ async def serve(exchange: Exchange) -> rules.Ruling:
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
     ruling, asked = check_mirror(settings, exchange.method, exchange.target)
     if asked is None:
-        raise Refused(ruling)
+        raise DialRefused(ruling)
     body = await exchange.body()
     if body is None:
-        raise Refused(too_much(settings))
+        raise DialRefused(too_much(settings))
     if body and exchange.method != "POST":
-        raise Refused(rules.refuse("malformed", f"{exchange.method} has no body."))
+        raise DialRefused(rules.refuse("malformed", f"{exchange.method} has no body."))
     url = settings.hub + asked
     key = "" if exchange.method == "POST" else _key(_token(exchange.outside.tokens, urlsplit(url).path), url)
     return await cache_delivery.through(exchange, key, functools.partial(_fetch, exchange, url, body))
@@ -94,7 +94,7 @@ async def _fetch(exchange: Exchange, url: str, body: bytes) -> rules.Ruling:
                 return await _pass(exchange, url, said, hop)
             hop.wire.close()
             hop = await _follow(exchange, hop)
-        raise Unreachable("the hub redirects in a circle")
+        raise UpstreamUnreachable("the hub redirects in a circle")
     finally:
         hop.wire.close()
 
@@ -123,14 +123,14 @@ def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> cache
     if cache.holds(sha256) != int(size) and not cache.has_room(int(size)):
         return None
 
-    async def from_store(begin: int) -> tuple[h11.Response, Wire]:
+    async def from_store(begin: int) -> tuple[h11.Response, HttpConnection]:
         last = hop
         for _ in range(MAX_HOPS):
             last = await _follow(exchange, last, begin)
             if not last.redirects:
                 return last.answer, last.wire
             last.wire.close()
-        raise Unreachable("the store redirects in a circle")
+        raise UpstreamUnreachable("the store redirects in a circle")
 
     return cache_delivery.Published(sha256, int(size), from_store)
 
@@ -191,17 +191,17 @@ async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _H
     url = urljoin(hop.url, hop.header(b"location") or "")
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
-        raise Refused(rules.refuse("hub_path", "The hub redirects to an address without TLS."))
+        raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address without TLS."))
     if _on_hub(exchange, url):
         ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         if not ruling.allowed:
-            raise Refused(ruling)
+            raise DialRefused(ruling)
         return await _ask(exchange, url, begin=begin, token=hop.token)
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
-        raise Refused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
+        raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
     if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
-        raise Refused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
+        raise DialRefused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
     return await _ask(exchange, url, begin=begin, token=hop.token)
 
 
@@ -219,7 +219,7 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
     known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
     if known:
         exchange.entry.sha256 = known[0]
-        raise Refused(found_labels(delivered=False))
+        raise DialRefused(found_labels(delivered=False))
     headers = dict(rules.end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
     headers |= said
     status = last.answer.status_code
@@ -238,7 +238,7 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
         async def whole() -> cache_delivery.Small:
             body = await last.wire.body(cache_delivery.SMALL_BYTES)
             if body is None:
-                raise Unreachable("the answer is too long")
+                raise UpstreamUnreachable("the answer is too long")
             return cache_delivery.Small(body, kept, _is_fixed(url), oid)
 
         return await cache_delivery.keep_small(exchange, _key(last.token, url), whole)

@@ -14,7 +14,7 @@ import h11
 
 from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import stored_first
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
 
 # Ours to say, or for some servers another address or method than the one that was checked.
@@ -37,7 +37,7 @@ async def _tunnel(exchange: Exchange) -> rules.Ruling:
     entry.port = int(port) if port.isdecimal() and port.isascii() and len(port) < 6 else None
     ruling, target = rules.check_tunnel(settings, exchange.target)
     if target is None:
-        raise Refused(ruling)
+        raise DialRefused(ruling)
     if rules.opens(settings, target.host):
         await _open(exchange, target.host)
         return rules.LISTED
@@ -62,7 +62,7 @@ async def _tunnel(exchange: Exchange) -> rules.Ruling:
             return entry.up > settings.upload_bytes + UPLOAD_SHARE * entry.down
 
         if await relay(exchange.wire, upstream, entry, over):
-            raise Refused(too_much(settings) if too_large() else exchange.uploads.ruling())
+            raise DialRefused(too_much(settings) if too_large() else exchange.uploads.ruling())
     finally:
         close(upstream[1])
     return rules.LISTED
@@ -81,8 +81,8 @@ async def _open(exchange: Exchange, host: str) -> None:
         await wire.writer.start_tls(authority.context(host), ssl_handshake_timeout=HEAD_S)
     except OSError as error:
         text = f"TLS for {host} failed; programs must name it and trust the certificates in SSL_CERT_FILE."
-        raise Refused(rules.refuse("tls", text)) from error
-    exchange.opened = host, Wire(h11.SERVER, wire.reader, wire.writer)
+        raise DialRefused(rules.refuse("tls", text)) from error
+    exchange.opened = host, HttpConnection(h11.SERVER, wire.reader, wire.writer)
 
 
 async def serve_opened(exchange: Exchange) -> rules.Ruling:
@@ -96,7 +96,7 @@ async def serve_opened(exchange: Exchange) -> rules.Ruling:
         exchange.settings, host, exchange.method, exchange.target, list(exchange.request.headers)
     )
     if target is None:
-        raise Refused(ruling)
+        raise DialRefused(ruling)
     body, asked = await _body(exchange), target
 
     async def ask() -> rules.Ruling:
@@ -108,11 +108,11 @@ async def serve_opened(exchange: Exchange) -> rules.Ruling:
 async def _body(exchange: Exchange) -> bytes:
     body = await exchange.body()
     if body is None:
-        raise Refused(too_much(exchange.settings))
+        raise DialRefused(too_much(exchange.settings))
     return body
 
 
-async def _hello(wire: Wire, target: rules.Target, *, trusted: bool) -> bytes:
+async def _hello(wire: HttpConnection, target: rules.RequestTarget, *, trusted: bool) -> bytes:
     """The client's first bytes, which must be a ClientHello for this host; raises Refused."""
     data = wire.http.trailing_data[0]
     try:
@@ -125,14 +125,14 @@ async def _hello(wire: Wire, target: rules.Target, *, trusted: bool) -> bytes:
     except TimeoutError as error:
         raise Closed("no ClientHello in time") from error
     except NotTLS as error:
-        raise Refused(rules.check_sni(target.host, None)) from error
+        raise DialRefused(rules.check_sni(target.host, None)) from error
     ruling = _check_hello(hello, target, trusted)
     if not ruling.allowed:
-        raise Refused(ruling)
+        raise DialRefused(ruling)
     return data
 
 
-def _check_hello(hello: Hello, target: rules.Target, trusted: bool) -> rules.Ruling:
+def _check_hello(hello: Hello, target: rules.RequestTarget, trusted: bool) -> rules.Ruling:
     """An operator's own index may be an address, which has no server name."""
     if trusted and hello.sni is None and not hello.encrypted:
         return rules.LISTED
@@ -145,14 +145,14 @@ async def _forward(exchange: Exchange) -> rules.Ruling:
     entry.host, entry.path = exchange.target, ""
     if target is None:
         entry.host, entry.path = _shown(exchange.target)
-        raise Refused(ruling)
+        raise DialRefused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
     body = await _body(exchange)
     return await _ask(exchange, target, body, *await exchange.dialer.open_plain(target.host, target.port))
 
 
 async def _ask(
-    exchange: Exchange, target: rules.Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
+    exchange: Exchange, target: rules.RequestTarget, body: bytes, streams: Streams, prefix: str, credentials: str | None
 ) -> rules.Ruling:
     headers = rules.end_to_end(list(exchange.request.headers))
     kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]
@@ -222,7 +222,7 @@ def read_hello(data: bytes) -> Hello | None:
         place += 5 + length
 
 
-class _Reader:
+class _HelloReader:
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
 
@@ -245,14 +245,14 @@ class _Reader:
 
 
 def _parse(body: bytes) -> Hello:
-    reader = _Reader(body)
+    reader = _HelloReader(body)
     reader.take(2 + 32)
     reader.vector(1)
     reader.vector(2)
     reader.vector(1)
     if not reader.left:
         return Hello(None, False)
-    extensions = _Reader(reader.vector(2))
+    extensions = _HelloReader(reader.vector(2))
     names: list[str] = []
     encrypted = False
     while extensions.left:
@@ -267,7 +267,7 @@ def _parse(body: bytes) -> Hello:
 
 def _names(content: bytes) -> list[str]:
     names = []
-    entries = _Reader(_Reader(content).vector(2))
+    entries = _HelloReader(_HelloReader(content).vector(2))
     while entries.left:
         kind, name = entries.number(1), entries.vector(2)
         if kind == 0:

@@ -54,7 +54,7 @@ class Ruling:
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Where a request goes. ``path`` is the origin form with query, empty for a tunnel."""
 
     host: str
@@ -82,17 +82,19 @@ def own_home(where: str, *, sure: bool) -> Ruling:
     return Ruling(False, "own_home", text, "net.labels", severity, "high" if sure else "medium")
 
 
-def check_tunnel(settings: EgressSettings, target: str) -> tuple[Ruling, Target | None]:
+def check_tunnel(settings: EgressSettings, target: str) -> tuple[Ruling, RequestTarget | None]:
     """Ruling on ``CONNECT target``."""
     authority = split_authority(target)
     host, port = authority or ("", None)
     if port is None:
         return refuse("malformed", "CONNECT needs host:port."), None
     ruling = check_host(settings, host, port, ports=(443,))
-    return ruling, Target(_plain(host), port) if ruling.allowed else None
+    return ruling, RequestTarget(_plain(host), port) if ruling.allowed else None
 
 
-def check_plain(settings: EgressSettings, method: str, target: str, headers: Headers) -> tuple[Ruling, Target | None]:
+def check_plain(
+    settings: EgressSettings, method: str, target: str, headers: Headers
+) -> tuple[Ruling, RequestTarget | None]:
     """Ruling on a plain HTTP request in absolute form."""
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
@@ -109,12 +111,12 @@ def check_plain(settings: EgressSettings, method: str, target: str, headers: Hea
         return problem, None
     path = (slash if slash == "/" else "/" + slash) + tail
     ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
-    return ruling, Target(_plain(host), port, path) if ruling.allowed else None
+    return ruling, RequestTarget(_plain(host), port, path) if ruling.allowed else None
 
 
 def check_opened(
     settings: EgressSettings, host: str, method: str, target: str, headers: Headers
-) -> tuple[Ruling, Target | None]:
+) -> tuple[Ruling, RequestTarget | None]:
     """Ruling on a request in origin form inside a tunnel to ``host`` whose TLS is opened."""
     if not re.fullmatch(r"/[!-~]*", target) or set("#\\") & set(target):
         return refuse("malformed", "The address of the request is not plain."), None
@@ -125,7 +127,7 @@ def check_opened(
         return refuse("method", f"{method} is refused: {host} is for reading."), None
     if problem := check_url(settings, host, target):
         return problem, None
-    return LISTED, Target(host, 443, target)
+    return LISTED, RequestTarget(host, 443, target)
 
 
 def opens(settings: EgressSettings, host: str) -> bool:

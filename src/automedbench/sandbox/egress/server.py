@@ -27,9 +27,17 @@ from automedbench.base.records import Finding
 from automedbench.sandbox.egress import index, mirror, proxy
 from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache
-from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
+from automedbench.sandbox.egress.dial import (
+    BLOCK,
+    Closed,
+    Dialer,
+    DialRefused,
+    HttpConnection,
+    Upstreams,
+    UpstreamUnreachable,
+)
 from automedbench.sandbox.egress.exchange import (
-    Entry,
+    EgressEntry,
     Exchange,
     Outside,
     RequestLog,
@@ -70,7 +78,7 @@ class Server:
     def accept(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection, in a task of its own; of far too many none is read, for each would take memory."""
         if len(self._tasks) >= 2 * MAX_CONNECTIONS:
-            self._log.record(Entry(service, self._call, self._turn), BUSY)
+            self._log.record(EgressEntry(service, self._call, self._turn), BUSY)
             writer.transport.abort()
             return
         busy = len(self._tasks) >= MAX_CONNECTIONS
@@ -108,9 +116,9 @@ class Server:
     async def _attend(
         self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool
     ) -> None:
-        wire = Wire(h11.SERVER, reader, writer)
+        wire = HttpConnection(h11.SERVER, reader, writer)
         if busy:
-            self._log.record(Entry(service, self._call, self._turn), BUSY)
+            self._log.record(EgressEntry(service, self._call, self._turn), BUSY)
         opened = None if busy else await self._answer(service, wire, None)
         if opened is not None:
             host, wire = opened
@@ -118,9 +126,11 @@ class Server:
                 wire.http.start_next_cycle()
         await linger(wire)
 
-    async def _answer(self, service: Service, wire: Wire, within: str | None) -> tuple[str, Wire] | None:
+    async def _answer(
+        self, service: Service, wire: HttpConnection, within: str | None
+    ) -> tuple[str, HttpConnection] | None:
         """Answer one request and log it; gives host and connection where requests in opened TLS (may) follow."""
-        entry = Entry(service, self._call, self._turn)
+        entry = EgressEntry(service, self._call, self._turn)
         ruling, opened = refuse("malformed", "Not an HTTP request."), None
         try:
             ruling, opened = await self._serve(service, wire, entry, within)
@@ -140,8 +150,8 @@ class Server:
         return opened
 
     async def _serve(
-        self, service: Service, wire: Wire, entry: Entry, within: str | None
-    ) -> tuple[Ruling, tuple[str, Wire] | None]:
+        self, service: Service, wire: HttpConnection, entry: EgressEntry, within: str | None
+    ) -> tuple[Ruling, tuple[str, HttpConnection] | None]:
         """Read one request and answer it."""
         try:
             request = await read_request(wire)
@@ -161,9 +171,9 @@ class Server:
             ruling = await (proxy.serve_opened if within else SERVICES[service])(exchange)
             stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
             return ruling, (within, wire) if within is not None and stays else exchange.opened
-        except Refused as error:
+        except DialRefused as error:
             ruling, status, text = error.ruling, 403, error.ruling.text
-        except Unreachable as error:
+        except UpstreamUnreachable as error:
             ruling, status, text = Ruling(True, "unreachable"), 502, f"The host does not answer: {error}"
         except (Closed, h11.RemoteProtocolError, OSError):
             # A client that is gone cannot read this; of the upstream it is the truth.

@@ -55,7 +55,7 @@ _SPECIAL = {"link", "hardlink", "fifo", "socket", "device"}
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AuditEvidence:
     """What the event log holds for the audit."""
 
     findings: tuple[Finding, ...]
@@ -64,7 +64,7 @@ class Evidence:
     """Files of models that were opened, and programs that compute them (``models``)."""
 
 
-def read_evidence(events: Path) -> Evidence:
+def read_evidence(events: Path) -> AuditEvidence:
     """Findings (``{"type": "finding", "finding": {…}}``) and decoy marker (``{"type": "decoy", "marker": …}``).
 
     Raises MissingDataError when the log is not there, InfrastructureError when a finding in it is not valid. A last
@@ -77,12 +77,12 @@ def read_evidence(events: Path) -> Evidence:
         elif entry.get("type") == "decoy":
             marker = str(entry["marker"]) if entry.get("marker") else marker
     models = dict.fromkeys(finding.evidence for finding in findings if finding.rule == MODEL)
-    return Evidence(tuple(finding for finding in findings if finding.rule != MODEL), marker, tuple(models))
+    return AuditEvidence(tuple(finding for finding in findings if finding.rule != MODEL), marker, tuple(models))
 
 
 def audit(
     run: RunId,
-    evidence: Evidence,
+    evidence: AuditEvidence,
     submission: SubmissionRecord,
     enforced: Enforced,
     *,

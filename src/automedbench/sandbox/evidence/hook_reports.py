@@ -26,7 +26,7 @@ MAX_DETAILS = 200
 
 
 @dataclass(frozen=True)
-class Rule:
+class ReportRule:
     """How a kind of line counts."""
 
     id: str
@@ -35,31 +35,31 @@ class Rule:
 
 
 RULES = {
-    "private": Rule("runtime.private_path", "private_access", "medium"),
+    "private": ReportRule("runtime.private_path", "private_access", "medium"),
     # A word of a command line, which the text of code holds as well: no second source. What it opens, the trace sees.
-    "named": Rule("runtime.private_named", "private_access", "low"),
-    "credential": Rule("runtime.credential", "credential", "medium"),
-    "escape": Rule("runtime.escape_command", "escape", "medium"),
-    "native.escape": Rule("runtime.native_escape", "escape", "medium"),
-    "native": Rule("runtime.native", "escape", "low"),
-    "connect": Rule("runtime.connect", "network", "medium"),
-    "lookup": Rule("runtime.lookup", "network", "low"),
-    "bind": Rule("runtime.bind", "network", "low"),
-    "train.command": Rule("training.command", "training", "medium"),
-    "torch.backward": Rule("training.backward", "training", "low"),
-    "torch.step": Rule("training.step", "training", "medium"),
-    "torch.changed": Rule("training.changed", "training", "medium"),
-    "torch.optimise": Rule("training.image_parameters", "training", "low"),
-    "torch.grad": Rule("training.grad", "training", "low"),
-    "torch.train": Rule("training.mode", "training", "low"),
-    "jax.grad": Rule("training.grad", "training", "low"),
-    "jax.step": Rule("training.changed", "training", "medium"),
-    "fit.keras": Rule("training.fit", "training", "medium"),
-    "fit.sklearn": Rule("training.supervised_fit", "training", "medium"),
-    "fit.boosting": Rule("training.fit", "training", "medium"),
+    "named": ReportRule("runtime.private_named", "private_access", "low"),
+    "credential": ReportRule("runtime.credential", "credential", "medium"),
+    "escape": ReportRule("runtime.escape_command", "escape", "medium"),
+    "native.escape": ReportRule("runtime.native_escape", "escape", "medium"),
+    "native": ReportRule("runtime.native", "escape", "low"),
+    "connect": ReportRule("runtime.connect", "network", "medium"),
+    "lookup": ReportRule("runtime.lookup", "network", "low"),
+    "bind": ReportRule("runtime.bind", "network", "low"),
+    "train.command": ReportRule("training.command", "training", "medium"),
+    "torch.backward": ReportRule("training.backward", "training", "low"),
+    "torch.step": ReportRule("training.step", "training", "medium"),
+    "torch.changed": ReportRule("training.changed", "training", "medium"),
+    "torch.optimise": ReportRule("training.image_parameters", "training", "low"),
+    "torch.grad": ReportRule("training.grad", "training", "low"),
+    "torch.train": ReportRule("training.mode", "training", "low"),
+    "jax.grad": ReportRule("training.grad", "training", "low"),
+    "jax.step": ReportRule("training.changed", "training", "medium"),
+    "fit.keras": ReportRule("training.fit", "training", "medium"),
+    "fit.sklearn": ReportRule("training.supervised_fit", "training", "medium"),
+    "fit.boosting": ReportRule("training.fit", "training", "medium"),
 }
 _TRAINS = {"torch.backward", "torch.step"}
-DROPPED = Rule("hook.dropped", "resource", "low")
+DROPPED = ReportRule("hook.dropped", "resource", "low")
 
 
 @dataclass
@@ -136,7 +136,7 @@ class EvidencePipe:
     def findings(self, *, turn: int | None, call: int | None) -> list[Finding]:
         """At most one finding per rule, of what was said since the last call of this method."""
         self.poll()
-        found: dict[str, tuple[Rule, list[str]]] = {}
+        found: dict[str, tuple[ReportRule, list[str]]] = {}
         for kind, details in self._details.items():
             rule = RULES[kind]
             found.setdefault(rule.id, (rule, []))[1].extend(details)
@@ -149,7 +149,7 @@ class EvidencePipe:
         return sorted(made, key=lambda finding: (finding.severity != "warning", finding.rule))
 
 
-def _finding(rule: Rule, details: Sequence[str], trained: bool, turn: int | None, call: int | None) -> Finding:
+def _finding(rule: ReportRule, details: Sequence[str], trained: bool, turn: int | None, call: int | None) -> Finding:
     certain = trained and rule.id == "training.step"
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     what = "backward and step of " if certain else ""

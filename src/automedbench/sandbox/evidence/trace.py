@@ -75,7 +75,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Program:
+class TracedProgram:
     """A shell or Python that was started: its command line, when (monotonic clock), and the code that it ended with.
 
     The code is None where a signal ended it, and while it ``runs``.
@@ -161,12 +161,12 @@ class Trace:
         )
         return Seen(tuple(acts), answer["more"], answer["calls"], tuple(answer["models"]))
 
-    def programs(self) -> list[Program]:
+    def programs(self) -> list[TracedProgram]:
         """Shells and Pythons started since the last look, and those that ran then; raises InfrastructureError as above.
 
         At most ``tracer.MOST_PROGRAMS``: later ones of a flood are not told of.
         """
-        return [Program(**told) for told in self._ask("programs")]
+        return [TracedProgram(**told) for told in self._ask("programs")]
 
     def processes(self) -> list[Process]:
         """What each process opened of workspace and input since the last look; raises InfrastructureError as above."""

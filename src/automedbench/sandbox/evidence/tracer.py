@@ -323,7 +323,7 @@ def _number(pid: int, field: bytes) -> str:
     return ""
 
 
-class Record:
+class TraceRecord:
     """What was seen since the last ``take``: each thing once, with its count, and how many more there were."""
 
     def __init__(self) -> None:
@@ -545,7 +545,7 @@ class Tracer:
     """Answers notifications, records what is of interest."""
 
     def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
-        self.record, self.memory, self.tree = Record(), Memory(), Tree()
+        self.record, self.memory, self.tree = TraceRecord(), Memory(), Tree()
         self.programs, self.processes = Programs(), Processes()
         self._renames = {calls[name]: at for name, at in _RENAMES.items() if name in calls}
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}

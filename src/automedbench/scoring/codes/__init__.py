@@ -22,7 +22,7 @@ from automedbench.base.records import (
 )
 from automedbench.scoring.codes import deliverable, verification
 from automedbench.scoring.codes.calls import EXECUTION, SETUP
-from automedbench.scoring.codes.facts import Detector, Found, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.scoring.codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
 from automedbench.tracks import Signal, get_track
 
@@ -52,9 +52,9 @@ def detectors(*tracks: str) -> list[Detector]:
 def _of_signal(signal: Signal, track: str) -> Detector:
     """E3 by what a track's own records say."""
 
-    def find(facts: RunFacts) -> Found | None:
+    def find(facts: RunFacts) -> CodeFinding | None:
         evidence = signal.find(facts)
-        return None if evidence is None else Found("S4", evidence)
+        return None if evidence is None else CodeFinding("S4", evidence)
 
     return Detector(signal.id, "E3", signal.looks_at, find, track)
 

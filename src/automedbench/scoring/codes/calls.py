@@ -10,7 +10,7 @@ from typing import Literal
 from automedbench.base.records import Stage
 from automedbench.judge.record import ALL_CASES, FEW, Event
 from automedbench.reading.code import OUTPUT_FOLDER
-from automedbench.scoring.codes.facts import Detector, Found, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks import get_track
 
 Resource = Literal["time", "memory", "disk"]
@@ -121,15 +121,15 @@ _DOWNLOADS = re.compile(
 )
 
 
-def setup_unrepaired(facts: RunFacts) -> Found | None:
+def setup_unrepaired(facts: RunFacts) -> CodeFinding | None:
     """The last failure was one of set-up, nothing after it wrote an output, and outputs are missing or malformed."""
     failure = broke_off_in(facts)
     if failure is None or ran_out_of(failure) or not (message := setup_message(failure)):
         return None
-    return Found("S2", f"{failure.call.status}: {message}", failure.call.turn)
+    return CodeFinding("S2", f"{failure.call.status}: {message}", failure.call.turn)
 
 
-def fallback(facts: RunFacts) -> Found | None:
+def fallback(facts: RunFacts) -> CodeFinding | None:
     """A download or an installation failed and was never made up for, and what was done without it is below okay."""
     if not facts.below_okay:
         return None
@@ -140,44 +140,44 @@ def fallback(facts: RunFacts) -> Found | None:
     if any(_obtains(event) for event in facts.events[number + 1 :]):
         return None
     turn = facts.events[number].call.turn
-    return Found("S2", f"{line}; never obtained, and the outputs are poor: {facts.below_okay}", turn)
+    return CodeFinding("S2", f"{line}; never obtained, and the outputs are poor: {facts.below_okay}", turn)
 
 
-def time_used_up(facts: RunFacts) -> Found | None:
+def time_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended at its time limit, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "time_limit":
         return _ended_in_its_last(facts, "at its time limit", "S2")
     return _last_ran_out(facts, "time")
 
 
-def memory_used_up(facts: RunFacts) -> Found | None:
+def memory_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended out of memory, or its last call did (processor or GPU) and nothing after it wrote an output."""
     if facts.run.outcome == "out_of_memory":
         last = next((event for event in reversed(facts.events) if event.failed), None)
         shown = f": {last.call.status}: {last.complaint}" if last else ""
         stage = last.call.stage if last else "S4"
-        return Found(stage, f"the run ended out of memory{shown}", last.call.turn if last else None)
+        return CodeFinding(stage, f"the run ended out of memory{shown}", last.call.turn if last else None)
     return _last_ran_out(facts, "memory")
 
 
-def disk_used_up(facts: RunFacts) -> Found | None:
+def disk_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended out of disk, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "out_of_disk":
         return _ended_in_its_last(facts, "out of disk", "S4")
     return _last_ran_out(facts, "disk")
 
 
-def _ended_in_its_last(facts: RunFacts, how: str, without_calls: Stage) -> Found:
+def _ended_in_its_last(facts: RunFacts, how: str, without_calls: Stage) -> CodeFinding:
     calls = facts.conversation.calls
-    return Found(calls[-1].stage if calls else without_calls, f"the run ended {how}: {facts.run.detail}")
+    return CodeFinding(calls[-1].stage if calls else without_calls, f"the run ended {how}: {facts.run.detail}")
 
 
-def _last_ran_out(facts: RunFacts, resource: str) -> Found | None:
+def _last_ran_out(facts: RunFacts, resource: str) -> CodeFinding | None:
     failure = broke_off_in(facts)
     if failure is None or ran_out_of(failure) != resource:
         return None
     call = failure.call
-    return Found(call.stage, f"{call.status}: {failure.complaint or 'no message'}", call.turn)
+    return CodeFinding(call.stage, f"{call.status}: {failure.complaint or 'no message'}", call.turn)
 
 
 def _failed_download(event: Event) -> str:
@@ -206,32 +206,32 @@ SETUP = (
 )
 
 
-def code_unrepaired(facts: RunFacts) -> Found | None:
+def code_unrepaired(facts: RunFacts) -> CodeFinding | None:
     """The last failure was neither of set-up nor of a resource; it wrote no output, and nothing after it did."""
     failure = _failure(facts)
     if failure is None or failure.cases:
         return None
-    return Found(stage_of(failure), _shown(failure), failure.call.turn)
+    return CodeFinding(stage_of(failure), _shown(failure), failure.call.turn)
 
 
-def partial(facts: RunFacts) -> Found | None:
+def partial(facts: RunFacts) -> CodeFinding | None:
     """The same, but it had written some outputs before it failed."""
     failure = _failure(facts)
     if failure is None or not failure.cases:
         return None
     share = f"after {len(failure.cases)} of {len(facts.submission.cases)} cases"
     part = f"while it wrote below {OUTPUT_FOLDER}" if ALL_CASES in failure.cases else share
-    return Found(stage_of(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
+    return CodeFinding(stage_of(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
 
 
-def no_model_call(facts: RunFacts) -> Found | None:
+def no_model_call(facts: RunFacts) -> CodeFinding | None:
     """Answers came although no file of a model was opened in the whole run; of agents that are no model by design."""
     if facts.audit is None or facts.audit.model_opened is not False or not facts.there:
         return None
     by_design = (facts.run.origin or facts.run.provider) in WITHOUT_A_MODEL
     if by_design or not get_track(facts.detail.track).needs_model:
         return None
-    return Found(
+    return CodeFinding(
         "S4", f"{len(facts.there)} outputs, and the run opened no weights and no program that computes a model"
     )
 

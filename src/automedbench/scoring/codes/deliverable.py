@@ -8,29 +8,29 @@ from pathlib import PurePosixPath
 
 from automedbench.base.cards import OutputFile
 from automedbench.reading.code import OUTPUT_FOLDER
-from automedbench.scoring.codes.facts import Detector, Found, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks.common.signals import first_problem
 
 _RESULTS = re.compile(r"out|pred|result|submi|answer", re.IGNORECASE)
 
 
-def missing(facts: RunFacts) -> Found | None:
+def missing(facts: RunFacts) -> CodeFinding | None:
     """Expected outputs that are not there."""
     if not facts.missing:
         return None
     share = f"{len(facts.missing)} of {len(facts.submission.cases)} outputs missing"
-    return Found("S4", f"{share}; {first_problem(facts.missing[0])}")
+    return CodeFinding("S4", f"{share}; {first_problem(facts.missing[0])}")
 
 
-def malformed(facts: RunFacts) -> Found | None:
+def malformed(facts: RunFacts) -> CodeFinding | None:
     """Outputs that break the contract: unreadable, of another form or shape, without what was asked."""
     if not facts.malformed:
         return None
     share = f"{len(facts.malformed)} of {len(facts.submission.cases)} outputs malformed"
-    return Found("S4", f"{share}; {first_problem(facts.malformed[0])}")
+    return CodeFinding("S4", f"{share}; {first_problem(facts.malformed[0])}")
 
 
-def wrong_place(facts: RunFacts) -> Found | None:
+def wrong_place(facts: RunFacts) -> CodeFinding | None:
     """Files in the workspace that look like the missing outputs, at another place or under another name."""
     cases = [case.case for case in facts.missing]
     like: list[tuple[str, str]] = []
@@ -41,7 +41,7 @@ def wrong_place(facts: RunFacts) -> Found | None:
         return None
     expected, found = like[0]
     more = f", and {len(like) - 1} more alike" if len(like) > 1 else ""
-    return Found("S4", f"{expected} is missing, but {found} is there{more}", _written_in(facts, found))
+    return CodeFinding("S4", f"{expected} is missing, but {found} is there{more}", _written_in(facts, found))
 
 
 def _written_in(facts: RunFacts, path: str) -> int | None:
@@ -49,11 +49,11 @@ def _written_in(facts: RunFacts, path: str) -> int | None:
     return next((call.turn for call in reversed(facts.conversation.calls) if path in call.new_files), None)
 
 
-def never_submitted(facts: RunFacts) -> Found | None:
+def never_submitted(facts: RunFacts) -> CodeFinding | None:
     """submit_results was never accepted."""
     if facts.run.submitted:
         return None
-    return Found("S5", f"never submitted ({facts.run.outcome}): {facts.run.detail}")
+    return CodeFinding("S5", f"never submitted ({facts.run.outcome}): {facts.run.detail}")
 
 
 def _lookalikes(output: OutputFile, cases: list[str], facts: RunFacts) -> Iterator[tuple[str, str]]:

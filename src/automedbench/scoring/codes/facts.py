@@ -21,7 +21,7 @@ MAX_EVIDENCE = 300
 
 
 @dataclass(frozen=True)
-class Found:
+class CodeFinding:
     """What a detector found: in which stage, the line that shows it, and the turn where that is known."""
 
     stage: Stage
@@ -82,7 +82,7 @@ class Detector:
     id: str
     code: CodeName
     looks_at: str
-    find: Callable[[RunFacts], Found | None]
+    find: Callable[[RunFacts], CodeFinding | None]
     track: str = ""
 
     def apply(self, facts: RunFacts) -> ErrorCode | None:

@@ -10,27 +10,27 @@ from automedbench.base.records import COPY_OF_INPUT, CaseScore
 from automedbench.judge.record import Event, find_checks
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.scoring.codes.calls import checks_outputs, wrote_later
-from automedbench.scoring.codes.facts import Detector, Found, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks import get_track
 from automedbench.tracks.common.signals import FEWEST, MOST, first_problem, has_problem
 
 _SHOWS = frozenset(["cat", "head", "tail", "less", "more", "jq", "zcat", "xxd", "od", "fslstats", "fslinfo"])
 
 
-def unread_malformed(facts: RunFacts) -> Found | None:
+def unread_malformed(facts: RunFacts) -> CodeFinding | None:
     """Malformed outputs, and no code read one back."""
     if not facts.malformed or any(map(_reads_back, facts.events)):
         return None
-    return Found("S3", f"no code read an output back; {first_problem(facts.malformed[0])}")
+    return CodeFinding("S3", f"no code read an output back; {first_problem(facts.malformed[0])}")
 
 
-def unread_poor(facts: RunFacts) -> Found | None:
+def unread_poor(facts: RunFacts) -> CodeFinding | None:
     """Outputs too poor for any medal, and no code read one back; not where a poor score proves nothing."""
     if not get_track(facts.detail.track).poor_is_evidence or not facts.there or not facts.below_okay:
         return None
     if any(map(_reads_back, facts.events)):
         return None
-    return Found("S3", f"no code read an output back; {facts.below_okay}")
+    return CodeFinding("S3", f"no code read an output back; {facts.below_okay}")
 
 
 def _reads_back(event: Event) -> bool:
@@ -40,17 +40,17 @@ def _reads_back(event: Event) -> bool:
     return checks_outputs(event) or (event.ok and (bool(event.facts.output_reads) or shown))
 
 
-def ignored_check(facts: RunFacts) -> Found | None:
+def ignored_check(facts: RunFacts) -> CodeFinding | None:
     """A check of outputs failed, and after it neither was an output written nor did a check end well."""
     failed = [number for number, event in enumerate(facts.events) if checks_outputs(event)]
     if not failed or wrote_later(facts, failed[-1]) or any(True for _ in find_checks(facts.events[failed[-1] + 1 :])):
         return None
     event = facts.events[failed[-1]]
     stage = event.call.stage if event.call.stage in ("S3", "S4", "S5") else "S3"
-    return Found(stage, f"{event.complaint}; no output was written after it", event.call.turn)
+    return CodeFinding(stage, f"{event.complaint}; no output was written after it", event.call.turn)
 
 
-def refusal_ignored(facts: RunFacts) -> Found | None:
+def refusal_ignored(facts: RunFacts) -> CodeFinding | None:
     """The first submission was refused with a number of malformed outputs, and none was written before the next."""
     refused, told = _first_refusal(facts)
     if told is None or not facts.malformed or not facts.run.submitted:
@@ -58,7 +58,7 @@ def refusal_ignored(facts: RunFacts) -> Found | None:
     if any(event.cases for event in facts.events if event.call.turn >= refused):
         return None
     outputs = "1 malformed output" if told == 1 else f"{told} malformed outputs"
-    return Found("S5", f"told of {outputs}, then submitted without writing any again", refused)
+    return CodeFinding("S5", f"told of {outputs}, then submitted without writing any again", refused)
 
 
 def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
@@ -75,15 +75,15 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
     return 0, None
 
 
-def copy_of_input(facts: RunFacts) -> Found | None:
+def copy_of_input(facts: RunFacts) -> CodeFinding | None:
     """Outputs that are the input again."""
     copies = [case for case in facts.there if has_problem(case, COPY_OF_INPUT)]
     if not copies:
         return None
-    return Found("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY_OF_INPUT)}")
+    return CodeFinding("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY_OF_INPUT)}")
 
 
-def identical_outputs(facts: RunFacts) -> Found | None:
+def identical_outputs(facts: RunFacts) -> CodeFinding | None:
     """The same file for nearly every case; files that say nothing (no box, no voxel) are other detectors' concern."""
     digests = [tuple(sorted(entry.sha256 for entry in case.files.values())) for case in facts.there]
     if len(digests) < FEWEST or not _per_case(facts):
@@ -94,7 +94,9 @@ def identical_outputs(facts: RunFacts) -> Found | None:
     first = facts.there[digests.index(digest)]
     if _says_nothing(next(case for case in facts.detail.cases if case.case == first.case)):
         return None
-    return Found("S4", f"{count} of {len(digests)} outputs are the same file, the first {next(iter(first.files))}")
+    return CodeFinding(
+        "S4", f"{count} of {len(digests)} outputs are the same file, the first {next(iter(first.files))}"
+    )
 
 
 def _per_case(facts: RunFacts) -> bool:

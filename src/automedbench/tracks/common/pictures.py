@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.untrusted.nifti import VolumeReader
-from automedbench.base.views import Frame, Layer, LegendItem, Side
+from automedbench.base.views import Frame, LegendItem, Side, ViewLayer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,21 +81,21 @@ def windowed(values: Plane, window: Window) -> NDArray[np.uint8]:
     return np.asarray(np.rint(255 * share.clip(0, 1)), dtype=np.uint8)
 
 
-def grey_layer(side: Side, values: Plane, window: Window, size: tuple[int, int]) -> Layer:
+def grey_layer(side: Side, values: Plane, window: Window, size: tuple[int, int]) -> ViewLayer:
     """Values as a grey picture of ``size`` (width, height); where it grows, every value stays a block."""
     from PIL import Image
 
-    return Layer(side=side, picture=_lossy(_resized(Image.fromarray(windowed(values, window)), size)))
+    return ViewLayer(side=side, picture=_lossy(_resized(Image.fromarray(windowed(values, window)), size)))
 
 
-def photo_layer(side: Side, path: Path) -> tuple[Layer, tuple[int, int]]:
+def photo_layer(side: Side, path: Path) -> tuple[ViewLayer, tuple[int, int]]:
     """An image file of ours as it is, reduced to ``LONGEST_PHOTO``, with its width and height."""
     from PIL import Image
 
     with Image.open(path) as image:
         pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     width, height = fitted((pixels.height, pixels.width), longest=LONGEST_PHOTO)
-    return Layer(side=side, picture=_lossy(_resized(pixels, (width, height)))), (width, height)
+    return ViewLayer(side=side, picture=_lossy(_resized(pixels, (width, height)))), (width, height)
 
 
 def photo_frame(title: str, path: Path) -> Frame:
@@ -104,7 +104,7 @@ def photo_frame(title: str, path: Path) -> Frame:
     return Frame(title=title[:MAX_TITLE], width=width, height=height, layers=[layer])
 
 
-def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], *, outline: bool = False) -> Layer:
+def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], *, outline: bool = False) -> ViewLayer:
     """An overlay: number 0 is transparent, number n has ``colours[n - 1]``; with ``outline`` edges alone are drawn."""
     from PIL import Image
 
@@ -112,7 +112,7 @@ def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], 
     image.putpalette([0, 0, 0, *(part for colour in colours for part in bytes.fromhex(colour[1:]))])
     buffer = io.BytesIO()
     image.save(buffer, "PNG", transparency=0, optimize=True)
-    return Layer(side=side, picture=_uri("png", buffer.getvalue()), overlay=True)
+    return ViewLayer(side=side, picture=_uri("png", buffer.getvalue()), overlay=True)
 
 
 def outlined(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -131,7 +131,7 @@ def resized_numbers(numbers: NDArray[np.uint8], size: tuple[int, int]) -> NDArra
     return np.asarray(Image.fromarray(numbers).resize(size, Image.Resampling.NEAREST), dtype=np.uint8)
 
 
-def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> Layer:
+def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> ViewLayer:
     """Prediction − reference: blue at −``limit`` and below, white at 0, orange at ``limit`` and above."""
     from PIL import Image
 
@@ -142,7 +142,7 @@ def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> 
     buffer = io.BytesIO()
     # Fine lines of colour would turn grey where a codec halves the resolution of colours.
     image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
-    return Layer(side="difference", picture=_uri("jpeg", buffer.getvalue()))
+    return ViewLayer(side="difference", picture=_uri("jpeg", buffer.getvalue()))
 
 
 def difference_legend(limit: float, unit: str = "") -> list[LegendItem]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from automedbench.base.records import CaseScore
 from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
-from automedbench.base.views import Frame, Layer
+from automedbench.base.views import Frame, ViewLayer
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.cases import case_output, output_path
 from automedbench.tracks.common.pictures import (
@@ -53,7 +53,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     source_window = window_of(np.stack(source)) if degradation_of(inputs.card) is None else window
     frames = []
     for place, index in enumerate(wanted):
-        layers: list[Layer] = [grey_layer("input", source[place], source_window, size)]
+        layers: list[ViewLayer] = [grey_layer("input", source[place], source_window, size)]
         if prediction is not None:
             layers.append(grey_layer("prediction", prediction[place], window, size))
             difference = prediction[place].astype(np.float64) - truth[place]
