@@ -303,6 +303,24 @@ def test_only_what_computing_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert devices.environment == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},{UUIDS[2]}"}
 
 
+def test_nvidia_smi_is_the_drivers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along PATH, past a site's script and a folder: what lists the cards is what a container gets."""
+    site, folder, driver = (tmp_path / name / "nvidia-smi" for name in ("site", "folder", "driver"))
+    for path in (site, driver):
+        path.parent.mkdir()
+        path.write_bytes(
+            b"#!/bin/sh\nexec /opt/driver/nvidia-smi\n" if path == site else Path("/bin/true").read_bytes()
+        )
+        path.chmod(0o755)
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PATH", ":".join(str(path.parent) for path in (site, folder, driver)))
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(gpus, "_said", lambda *words: (asked.append(words), FOUR)[1])
+    assert len(list_cards(machine(tmp_path / "root", (0, 1, 2, 3)))) == 4
+    assert asked == [(str(driver), "-L")]
+    assert driver_files(LDCONFIG)["/usr/bin/nvidia-smi"] == driver
+
+
 def test_a_driver_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``nvidia-uvm`` is made before the first container, where this user can; else the message says how."""
     root = machine(tmp_path, (0,))

@@ -143,16 +143,34 @@ def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Ca
 
 def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | None = None) -> list[Card]:
     """Cards of this machine whose device files this process may open, in the order in which programs count them."""
-    if (root / "dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None:
+    program = find_nvidia_smi()
+    if (root / "dev/nvidiactl").exists() or program is not None:
         # Asking also makes the device files that the driver makes when it is first used.
-        return list(_nvidia(root, _said("nvidia-smi", "-L") if listing is None else listing, nvml))
+        said = _said(str(program), "-L") if program is not None and listing is None else listing or ""
+        return list(_nvidia(root, said, nvml))
     return list(_amd(root))
 
 
+def find_nvidia_smi() -> Path | None:
+    """The driver's ``nvidia-smi``, along PATH and then the system's own; None where there is none.
+
+    A script of that name is passed over: it would not find in a container what it calls.
+    """
+    for folder in _search_path().split(os.pathsep):
+        path = Path(folder, "nvidia-smi")
+        with contextlib.suppress(OSError), open(path, "rb") as stream:
+            if os.access(path, os.X_OK) and stream.read(4) == b"\x7fELF":
+                return path.absolute()
+    return None
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
+
+
 def _said(*command: str) -> str:
-    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
     try:
-        program = shutil.which(command[0], path=path) or command[0]
+        program = shutil.which(command[0], path=_search_path()) or command[0]
         return subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -277,8 +295,8 @@ def driver_files(cache: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for match in filter(None, map(_LIBRARY.match, cache.splitlines())):
         found.setdefault(f"{DRIVER_DIR}/{match['name']}", Path(match["path"]))
-    if program := shutil.which("nvidia-smi", path=_SYSTEM_PATH):
-        found["/usr/bin/nvidia-smi"] = Path(program)
+    if (program := find_nvidia_smi()) is not None:
+        found["/usr/bin/nvidia-smi"] = program
     return found
 
 
