@@ -179,6 +179,14 @@ def test_purged_data(finished: Project) -> None:
     assert (finished.snakemake("prepare").returncode, executed(finished)) == (0, ["stage_task"])
     assert planned(finished, "prepare") == []
     assert stamps(finished, "run.json", "score.json").items() >= before.items()
+    purge(f"private/{TASK}")
+    for name in ("detail_report.json", "score.json"):  # of a submission that was collected before
+        (run_folder(finished, "late") / name).unlink()
+    assert finished.snakemake(*only("late")).returncode == 0
+    assert [step for step in executed(finished) if step in ("run_agent", "stage_task", "score_metrics")] == [
+        "stage_task",
+        "score_metrics",
+    ]
 
 
 def _truncate(path: Path) -> None:
