@@ -15,6 +15,7 @@ from automedbench.planning import heads, needs, targets, versions
 from automedbench.planning.load import given_keys, merge, options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
+from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
@@ -52,6 +53,7 @@ onstart:  # of the call that holds the lock, before its first step; never of a j
     if workflow.local_exec:
         heads.end_at_second_signal()
     write_campaign(CAMPAIGN)
+    write_plan(CAMPAIGN)  # so that 'partial' has it before the rule's turn comes
 
 
 wildcard_constraints:

@@ -70,7 +70,7 @@ def test_first_command_by_hand_is_named(clone: Project) -> None:
     [
         pytest.param("prepare", {"fetch_dataset": 1, "stage_task": 1}, id="prepare"),
         pytest.param("runs", {"fetch_dataset": 1, "stage_task": 1, "run_agent": 5}, id="runs"),
-        pytest.param("partial", {"plan_campaign": 1, "build_leaderboard": 1}, id="partial"),
+        pytest.param("partial", {"build_leaderboard": 1}, id="partial"),
         pytest.param("plan_campaign", {"plan_campaign": 1}, id="one rule"),
         pytest.param(
             "results/demo/runs/hasty/bccd-det-task/lite/r1/score.json",

@@ -407,6 +407,23 @@ def test_sigterm(slow: Project) -> None:
     finish(slow)
 
 
+def test_a_board_while_runs_are_at_work(slow: Project) -> None:
+    """The call at work keeps the plan that it will write locked until it ends; `partial` needs no file of a rule."""
+    plan = slow.path / "results/demo/plan.json"
+    plan.unlink()
+    both = only("careful", "slow")
+    with started(slow, *both) as head:
+        wait_until_it_works(slow, 1)
+        wait_for(plan.is_file)
+        shown = slow.snakemake("partial", *both)
+        assert shown.returncode == 0, shown.stdout[-3000:]
+        assert head.poll() is None
+        release(slow, 1)
+        assert head.wait(timeout=120) == 0, log_of(slow)
+    printed = (slow.path / "logs/partial.log").read_text()
+    assert re.search(r"careful.* 1/1\b", printed) and re.search(r"slow.* 0/1\b", printed)
+
+
 def test_killed_driver(slow: Project) -> None:
     """``kill -9``: the agent's code dies too, and the next call goes on with the attempt."""
     with started(slow, *only("slow"), "--", "runs") as head:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import share_with, write_record
+from automedbench.base.files import known_record, share_with, write_record
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, campaign_file, expand_matrix, write_campaign
 from automedbench.campaign.record import CampaignRecord, read_campaign
@@ -18,8 +18,14 @@ def plan_campaign(campaign: CampaignRecord) -> Plan:
     """Write ``<results>/plan.json``; raises ConfigError when the agents file is wrong."""
     settings = campaign.settings
     runs = expand_matrix(settings.matrix, settings.only)
-    plan = plan_of(Campaign(settings, {}, {}, load_agents(Path(settings.agents_file)), runs))
-    write_record(campaign.results / "plan.json", plan)
+    return write_plan(Campaign(settings, {}, {}, load_agents(Path(settings.agents_file)), runs))
+
+
+def write_plan(campaign: Campaign) -> Plan:
+    """Write the plan, unless it says the same already: a newer one has the leaderboard built again."""
+    plan, path = plan_of(campaign), Path(campaign.config.results, "plan.json")
+    if known_record(path, Plan) != plan:
+        write_record(path, plan)
     return plan
 
 
