@@ -31,25 +31,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError
-from automedbench.base.files import read_record, sha256_bytes, sha256_file, write_record
+from automedbench.base.files import sha256_bytes, sha256_file, write_record
 from automedbench.base.records import (
-    AuditRecord,
-    Conversation,
-    DetailReport,
     FileEntry,
     Finding,
-    JudgeRecord,
-    RunRecord,
-    SubmissionRecord,
 )
 from automedbench.campaign.load import Campaign
 from automedbench.commands._bundle import Bundle, Labels, open_bundle, pack, write_bundle
 from automedbench.commands.admit import admit
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.evidence.audit import audit_files
-from automedbench.scoring.run import score_run
-
-SOURCES = ("run.json", "submission.json", "audit.json", "detail_report.json", "judge.json", "conversation.json")
+from automedbench.scoring.run import score_from_files
 
 
 @dataclass
@@ -111,19 +103,9 @@ class Forger:
 
     def score(self) -> None:
         """The score made anew from what the records say now, with their digests."""
-        home = self.home
-        record = score_run(
-            read_record(home / "run.json", RunRecord),
-            read_record(home / "submission.json", SubmissionRecord),
-            read_record(home / "audit.json", AuditRecord),
-            read_record(home / "detail_report.json", DetailReport),
-            read_record(home / "judge.json", JudgeRecord),
-            self.card,
-            read_record(home / "conversation.json", Conversation),
-            {name: sha256_file(home / name) for name in SOURCES},
-        )
-        (home / "score.json").unlink()
-        write_record(home / "score.json", record)
+        record = score_from_files(self.card, self.home.joinpath)
+        (self.home / "score.json").unlink()
+        write_record(self.home / "score.json", record)
 
     def forget(self, *patterns: str) -> None:
         """Remove files below the results."""

@@ -276,7 +276,7 @@ HISTORIES: dict[Callable[[Path], Lab], str] = {
     killed_before_another_question: "attempts without a word: 1, killed or never begun: runs/a/",
     never_begun: "attempts without a word: 1, killed or never begun: runs/a/",
     limit_raised_half_way: "limits: raised since the run: time_limit_s 3600.0 → 7200.0",
-    price_added_afterwards: "quality of the cases",
+    price_added_afterwards: "",
     digests_alone: "metrics made again: the bundle has no outputs, but their digests",
     another_campaign_before: f"other runs of the ledger: a/{TASK}/lite/r1 is of no agent and tier of the plan; 2 such",
     other_cases_here: "their cases are of the draw published, here are those of fresh (seed 7)",

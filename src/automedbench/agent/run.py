@@ -73,7 +73,7 @@ MAX_SERVED = 20
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
 
-_START: TypeAdapter[Start] = TypeAdapter(Start)
+START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
 def run_agent(
@@ -245,7 +245,7 @@ class _Driver:
             enforced=enforced,
             started_at=now(),
         )
-        start = journal.effect("start", "", lambda: here, _START)
+        start = journal.effect("start", "", lambda: here, START)
         if start.enforced.image_sha256 != enforced.image_sha256:
             raise JournalMismatch(
                 "The container image was built anew since the attempt began: it is kept, and a new one starts."

@@ -9,23 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
-from automedbench.base.plaintable import table
 from automedbench.base.records import (
-    AuditRecord,
-    Conversation,
-    DetailReport,
     FileEntry,
-    JudgeRecord,
     Manifest,
     Receipt,
-    Recipe,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
@@ -34,14 +28,11 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
+from automedbench.commands._check import DIFFERS, Check, check_lines, check_score
 from automedbench.commands._output import add_json, show
-from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
-from automedbench.scoring.run import score_run
-
-DIFFERS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,35 +93,12 @@ def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     return folders
 
 
-def check_lines(found: dict[str, list[Check]]) -> Iterator[str]:
-    """One line per run where all is the same, else a line per check."""
-    for name, checks in found.items():
-        counts = {verdict: sum(check.verdict == verdict for check in checks) for verdict in ("differs", "absent")}
-        if len(found) > 1 and not counts["differs"]:
-            yield f"{name}: same" + (f", {counts['absent']} not there to compare" if counts["absent"] else "")
-            continue
-        yield f"{name}:"
-        yield from table([(f"  {check.what}", check.verdict, neutralise(check.detail)) for check in checks])
-
-
 # --- links of the chain ------------------------------------------------------------------------------------
 #
 # Whether everything that led to a run's score is still what was scored: digests compared, the score made again.
 #
 # A chain from the score backwards: ``score.json`` names the records it was made of, ``submission.json`` the collected
 # files, ``run.json`` brief, staged cases and image, the manifest the staged files, the receipt the raw ones.
-
-
-Verdict = Literal["same", "differs", "absent"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One link of the chain; ``detail`` names the first difference, or what could not be looked at and why."""
-
-    what: str
-    verdict: Verdict
-    detail: str = ""
 
 
 def verify_run(
@@ -144,7 +112,7 @@ def verify_run(
     run = read_record(folder / "run.json", RunRecord)
     return [
         check_records(folder, score),
-        check_score(folder, score, cards.get(run.run.task)),
+        check_score(folder, cards.get(run.run.task)),
         *check_submission(folder),
         check_digest("brief", folder / "brief.md", run.brief_sha256),
         check_digest("agent image", Path(image) if image else None, run.enforced.image_sha256),
@@ -159,34 +127,6 @@ def check_records(folder: Path, score: ScoreRecord) -> Check:
         return Check("records of the run", "absent", "score.json names none; score_run of this version writes them")
     files = {folder / name: FileEntry(sha256=digest, bytes=0) for name, digest in score.sources.items()}
     return _compare("records of the run", files, sizes=False)
-
-
-def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None, *, whole: bool = False) -> Check:
-    """The score made again from the records, field by field; ``whole``: also what the score leaves out of its recipe.
-
-    Without it a score of an earlier version, which told less, is the same.
-    """
-    what = "score made again"
-    if card is None:
-        return Check(what, "absent", "no card of this task was found")
-    try:
-        again = score_run(
-            read_record(folder / "run.json", RunRecord),
-            read_record(folder / "submission.json", SubmissionRecord),
-            read_record(folder / "audit.json", AuditRecord),
-            read_record(folder / "detail_report.json", DetailReport),
-            read_record(folder / "judge.json", JudgeRecord),
-            card,
-            read_record(folder / "conversation.json", Conversation),
-        )
-    except AutoMedBenchError as error:
-        return Check(what, "differs", str(error).partition("\n")[0])
-    # What scores it now is not what scored it then, and an earlier version told less of the recipe.
-    told = {name for name, value in score.recipe if whole or value not in (None, [])} - {"code", "code_version"}
-    left_out: dict[str, Any] = {"sources": True, "recipe": set(Recipe.model_fields) - told}
-    old, new = (record.model_dump(mode="json", exclude=left_out) for record in (score, again))
-    changed = [name for name in old if old[name] != new[name]]
-    return Check(what, "differs" if changed else "same", f"other {', '.join(changed)}" if changed else "")
 
 
 def check_submission(folder: Path) -> Iterator[Check]:

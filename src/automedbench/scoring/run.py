@@ -276,10 +276,12 @@ _BEHIND = ("answer_judge.json", "decision.yaml")
 
 
 def score_files(card: Path, file: Callable[[str], Path], out: Path) -> None:
-    """Read the records of one run and write ``score.json``, with the digest of each file that was read.
+    """Read the records of one run and write ``score.json``; ``file``: where the run has a record of this name."""
+    write_record(out, score_from_files(load_card(card), file))
 
-    ``file``: where the run has a record of this name.
-    """
+
+def score_from_files(card: TaskCard, file: Callable[[str], Path]) -> ScoreRecord:
+    """The score of one run from its records, with the digest of each file that was read; raises as ``score_run``."""
     sources: dict[str, str] = {}
 
     def read(name: str, model: type[ModelT]) -> ModelT:
@@ -287,17 +289,16 @@ def score_files(card: Path, file: Callable[[str], Path], out: Path) -> None:
         sources[name] = sha256_file(file(name))
         return record
 
-    score = score_run(
+    return score_run(
         read("run.json", RunRecord),
         read("submission.json", SubmissionRecord),
         read("audit.json", AuditRecord),
         read("detail_report.json", DetailReport),
         read("judge.json", JudgeRecord),
-        load_card(card),
+        card,
         read("conversation.json", Conversation),
         sources | {name: sha256_file(path) for name in _BEHIND if (path := file("run.json").parent / name).is_file()},
     )
-    write_record(out, score)
 
 
 def _check_together(

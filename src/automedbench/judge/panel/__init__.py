@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.usage import tokens_in
@@ -209,7 +210,6 @@ def judge_by_panel(
             sitting.decide(Question(matter, stage), Question(again, stage) if again else None)
         _require_one(Question(matter, stage), sittings, panel)
     judgements = [sitting.judgement(rubric, tier, conversation.gpu) for sitting in sittings]
-    stages = mean_stages(judgements)
     return JudgeRecord(
         run=conversation.run,
         judge=panel.id,
@@ -220,16 +220,24 @@ def judge_by_panel(
             for member in panel.members
         ],
         rubric_version=rubric.version,
-        criteria=consensus(judgements, rubric, tier),
-        stages=stages,
-        spread={stage: spread_of(judgements, stage) for stage in stages},
         judgements=judgements,
         provenance=matter.history.method.record,
         injections=injections,
-        error_codes=common_codes(judgements, panel.id),
-        tokens=sum((judgement.tokens for judgement in judgements), Tokens()),
-        cost_usd=total_cost([judgement.cost_usd for judgement in judgements]),
+        **combine_judgements(judgements, rubric, tier, panel.id),
     )
+
+
+def combine_judgements(judgements: Sequence[Judgement], rubric: Rubric, tier: Tier, panel: str) -> dict[str, Any]:
+    """Fields of ``judge.json`` that follow from a panel's judgements."""
+    stages = mean_stages(judgements)
+    return {
+        "criteria": consensus(judgements, rubric, tier),
+        "stages": stages,
+        "spread": {stage: spread_of(judgements, stage) for stage in stages},
+        "error_codes": common_codes(judgements, panel),
+        "tokens": sum((judgement.tokens for judgement in judgements), Tokens()),
+        "cost_usd": total_cost([judgement.cost_usd for judgement in judgements]),
+    }
 
 
 @dataclass
