@@ -43,6 +43,8 @@ from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.sandbox.evidence.audit import audit_files
 from automedbench.scoring.run import score_from_files
 
+SETTINGS = "run as its settings give it"
+
 
 @dataclass
 class Forger:
@@ -201,7 +203,7 @@ def prompt(forger: Forger) -> set[str]:
     forger.write_run(run)
     forger.start(lambda value: value["identity"].update(brief_sha256=run["brief_sha256"]))
     forger.score()
-    return {"brief written again"}
+    return {f"{SETTINGS}: brief_sha256"}
 
 
 def limit(forger: Forger) -> set[str]:
@@ -224,7 +226,7 @@ def limit_everywhere(forger: Forger) -> set[str]:
     settings["settings"]["limits"] |= {name: run["limits"][name] for name in names}
     path.unlink()
     path.write_text(json.dumps(settings))
-    return {"brief written again", "limits"}
+    return {f"{SETTINGS}: brief_sha256", "limits"}
 
 
 def image(forger: Forger) -> set[str]:
@@ -235,7 +237,7 @@ def image(forger: Forger) -> set[str]:
     forger.write_run(run)
     forger.start(lambda value: value["enforced"].update(image_sha256=run["enforced"]["image_sha256"]))
     forger.score()
-    return {"image"}
+    return {f"{SETTINGS}: image_recipe", "sandbox: enforced image_sha256"}
 
 
 def sandbox(forger: Forger) -> set[str]:
@@ -356,7 +358,7 @@ def agent(forger: Forger) -> set[str]:
     name = forger.run.split("/")[0]
     settings = {**forger.record.agents[name], "temperature": 0.7, "model": "a-better-model"}
     forger.record = forger.record.model_copy(update={"agents": {**forger.record.agents, name: settings}})
-    return {"agent's settings"}
+    return {f"{SETTINGS}: {name}" for name in ("model", "agent_settings", "agent_digest")}
 
 
 # --- forgeries of fields that no number is made of again, and of what a check itself reads ---------------------
@@ -391,7 +393,7 @@ def provenance(forger: Forger) -> set[str]:
     judge["provenance"]["verdict"] = "method" if judge["provenance"]["verdict"] == "none" else "none"
     forger.write("judge.json", judge)
     forger.score()
-    return {"judged again"}
+    return {"judged again: provenance"}
 
 
 def judge_name(forger: Forger) -> set[str]:
@@ -451,7 +453,7 @@ def model(forger: Forger) -> set[str]:
     name = forger.chance.choice(["model", "provider", "origin"])
     forger.write_run(forger.read("run.json") | {name: "openai"})
     forger.score()
-    return {"agent's settings"}
+    return {f"{SETTINGS}: {name}"}
 
 
 def model_of_the_plan(forger: Forger) -> set[str]:
@@ -540,7 +542,7 @@ def laid_ready(forger: Forger) -> set[str]:
     place = forger.folder / "again/admit" / forger.run
     place.mkdir(parents=True)
     shutil.copy(forger.attempt / "log/events.jsonl", place / "submission.json")
-    return {"is no name that `pack` gives a file"}
+    return {"is no name that `pack` gives a file."}
 
 
 def way_out(forger: Forger) -> set[str]:
@@ -654,13 +656,20 @@ def forge(
 
 
 def reasons(bundle: Path, campaign: Campaign, runs: set[str] | None = None) -> set[str]:
-    """The checks that refuse a bundle; empty: it is admitted."""
+    """Checks that refuse a bundle, with what each found; empty: it is admitted."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             found = admit(open_bundle(bundle, Path(scratch) / "results"), campaign, only=runs)
         except AutoMedBenchError as error:
             return {str(error).partition("\n")[0]}
-    return {check.what for checks in found.values() for check in checks if check.verdict == "differs"}
+    return {
+        f"{check.what}: {check.detail}" for checks in found.values() for check in checks if check.verdict == "differs"
+    }
+
+
+def _is_for(reason: str, expected: set[str]) -> bool:
+    """Whether a reason begins with an expected check and field, or is the expected error."""
+    return any(reason.startswith(wanted) or reason.endswith(wanted) for wanted in expected)
 
 
 def main() -> int:
@@ -698,7 +707,7 @@ def main() -> int:
                 expected = forge(bundle, kind, run, campaign, number, forged)
             why = reasons(forged, campaign, {run})
             tried[name] += 1
-            right = bool(why) if expected is None else any(wanted in said for wanted in expected for said in why)
+            right = bool(why) if expected is None else any(_is_for(said, expected) for said in why)
             refused[name] += right
             if not right:
                 wrong.append(

@@ -280,7 +280,7 @@ HISTORIES: dict[Callable[[Path], Lab], str] = {
     digests_alone: "metrics made again: the bundle has no outputs, but their digests",
     another_campaign_before: f"other runs of the ledger: a/{TASK}/lite/r1 is of no agent and tier of the plan; 2 such",
     other_cases_here: "their cases are of the draw published, here are those of fresh (seed 7)",
-    other_script_here: "agent's settings: mine.yaml or what belongs to it is another one here",
+    other_script_here: "agent's files: mine.yaml or what belongs to it is another one here",
     no_data_here: f"{TASK} is not there: the task is not staged here",
 }
 

@@ -191,6 +191,22 @@ def identity_of_plan(plan: RunPlan, brief: Brief) -> Identity:
     )
 
 
+def planned_fields(plan: RunPlan) -> dict[str, Any]:
+    """Fields of ``run.json`` that follow from the plan alone, beside its identity."""
+    return {
+        "provider": plan.agent.provider,
+        "model": plan.agent.model or plan.agent.provider,
+        "origin": plan.agent.origin,
+        "agent_settings": plan.agent.settings,
+        "preset": plan.preset,
+        "image_recipe": plan.holds.recipe if plan.holds else None,
+        "image_flavour": plan.holds.flavour if plan.holds else None,
+        "common_brief_sha256": common_brief_of(plan).sha256,
+        "draw": plan.draw,
+        "brief_wording": plan.wording,
+    }
+
+
 LISTED_CASES = 50
 """Up to this many cases are named in the brief (docs/specification.md, 8.7)."""
 

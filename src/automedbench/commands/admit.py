@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from automedbench.agent.budget.ledger import Book
 from automedbench.agent.budget.used import FOLDER, UsedBook, total_of
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.models.replay import first_divergence
-from automedbench.agent.plan import RunPlan, brief_of, common_brief_of
+from automedbench.agent.plan import RunPlan, brief_of, identity_of_plan, planned_fields
 from automedbench.agent.workspace import LARGEST_READ, read_plan
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
@@ -75,7 +75,6 @@ from automedbench.sandbox.airlock.archive import (
     is_plain,
     opened_outputs,
 )
-from automedbench.sandbox.container.image import ImageRecord
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_with
@@ -341,6 +340,10 @@ class _Run:
     def read(self, name: str, kind: type[ModelT]) -> ModelT:
         return read_record(self.folder / name, kind)
 
+    def made(self, what: str, **fields: Any) -> Check:
+        """``run.json`` against these fields of it, made again."""
+        return same_unless(what, first_difference(self.record, self.record.model_copy(update=fields)))
+
     def again(self, step: str) -> Path:
         """New folder in which a step runs once more; what is not there it reads from the run's own."""
         folder = self.theirs.opened.folder / "again" / step / self.run.path
@@ -433,53 +436,39 @@ def _question(record: RunRecord) -> tuple[object, ...]:
 
 
 def check_settings(run: _Run) -> Iterator[Check]:
-    """Agent, brief, limits, sandbox and image of the run against what the bundle's settings give, by this version."""
-    record, settings, plan = run.record, run.theirs.settings, run.plan
-    yield _agent(run)
-    fixed = {"preset": settings.preset, "draw": settings.cases.draw, "brief_wording": settings.brief_wording}
-    yield same_unless("settings", first_difference(record, record.model_copy(update=fixed)))
-    yield check_digest("brief", run.folder / "brief.md", record.brief_sha256)
-    if (plan.public / run.card.id).is_dir():
-        had = replace(plan, limits=Limits.model_validate(record.limits))
-        made = {"brief_sha256": brief_of(had).sha256, "common_brief_sha256": common_brief_of(had).sha256}
-        difference = first_difference(record, record.model_copy(update=made))
-        wrong = f"the agent was given another text than this version writes: {difference}" if difference else ""
-        yield same_unless("brief written again", wrong)
-    else:
+    """The run against what this version makes of the bundle's settings: agent, brief, limits, sandbox and image."""
+    what, record, theirs, plan = "run as its settings give it", run.record, run.theirs, run.plan
+    had = replace(plan, limits=Limits.model_validate(record.limits), preset=theirs.settings.preset)
+    made = {**dict(identity_of_plan(had, brief_of(had))), **planned_fields(had)}
+    made["agent_settings"] |= {name: value for name, value in (record.agent_settings or {}).items() if name in REACHED}
+    unknown = {"origin"} if plan.agent.provider == "replay" else set()
+    if not (plan.public / run.card.id).is_dir():
         yield Check("brief written again", "absent", f"{run.card.id} is not staged here")
+        unknown |= {"brief_sha256", "common_brief_sha256"}
+    if why := _why_another_digest(plan.agent, record):
+        yield Check("agent's files", "absent", why)
+        unknown.add("agent_digest")
+    yield run.made(what, **{name: value for name, value in made.items() if name not in unknown})
+    yield check_digest("brief", run.folder / "brief.md", record.brief_sha256)
     yield _limits(run, plan.limits.model_dump())
-    place = f"{settings.sandbox.backend}/{'open' if settings.sandbox.backend == 'local' else settings.sandbox.network}"
-    kept = f"{record.enforced.backend}/{record.enforced.network}"
-    wrong = "" if place == kept else f"the run was in {kept}, the settings say {place}"
-    if not wrong and kept == "local/open" and record.enforced != Enforced(backend="local", network="open"):
-        wrong = "the sandbox 'local' enforces nothing, and is said to"
-    yield same_unless("sandbox", wrong)
+    kept = {"backend": plan.sandbox.backend, "network": plan.sandbox.network}
+    local = Enforced(backend="local", network="open")
+    enforced = local if plan.sandbox.backend == "local" else record.enforced.model_copy(update=kept)
+    yield run.made("sandbox", enforced=enforced)
     yield same_unless("what was enforced", first_difference(record.enforced, run.score.enforced))
-    yield _image(run)
+    if plan.sandbox.backend != "local":
+        yield _image(run)
 
 
-def _agent(run: _Run) -> Check:
-    """What the record holds of the agent, and the digest of what it is; files are looked for in this folder only."""
-    what, agent, record = "agent's settings", run.plan.agent, run.record
-    reached = {name: value for name, value in (record.agent_settings or {}).items() if name in REACHED}
-    entry = {name: value for name, value in agent.settings.items() if name not in REACHED}
-    made = {
-        "provider": agent.provider,
-        "model": agent.model or agent.provider,
-        "agent_settings": entry | reached,
-        **({} if agent.provider == "replay" else {"origin": agent.origin}),
-    }
-    if difference := first_difference(record, record.model_copy(update=made)):
-        return Check(what, "differs", difference)
+def _why_another_digest(agent: Agent, record: RunRecord) -> str:
+    """Why the digest of the agent says nothing: its files, looked for in this folder only, are not here or others."""
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
     files += [f"{RECIPES}/{agent.layer}.yaml"] if agent.layer else []
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:
-        return Check(what, "absent", f"{absent[0]} is not here")
-    if agent.digest() == record.agent_digest:
-        return Check(what, "same")
-    if files and not agent.baseline:  # baselines are this version's
-        return Check(what, "absent", f"{files[0]} or what belongs to it is another one here")
-    return Check(what, "differs", f"{run.run.agent} as the bundle has it is not the agent of the run")
+        return f"{absent[0]} is not here"
+    if not files or agent.baseline or agent.digest() == record.agent_digest:  # baselines are this version's
+        return ""
+    return f"{files[0]} or what belongs to it is another one here"
 
 
 def _limits(run: _Run, given: Mapping[str, float | None]) -> Check:
@@ -494,20 +483,12 @@ def _limits(run: _Run, given: Mapping[str, float | None]) -> Check:
 
 
 def _image(run: _Run) -> Check:
-    """One made from this version's definition, as its record in the bundle says; its digest is each cluster's own."""
-    what, theirs, record = "image", run.theirs, run.record
-    settings = theirs.settings
-    if settings.sandbox.backend == "local":
-        return same_unless(what, "the sandbox 'local' has no image" if record.enforced.image_sha256 else "")
-    flavour = settings.flavour(theirs.agents[run.run.agent].image)
+    """Whether the image was made from this version's definition; its digest is each cluster's own."""
+    settings = run.theirs.settings
+    flavour = settings.flavour(run.plan.agent.image)
     if not Path(settings.definition(flavour)).is_file():
-        return theirs.decided(what, f"{settings.definition(flavour)} is not here: an image of their own")
-    if record.image_recipe != of_image(theirs.ours, flavour):
-        return Check(what, "differs", f"was not made from this version's containers/{flavour}.def and its list")
-    path = theirs.opened.folder / "images" / f"{flavour}.json"
-    if path.is_file() and read_record(path, ImageRecord).recipe != record.image_recipe:
-        return Check(what, "differs", "its record is that of another image")
-    return Check(what, "same")
+        return run.theirs.decided("image", f"{settings.definition(flavour)} is not here: an image of their own")
+    return run.made("image", image_recipe=of_image(run.theirs.ours, flavour))
 
 
 def check_cases(run: _Run) -> Iterator[Check]:
