@@ -1,8 +1,8 @@
 """Check a bundle of another lab: is every score what its records make of it, and does the campaign hold all its runs?
 
-Signature and digests, plan, attempts and ledger, brief, limits, sandbox, image, cases, transcript, quotes, audit and
-rules judge are checked for every run; the metrics are made again where the task's data is staged here. What cannot be
-looked at here is said. Exit code 0: admitted; 3: refused, with the reasons.
+The bundle is laid out, each step of a run is executed once more beside it, and the records are compared field by field;
+signature, digests, plan, attempts and ledger are checked. What cannot be compared here is said. Exit code 0: admitted;
+3: refused, with the reasons.
 """
 
 from __future__ import annotations
