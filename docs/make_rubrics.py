@@ -1,4 +1,4 @@
-"""Rubrics as a section of a page: ``python docs/make_rubrics.py config/rubrics docs/judges.md``."""
+"""Rubrics as a page: ``python docs/make_rubrics.py config/rubrics docs/rubrics.md``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from automedbench.base.files import write_text
 from automedbench.judge.rubric import JUDGED_STAGES, Level, Rubric, RubricCriterion, load_rubric
 
 SKELETON = "skeleton"
-BEGIN, END = "<!-- rubrics: begin -->", "<!-- rubrics: end -->"
 INTRODUCTION = """\
-What a judge looks for in stages S1 (plan), S2 (set-up) and S3 (validation). S4 and S5 are counted, not judged. This
-section is made from `config/rubrics/` by `python docs/make_rubrics.py config/rubrics docs/judges.md`; edit
-the files there. How well judges agree with people on these criteria: [judge-evaluation.md](judge-evaluation.md).
+# Rubrics
+
+What a judge looks for in stages S1 (plan), S2 (set-up) and S3 (validation). S4 and S5 are computed, not judged. `python
+docs/make_rubrics.py config/rubrics docs/rubrics.md` makes this page from `config/rubrics/`. How judges work:
+[Judges](judges.md); how well they agree with people on these criteria: [Judges, measured](judge-evaluation.md).
 
 - S1 is the mean of s1a to s1f, S2 the mean of s2a to s2e (two decimals), S3 the level of s3. In the agentic score S1
   weighs 25 %, S2 15 %, S3 35 %.
@@ -26,35 +27,26 @@ the files there. How well judges agree with people on these criteria: [judge-eva
 
 
 def render(folder: Path) -> str:
-    """The rubrics as Markdown below a heading of level 2; raises ConfigError when a rubric is wrong."""
+    """The page; raises ConfigError when a rubric is wrong."""
     tracks = sorted(path.stem for path in Path(folder).glob("*.yaml") if path.stem != SKELETON)
     skeleton = load_rubric(folder, SKELETON + "-alone")
     rubrics = [load_rubric(folder, track) for track in tracks]
     parts = [INTRODUCTION, *_versions(skeleton, rubrics), *_skeleton(skeleton)]
     for rubric in rubrics:
         parts += _track(rubric, skeleton)
-    return "\n\n".join(parts)
-
-
-def updated(page: str, folder: Path) -> str:
-    """The text of a page with the rubrics between its marks; raises ValueError when it has none."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{render(folder)}\n\n{END}{after}"
+    return "\n\n".join(parts) + "\n"
 
 
 def _versions(skeleton: Rubric, rubrics: Sequence[Rubric]) -> Iterator[str]:
-    yield "### Versions"
+    yield "## Versions"
     rows = [[_title(rubric), str(rubric.version)] for rubric in rubrics]
     yield _table([["track", "version"], *rows, ["any other", str(skeleton.version)]])
 
 
 def _skeleton(skeleton: Rubric) -> Iterator[str]:
-    yield "### All tracks"
+    yield "## All tracks"
     for stage in JUDGED_STAGES:
-        yield f"#### {stage}"
+        yield f"### {stage}"
         yield "\n".join(f"- {text}" for text in skeleton.definitions[stage])
         rows = [_row(criterion) for criterion in skeleton.criteria if criterion.stage == stage]
         yield _table([["id", "criterion", "earned when", "needs", "credited"], *rows])
@@ -78,7 +70,7 @@ def _levels(name: str, levels: Sequence[Level]) -> str:
 
 def _track(rubric: Rubric, skeleton: Rubric) -> Iterator[str]:
     """What a track says differently."""
-    yield f"### {_title(rubric)}"
+    yield f"## {_title(rubric)}"
     pairs = list(zip(rubric.criteria, skeleton.criteria, strict=True))
     rows = [
         [own.id, own.title, _cell(own.earned_when)]
@@ -106,5 +98,4 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python docs/make_rubrics.py RUBRICS PAGE")
-    page = Path(sys.argv[2])
-    write_text(page, updated(page.read_text("utf-8"), Path(sys.argv[1])))
+    write_text(Path(sys.argv[2]), render(Path(sys.argv[1])))

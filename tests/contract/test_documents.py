@@ -23,7 +23,7 @@ WORDS = re.compile(r"\b(no|some|every|any)body('s)?\b|\b(what|who)ever\b", re.IG
 
 def test_there_are_few_pages_and_the_index_has_them_all() -> None:
     links = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text("utf-8"))
-    assert len(PAGES) <= 28
+    assert len(PAGES) <= 30
     assert sorted([*links, "index.md"]) == [page.name for page in PAGES]
 
 
@@ -39,6 +39,16 @@ def test_known_issues_are_current() -> None:
     assert (ROOT / "docs/known-issues.md").read_text("utf-8") == maker("make_known_issues").render(
         ROOT / "config/tasks"
     )
+
+
+def test_rubrics_are_current() -> None:
+    """After a change of rubrics: ``python docs/make_rubrics.py config/rubrics docs/rubrics.md``."""
+    assert (ROOT / "docs/rubrics.md").read_text("utf-8") == maker("make_rubrics").render(ROOT / "config/rubrics")
+
+
+def test_tables_are_current() -> None:
+    """After a change of the leaderboard's columns: ``python docs/make_tables.py docs/tables.md``."""
+    assert (ROOT / "docs/tables.md").read_text("utf-8") == maker("make_tables").render()
 
 
 def test_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:

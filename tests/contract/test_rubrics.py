@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-import runpy
 from pathlib import Path
 
 import pytest
@@ -74,20 +73,3 @@ def test_credits_of_the_lite_tier(track: str) -> None:
     credited = {item.id: item.auto_tiers for item in load_rubric(ROOT / "config/rubrics", track).criteria}
     assert {name for name, tiers in credited.items() if tiers} == {"s1d", "s1e", "s1f"}
     assert all(tiers in ([], ["lite"]) for tiers in credited.values())
-
-
-def updated(page: str) -> str:
-    """The page as ``docs/make_rubrics.py`` makes it."""
-    names = runpy.run_path(str(ROOT / "docs/make_rubrics.py"))
-    return str(names["updated"](page, ROOT / "config/rubrics"))
-
-
-def test_page_is_up_to_date() -> None:
-    """After a change: ``python docs/make_rubrics.py config/rubrics docs/judges.md``."""
-    page = (ROOT / "docs/judges.md").read_text(encoding="utf-8")
-    assert page == updated(page)
-
-
-def test_a_page_without_a_place_for_rubrics() -> None:
-    with pytest.raises(ValueError, match="rubrics: begin"):
-        updated("# Judges\n")

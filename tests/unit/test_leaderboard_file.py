@@ -96,22 +96,6 @@ def test_definitions_are_those_of_the_columns_used(folder: Path) -> None:
     assert set(record.definitions) == used
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_table_is_documented(table: str, root: Path) -> None:
-    """Its sentence and its columns in their order."""
-    columns = ", ".join(f"`{name}`" for name in TABLES[table].columns)
-    text = " ".join((root / "docs/leaderboard.md").read_text().split())
-    assert f"### `{table}` {TABLES[table].title} Columns: {columns}." in text
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_every_column_is_documented(name: str, root: Path) -> None:
-    assert (
-        f"\n| `{name}` | {COLUMNS[name].meaning.replace('|', '&#124;')} |\n"
-        in (root / "docs/leaderboard.md").read_text()
-    )
-
-
 def test_no_explanation_is_left_over() -> None:
     used = {name for table in TABLES.values() for name in table.columns}
     assert set(COLUMNS) == used
