@@ -61,13 +61,13 @@ rule prepare:
 rule all_tasks:
     """The campaign's agents on the 48 tasks and the user's own, lite and standard: scored, without a leaderboard."""
     input:
-        lambda _: targets.of_runs(rules.score_run.output.score, CAMPAIGN.all_tasks),
+        lambda _: targets.fill_pattern(rules.score_run.output.score, CAMPAIGN.all_tasks),
 
 
 rule runs:
     """Every agent run, not yet scored."""
     input:
-        targets.of_runs(rules.run_agent.output.run_record, CAMPAIGN.runs),
+        targets.fill_pattern(rules.run_agent.output.run_record, CAMPAIGN.runs),
 
 
 rule leaderboard:

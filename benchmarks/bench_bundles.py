@@ -39,7 +39,7 @@ from automedbench.base.records import (
 from automedbench.campaign.load import Campaign
 from automedbench.commands._bundle import Bundle, Labels, open_bundle, pack, write_bundle
 from automedbench.commands.admit import admit
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.evidence.audit import audit_files
 from automedbench.scoring.run import score_from_files
 
@@ -679,7 +679,7 @@ def main() -> int:
     parser.add_argument("--honest", type=int, default=100)
     add_campaign_options(parser)
     options = parser.parse_args()
-    campaign, chance = campaign_of(options), random.Random(1)
+    campaign, chance = select_campaign(options), random.Random(1)
     runs = [run.path for run in campaign.runs]
     wrong, begun = [], time.monotonic()
     refused: Counter[str] = Counter()

@@ -184,7 +184,7 @@ def cards_of_the_job(node: Node) -> str:
     if not node.cards:
         raise Failed("no card: look at nvidia-smi -L, /dev/nvidia*, CUDA_VISIBLE_DEVICES")
     seen = node.told(SEEN)
-    own = {path.name for path in gpus.devices_of(node.cards[:1]).nodes if path.name.startswith(("nvidia", "kfd"))}
+    own = {path.name for path in gpus.list_devices(node.cards[:1]).nodes if path.name.startswith(("nvidia", "kfd"))}
     if set(seen["nodes"]) - own or seen["sockets"] or not seen["variables"]:
         raise Failed(f"the container sees {seen}")
     return f"{len(node.cards)}: {', '.join(card.name for card in node.cards)}; inside {seen['variables']}"
@@ -322,7 +322,7 @@ def rehearse(folder: Path, fault: int = 0) -> list[Card]:
         files = {f"{DRIVER_DIR}/libcuda.so.1": library}
         return Devices(own[0].nodes, files, {"CUDA_VISIBLE_DEVICES": own[0].uuid})
 
-    vars(gpus).update(list_cards=lambda: cards, devices_of=devices)
+    vars(gpus).update(list_cards=lambda: cards, list_devices=devices)
     return cards
 
 

@@ -15,7 +15,7 @@ from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
 from automedbench.campaign.config import EgressConfig
 from automedbench.sandbox.egress.mirror import check_mirror
-from automedbench.sandbox.egress.rules import EgressSettings, Ruling, check_opened, check_tunnel, opens, settings_for
+from automedbench.sandbox.egress.rules import EgressSettings, Ruling, build_settings, check_opened, check_tunnel, opens
 
 BEGIN, END = "<!-- routes: begin -->", "<!-- routes: end -->"
 HUB = "huggingface.co"
@@ -53,7 +53,7 @@ def settings_by(
     """What a run of the task may reach by the defaults."""
     config = EgressConfig()
     models = [url for each in checkpoints.values() for url in each.urls]
-    return settings_for(card, cards, allow=config.allow, hub=config.hub, open_tls=open_tls, models=models)
+    return build_settings(card, cards, allow=config.allow, hub=config.hub, open_tls=open_tls, models=models)
 
 
 def lite_ways(card: TaskCard, checkpoints: dict[str, Checkpoint]) -> Iterator[str]:

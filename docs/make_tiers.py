@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from automedbench.agent.plan import RunPlan, brief_of
+from automedbench.agent.plan import RunPlan, compose_brief
 from automedbench.base.cards import Download, Source, TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
@@ -130,7 +130,7 @@ def _text(root: Path, cards: tuple[TaskCard, ...], card: TaskCard, tier: Tier) -
         holds=research_record(root),
         cards=cards,
     )
-    return brief_of(plan).system
+    return compose_brief(plan).system
 
 
 def research_record(root: Path) -> ImageRecord:

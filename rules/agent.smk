@@ -20,7 +20,7 @@ rule run_agent:
     conda:
         "../envs/host.yaml"
     resources:
-        **needs.of_a_run(CAMPAIGN),
+        **needs.run_resources(CAMPAIGN),
     params:
         campaign=get_campaign,
         run=subpath(output.run_record, parent=True),
@@ -69,6 +69,6 @@ rule audit_run:
     params:
         campaign=get_campaign,
         run=subpath(output.audit, parent=True),
-        version=versions.of_policy(CAMPAIGN),
+        version=versions.policy_version(CAMPAIGN),
     shell:
         "python scripts/audit_run.py --campaign {params.campaign:q} --run {params.run:q} --log"

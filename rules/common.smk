@@ -9,10 +9,10 @@ import os
 import sys
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import share_with
-from automedbench.campaign.load import campaign_file, record_of, write_campaign
+from automedbench.base.files import set_sharing
+from automedbench.campaign.load import campaign_file, build_campaign_record, write_campaign
 from automedbench.planning import heads, needs, targets, versions
-from automedbench.planning.load import given_keys, merge, options_of
+from automedbench.planning.load import given_keys, merge, format_options
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from automedbench.steps.plan_campaign import write_plan
@@ -34,10 +34,10 @@ except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
 
 SETTINGS = CAMPAIGN.config
-share_with(SETTINGS.share)
+set_sharing(SETTINGS.share)
 CAMPAIGN_FILE = campaign_file(CAMPAIGN)
-DATASET_CARDS = record_of(CAMPAIGN).datasets
-CONFIGURATION = options_of(workflow.configfiles, GIVEN)
+DATASET_CARDS = build_campaign_record(CAMPAIGN).datasets
+CONFIGURATION = format_options(workflow.configfiles, GIVEN)
 RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
 RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
@@ -57,9 +57,9 @@ onstart:  # of the call that holds the lock, before its first step; never of a j
 
 
 wildcard_constraints:
-    agent=targets.one_of(CAMPAIGN.agents),
-    task=targets.one_of(CAMPAIGN.cards),
-    dataset=targets.one_of(DATASET_CARDS),
+    agent=targets.match_any(CAMPAIGN.agents),
+    task=targets.match_any(CAMPAIGN.cards),
+    dataset=targets.match_any(DATASET_CARDS),
     tier="lite|standard|pro",
     repeat=r"\d+",
     image="[A-Za-z0-9][A-Za-z0-9._-]*",
@@ -161,40 +161,40 @@ def get_scorers_needs(wildcards):
 
 
 def get_source_version(wildcards):
-    return versions.of_source(CAMPAIGN, wildcards.dataset)
+    return versions.source_version(CAMPAIGN, wildcards.dataset)
 
 
 def get_staging_version(wildcards):
-    return versions.of_staging(CAMPAIGN, wildcards.task)
+    return versions.staging_version(CAMPAIGN, wildcards.task)
 
 
 def get_preflight_version(wildcards):
-    return versions.of_preflight(CAMPAIGN, wildcards.task)
+    return versions.preflight_version(CAMPAIGN, wildcards.task)
 
 
 def get_run_version(wildcards):
-    return versions.of_run(CAMPAIGN, wildcards.agent, wildcards.task)
+    return versions.run_version(CAMPAIGN, wildcards.agent, wildcards.task)
 
 
 def get_scoring_version(wildcards):
-    return versions.of_scoring(CAMPAIGN, wildcards.task)
+    return versions.scoring_version(CAMPAIGN, wildcards.task)
 
 
 def get_answer_judge_version(wildcards):
-    return versions.of_answer_judge(CAMPAIGN, wildcards.task)
+    return versions.answer_judge_version(CAMPAIGN, wildcards.task)
 
 
 def get_judge_version(wildcards):
-    return versions.of_judge(CAMPAIGN, CAMPAIGN.cards[wildcards.task].track)
+    return versions.judge_version(CAMPAIGN, CAMPAIGN.cards[wildcards.task].track)
 
 
 def get_present_code(wildcards):
-    return versions.of_present_code()
+    return versions.present_code_version()
 
 
 def get_scored_again(pattern):
     """Files of the pattern for every run that has a score, as an input function."""
-    return lambda wildcards: targets.of_runs(
+    return lambda wildcards: targets.fill_pattern(
         pattern, targets.scored(CAMPAIGN, rules.score_run.output.score)
     )
 

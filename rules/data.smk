@@ -50,7 +50,7 @@ rule fill_cache:
     params:
         campaign=get_campaign,
         tasks=targets.lite_tasks(CAMPAIGN),
-        version=versions.of_cache(CAMPAIGN),
+        version=versions.cache_version(CAMPAIGN),
     shell:
         "python scripts/fill_cache.py --campaign {params.campaign:q} --tasks {params.tasks:q} > {log:q} 2>&1"
 

@@ -17,7 +17,7 @@ rule plan_campaign:
     params:
         campaign=get_campaign,
         configuration=get_configuration,
-        version=versions.of_plan(CAMPAIGN),
+        version=versions.plan_version(CAMPAIGN),
     shell:
         "python scripts/plan_campaign.py --campaign {params.campaign:q} {params.configuration} > {log:q} 2>&1"
 
@@ -28,7 +28,7 @@ rule build_leaderboard:
         # Not as rules.plan_campaign.output: for a rule with such an input Snakemake hashes the whole list of scores
         # once per score: a third of the planning time with 10 000 runs.
         plan=PLAN,
-        scores=targets.of_runs(rules.score_run.output.score, CAMPAIGN.runs),
+        scores=targets.fill_pattern(rules.score_run.output.score, CAMPAIGN.runs),
     output:
         page=report(
             f"{SETTINGS.results}/leaderboard/index.html",

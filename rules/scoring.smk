@@ -90,6 +90,6 @@ rule score_run:
     params:
         campaign=get_campaign,
         run=subpath(output.score, parent=True),
-        version=versions.of_score(),
+        version=versions.score_version(),
     shell:
         "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} --log"

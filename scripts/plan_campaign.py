@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from automedbench.base.console import run_script
-from automedbench.steps.plan_campaign import plan_campaign, plan_parser, settings_of
+from automedbench.steps.plan_campaign import load_campaign_record, plan_campaign, plan_parser
 
 
 def main(arguments: list[str]) -> None:
-    plan = plan_campaign(settings_of(plan_parser(__doc__).parse_args(arguments)))
+    plan = plan_campaign(load_campaign_record(plan_parser(__doc__).parse_args(arguments)))
     print(f"{len(plan.runs)} runs planned")
 
 

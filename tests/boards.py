@@ -11,8 +11,8 @@ from automedbench.base.cards import find_cards, load_card
 from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.entries import BoardEntry, entries_of
-from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.entries import BoardEntry, match_scores
+from automedbench.leaderboard.tables.cells import tabulate_runs
 from automedbench.leaderboard.tables.ranking import Scope, build_ranking
 from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics.samples import Pooling, StatisticsMethod
@@ -34,7 +34,7 @@ def make_board(
     tasks = {run.task for run in plan.runs}
     paths = [path for path in find_cards([str(ROOT / "config" / "tasks")]) if path.stem in tasks]
     cards = {card.id: card for card in map(load_card, paths)}
-    entries = entries_of(plan.runs, scores, {task: card.track for task, card in cards.items()})
+    entries = match_scores(plan.runs, scores, {task: card.track for task, card in cards.items()})
     method = StatisticsMethod(pooling, 0.95, resamples)
     tracks = sorted({entry.track for entry in entries} - {"unknown"})
     rubrics = {track: load_rubric(ROOT / "config" / "rubrics", track) for track in tracks}
@@ -50,7 +50,7 @@ def build_rows(
     resamples: int = 2000,
 ) -> list[Row]:
     """One row per agent and track, task or cell, ranked within it."""
-    return list(build_ranking(runs_of(entries), scope, StatisticsMethod(pooling, confidence, resamples)).rows)
+    return list(build_ranking(tabulate_runs(entries), scope, StatisticsMethod(pooling, confidence, resamples)).rows)
 
 
 def make_campaign(

@@ -17,7 +17,7 @@ from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
 from automedbench.commands import main, make_parser
 from automedbench.commands.completion import commands_of
-from automedbench.planning.load import add_campaign_options, campaign_of, other_results, results_of
+from automedbench.planning.load import add_campaign_options, find_results, other_results, select_campaign
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
 WITHOUT_CAMPAIGN = {"agents", "completion", "judge-eval"}
@@ -52,7 +52,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         }
         path = tmp_path / f"{results.replace('/', '-')}.yaml"
         path.write_text(yaml.safe_dump(settings))
-        write_campaign(campaign_of(asked("--configfile", str(path))))
+        write_campaign(select_campaign(asked("--configfile", str(path))))
         score = make_score(make_run("agent"))
         write_record(Path(results, "runs", score.run.path, "score.json"), score)
         return path
@@ -69,11 +69,11 @@ def asked(*words: str) -> argparse.Namespace:
 def test_one_campaign_by_each_of_its_names(planned: Callable[[str], Path]) -> None:
     file = planned("results/mine")
     names = (["--results", "results/mine"], ["--campaign", "results/mine/campaign.json"], ["--configfile", str(file)])
-    found = [campaign_of(asked(*words)) for words in (*names, names[0] + names[1] + names[2])]
+    found = [select_campaign(asked(*words)) for words in (*names, names[0] + names[1] + names[2])]
     assert all(
         (each.config, each.cards, each.runs) == (found[0].config, found[0].cards, found[0].runs) for each in found
     )
-    assert {results_of(asked(*words)) for words in names} == {Path("results/mine")}
+    assert {find_results(asked(*words)) for words in names} == {Path("results/mine")}
 
 
 def test_two_campaigns_are_refused(planned: Callable[[str], Path], tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_two_campaigns_are_refused(planned: Callable[[str], Path], tmp_path: Pat
     other = planned("results/other")
     mine = ["--results", "results/mine"]
     for words in ([*mine, "--campaign", "results/other/campaign.json"], [*mine, "--configfile", str(other)]):
-        for read in (campaign_of, results_of):
+        for read in (select_campaign, find_results):
             with pytest.raises(ConfigError, match=r"two campaigns are named: results/mine, and .* results/other"):
                 read(asked(*words))
 
@@ -91,11 +91,11 @@ def test_a_copy_is_read_where_it_lies(planned: Callable[[str], Path]) -> None:
     planned("results/mine")
     Path("results/mine").rename("copy")
     planned("results/mine")
-    assert campaign_of(asked("--results", "copy")).config.results == "copy"
+    assert select_campaign(asked("--results", "copy")).config.results == "copy"
     Path("copy/campaign.json").unlink()
-    assert results_of(asked("--results", "copy")) == Path("copy")
+    assert find_results(asked("--results", "copy")) == Path("copy")
     with pytest.raises(MissingDataError, match="no campaign was planned there"):
-        campaign_of(asked("--results", "copy"))
+        select_campaign(asked("--results", "copy"))
 
 
 def test_a_wrong_record_is_told_by_its_file(planned: Callable[[str], Path]) -> None:
@@ -105,7 +105,7 @@ def test_a_wrong_record_is_told_by_its_file(planned: Callable[[str], Path]) -> N
     record["settings"]["matrix"]["agents"] = ["agnet"]
     path.write_text(json.dumps(record))
     with pytest.raises(ConfigError, match=r"^results/mine/campaign\.json: matrix\.agents: unknown agent 'agnet'"):
-        campaign_of(asked("--results", "results/mine"))
+        select_campaign(asked("--results", "results/mine"))
 
 
 @pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["explain", "E1"], ["prune"], ["export-atif"]])

@@ -24,7 +24,7 @@ from automedbench.metrics.overlap import JointHistogram
 from automedbench.scoring.run import medal
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.segmentation import TRACK as segmentation
-from automedbench.tracks.segmentation.check import Encoder, geometry_of
+from automedbench.tracks.segmentation.check import Encoder, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
@@ -89,7 +89,7 @@ def lay_out(case: Any, folder: Path) -> Manifest:
     entries = []
     for name in case["patients"]:
         with open_trusted(folder / "public" / name / case["task_cfg"]["input_filename"]) as scan:
-            entries.append(CaseEntry(id=name, inputs={}, private={}, geometry=geometry_of(scan.header)))
+            entries.append(CaseEntry(id=name, inputs={}, private={}, geometry=describe_geometry(scan.header)))
     return Manifest(task="golden", task_version=1, track="segmentation", dataset="golden", sampling="", cases=entries)
 
 

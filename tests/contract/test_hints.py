@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
 
-from automedbench.agent.plan import HINTED, requirements_of
+from automedbench.agent.plan import HINTED, list_requirements
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import TIERS, Tier
 from automedbench.reading.injection import AgentText, find_injections
@@ -148,7 +148,7 @@ def test_requirements_agree_with_the_research_image() -> None:
     image = pins((ROOT / "envs/research.txt").read_text())
     wrong = {}
     for card in (each for each in cards() if "lite" in each.tiers):
-        asked = pins(requirements_of(PROMPTS, card))
+        asked = pins(list_requirements(PROMPTS, card))
         differing = {name: (asked[name], image.get(name)) for name in asked if asked[name] != image.get(name)}
         own = OWN_ENVIRONMENT.get(str(card.briefs.route))
         text = render(card, "lite", SETTING).system

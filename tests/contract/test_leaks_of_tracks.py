@@ -8,7 +8,7 @@ import pytest
 from toys._bench import Bench, stage, toy_names
 
 from automedbench.base.files import sha256_file
-from automedbench.datasets.leaks import class_of, read_split, upstream_names, upstream_order
+from automedbench.datasets.leaks import case_class, read_split, upstream_names, upstream_order
 from automedbench.sandbox.egress.rules import MIN_LABEL_BYTES, label_hashes
 from automedbench.tracks import get_track
 
@@ -32,7 +32,7 @@ def test_names_and_order_upstream_are_known(bench: Bench) -> None:
 def test_classes_are_known(bench: Bench) -> None:
     """Where the answer is one of few, the order and the files are held against it."""
     split = read_split(bench.private)
-    found = {class_of(split, bench.private, case) for case in bench.cases} - {None}
+    found = {case_class(split, bench.private, case) for case in bench.cases} - {None}
     assert bool(found) == (bench.card.track in WITH_CLASSES)
 
 

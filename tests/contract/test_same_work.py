@@ -21,7 +21,7 @@ from traffic_reader import Reader, reading
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.agent.models.scripted import Script, ScriptedTurn
-from automedbench.agent.plan import RunPlan, contract_of
+from automedbench.agent.plan import RunPlan, make_contract
 from automedbench.agent.run import run_agent
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.cards import Limits, load_card
@@ -190,7 +190,7 @@ def written(calls: Sequence[CodeCall]) -> list[str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_session_gives_the_same_scores(name: str, session: Session, root: Path, tmp_path: Path) -> None:
     own = session.conversation
-    contract = contract_of(session.plan.card, [case.id for case in session.plan.manifest.cases])
+    contract = make_contract(session.plan.card, [case.id for case in session.plan.manifest.cases])
     with reading(tmp_path / "program", contract) as reader:
         shutil.copy2(session.copies[0] / GIVEN, reader.workspace)
         reader.traffic.snapshot = take_snapshot(reader.workspace)

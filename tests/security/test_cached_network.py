@@ -13,7 +13,7 @@ from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.rules import EgressSettings, index_at
+from automedbench.sandbox.egress.rules import EgressSettings, parse_index_url
 
 pytestmark = pytest.mark.apptainer
 
@@ -56,7 +56,7 @@ def test_sealed_code_gets_from_the_cache_what_a_proxied_run_fetched() -> None:
                     ), box.enforced.from_cache
 
         with hub_with_store(hub) as (front, store), WebServer(index.answer) as web:
-            place = index_at(f"{web.url}/simple")
+            place = parse_index_url(f"{web.url}/simple")
             settings = EgressSettings(allow=place.hosts, hub=front.url, index=place, cached=True)
             upstreams = Upstreams({}, {"store.example:80": store.place})
             fetched, alone = as_user(lambda: run(settings, "proxied", upstreams))

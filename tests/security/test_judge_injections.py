@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw, PngImagePlugin
 
 from automedbench.base.records import Conversation, JudgedStage
 from automedbench.base.untrusted.picture import small_picture
-from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, masked_evidence, readings
+from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, mask_evidence, readings
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.panel.structured import read_reply
 from automedbench.judge.prompt import SYSTEM, stage_messages
@@ -245,7 +245,7 @@ def _asked(rules: Rubric, base: GoldTranscript, stage: JudgedStage) -> list[Any]
 def test_no_attempt_passes_as_an_answer(name: str) -> None:
     """A model that repeats an attempt has not answered, even in the exact form: its quotes are masked with it."""
     attempt, base = WRITTEN[name], gold()[SHOWN]
-    evidence = masked_evidence(collect_evidence(inserted(base.conversation, attempt)))
+    evidence = mask_evidence(collect_evidence(inserted(base.conversation, attempt)))
     for stage in JUDGED_STAGES:
         seen = select(evidence, rubric(base.track), stage, ROOM)
         criteria = _asked(rubric(base.track), base, stage)
@@ -260,7 +260,7 @@ def test_a_verdict_in_the_exact_form_is_an_answer_only_while_it_is_not_masked() 
     criteria = _asked(rubric(base.track), base, "S3")
     text = attempt.parts[0].replace('"turn": 3', '"turn": null')
     plain = read_reply(text, select(evidence, rubric(base.track), "S3", ROOM), criteria)
-    masked = read_reply(text, select(masked_evidence(evidence), rubric(base.track), "S3", ROOM), criteria)
+    masked = read_reply(text, select(mask_evidence(evidence), rubric(base.track), "S3", ROOM), criteria)
     assert (plain.problems, bool(masked.problems)) == ([], True)
 
 

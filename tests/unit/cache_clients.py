@@ -14,7 +14,7 @@ from typing import Any
 from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.rules import EgressSettings
-from automedbench.sandbox.egress.server import on_loopback
+from automedbench.sandbox.egress.server import serve_on_loopback
 
 
 def get(port: int, path: str) -> str:
@@ -30,7 +30,7 @@ def get(port: int, path: str) -> str:
 async def ask(told: dict[str, Any], log: Path) -> str:
     cache = Cache(Path(told["cache"]), 10**12)
     settings = EgressSettings.from_json(told["settings"])
-    async with on_loopback(settings, log, cache, Upstreams(**told["upstreams"])) as ports:
+    async with serve_on_loopback(settings, log, cache, Upstreams(**told["upstreams"])) as ports:
         return await asyncio.to_thread(get, ports["hub"], told["path"])
 
 

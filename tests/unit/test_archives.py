@@ -15,7 +15,7 @@ import pytest
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.datasets.download import archives
-from automedbench.datasets.download.archives import is_archive_name, kind_of, safe_path, unpack
+from automedbench.datasets.download.archives import archive_kind, is_archive_name, safe_path, unpack
 from automedbench.datasets.patterns import is_pattern, matches, taker
 from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 
@@ -54,12 +54,12 @@ def test_single_file(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
 
 def test_kinds_by_content(put: Callable[[bytes], Path]) -> None:
     """A Box link ends in .gz also where it is a compressed tar."""
-    assert kind_of(put(zipped(FILES))) == "zip"
-    assert kind_of(put(zipped({}))) == "zip"
-    assert kind_of(put(tarred(FILES))) == "tar"
-    assert kind_of(put(tarred(FILES, gz=True))) == "tar.gz"
-    assert kind_of(put(gzipped(b"x"))) == "gz"
-    assert kind_of(put(b"<html>")) is None
+    assert archive_kind(put(zipped(FILES))) == "zip"
+    assert archive_kind(put(zipped({}))) == "zip"
+    assert archive_kind(put(tarred(FILES))) == "tar"
+    assert archive_kind(put(tarred(FILES, gz=True))) == "tar.gz"
+    assert archive_kind(put(gzipped(b"x"))) == "gz"
+    assert archive_kind(put(b"<html>")) is None
 
 
 def test_names_of_archives() -> None:

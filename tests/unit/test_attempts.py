@@ -29,7 +29,7 @@ from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 from automedbench.agent.durable import attempts as attempts_module
 from automedbench.agent.durable.attempts import FailureRecord, list_attempts
 from automedbench.agent.models.model import ChatModel, EndpointError, Reply
-from automedbench.agent.run import RunPlan, contract_of
+from automedbench.agent.run import RunPlan, make_contract
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint import client
 from automedbench.base.endpoint.client import OPEN_AFTER
@@ -501,11 +501,11 @@ def test_odd_file_names(plan: RunPlan) -> None:
 
 def test_contract_of_a_card(root: Path) -> None:
     card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
-    contract = contract_of(card, ["b_0001", "b_0002"])
+    contract = make_contract(card, ["b_0001", "b_0002"])
     assert list(contract.expected) == ["b_0001/prediction.json", "b_0002/prediction.json"]
     assert contract.cases_in(["agents_outputs/b_0002/prediction.json", "agents_outputs/b_0002/x", "b_0001"]) == 1
     whole = card.outputs[0].model_copy(update={"path": "answers.csv"})
-    per_task = contract_of(card.model_copy(update={"outputs": [whole]}), ["b_0001", "b_0002"])
+    per_task = make_contract(card.model_copy(update={"outputs": [whole]}), ["b_0001", "b_0002"])
     assert per_task.cases_in(["agents_outputs/answers.csv"]) == 2
 
 

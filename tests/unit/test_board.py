@@ -11,8 +11,8 @@ from factories import make_flat_scores, make_plan, make_run, make_score, make_sc
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
-from automedbench.leaderboard.entries import BoardEntry, judged_by
-from automedbench.leaderboard.tables.stages import ratings_of
+from automedbench.leaderboard.entries import BoardEntry, judge_scores
+from automedbench.leaderboard.tables.stages import collect_ratings
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.samples import StatisticsMethod
 
@@ -167,7 +167,7 @@ def test_one_judge_agrees_with_nobody() -> None:
 
 def test_ratings_have_gaps_where_a_judge_said_nothing() -> None:
     entries = judged([{"x#1": {"S1": 1.0}, "y#1": {"S1": 0.5}}, {"y#1": {"S1": 0.0}, "z#1": {"S2": 1.0}}])
-    ratings = ratings_of(scores_of(entries), "S1")
+    ratings = collect_ratings(scores_of(entries), "S1")
     assert list(ratings) == ["x#1", "y#1"]
     assert ratings["x#1"][0] == 1.0 and math.isnan(ratings["x#1"][1])
     assert ratings["y#1"] == [0.5, 0.0]
@@ -186,8 +186,8 @@ def test_judges_that_differ_widen_the_interval_of_a_row() -> None:
     }
     scores = make_scores((0.6, 0.6, 0.6, 1.0, 1.0), task=1.0)
     entries = [run_of("a", "one", repeat, scores, panel=panel) for repeat in (1, 2, 3)]
-    assert entries[0].score and judged_by(entries[0].score) == {"x": 0.55, "y": 0.85}
-    assert judged_by(entries[0].score, "S1") == {"x": 0.4, "y": 0.8}
+    assert entries[0].score and judge_scores(entries[0].score) == {"x": 0.55, "y": 0.85}
+    assert judge_scores(entries[0].score, "S1") == {"x": 0.4, "y": 0.8}
     samples = [entry.sample for entry in entries if entry.sample]
     found = intervals(samples)
     assert found["agentic"].standard_error == pytest.approx(0.15)

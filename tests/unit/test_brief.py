@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_fakes import make_plan
 
-from automedbench.agent.plan import Brief, Setting, brief_of, folders_beside, write_brief
+from automedbench.agent.plan import Brief, Setting, compose_brief, folders_beside, write_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import TIERS, Tier
@@ -192,11 +192,11 @@ def test_calibration_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
 def test_the_brief_of_a_run_looks_at_what_is_staged(root: Path, tmp_path: Path) -> None:
     plan = make_plan(tmp_path, root)
     plan = replace(plan, card=load_card(root / "config/tasks/vqa/slake-task.yaml"))
-    assert "/calibration/" in brief_of(plan).system  # before staging the card tells
+    assert "/calibration/" in compose_brief(plan).system  # before staging the card tells
     (plan.public / "slake-task/calibration/calibration_0001").mkdir(parents=True)
-    assert "/calibration/" not in brief_of(plan).system
+    assert "/calibration/" not in compose_brief(plan).system
     (plan.public / "slake-task/calibration/calibration_0001/answer.json").write_text("{}")
-    assert "/calibration/" in brief_of(plan).system
+    assert "/calibration/" in compose_brief(plan).system
 
 
 def test_many_cases_are_not_listed(root: Path, card: TaskCard) -> None:

@@ -28,8 +28,8 @@ from automedbench.base.files import read_record
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.rules import EgressSettings, index_at
-from automedbench.sandbox.egress.server import on_loopback
+from automedbench.sandbox.egress.rules import EgressSettings, parse_index_url
+from automedbench.sandbox.egress.server import serve_on_loopback
 from automedbench.steps import fill_cache as step
 
 MIB = 1024 * 1024
@@ -52,7 +52,7 @@ class World:
     @property
     def settings(self) -> EgressSettings:
         """Of a run without a proxy, so that nothing but mirror and index is there."""
-        index = index_at(f"{self.index.url}/simple")
+        index = parse_index_url(f"{self.index.url}/simple")
         return EgressSettings(allow=index.hosts, hub=self.hub.url, index=index, cached=True, sealed=True)
 
     @property
@@ -108,7 +108,7 @@ def served(
     started, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with on_loopback(settings, log, cache, upstreams, tokens) as ports:
+        async with serve_on_loopback(settings, log, cache, upstreams, tokens) as ports:
             ready.append(ports)
             started.set()
             await asyncio.to_thread(over.wait)
@@ -375,7 +375,7 @@ def test_checkpoints_at_plain_addresses_lie_under_them(tmp_path: Path, monkeypat
     host = FileHost({"/release/a.zip": b"weights", "/release/b.zip": b"other"})
     told = [{"name": "a.zip", "checksum": f"sha256:{hashlib.sha256(b'weights').hexdigest()}"}]
     with WebServer(host.answer) as web:
-        monkeypatch.setattr(step, "read_index", lambda: index_at(web.url))
+        monkeypatch.setattr(step, "read_index", lambda: parse_index_url(web.url))
         sources = [
             Source.model_validate({"kind": "url", "where": f"{web.url}/release", "revision": name, "downloads": files})
             for name, files in (("right", told), ("wrong", [told[0] | {"name": "b.zip"}]), ("unknown", []))

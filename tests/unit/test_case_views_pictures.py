@@ -23,6 +23,7 @@ from automedbench.tracks.common.pictures import (
     difference_layer,
     fitted,
     grey_layer,
+    intensity_window,
     label_layer,
     magnified,
     orientation,
@@ -30,7 +31,6 @@ from automedbench.tracks.common.pictures import (
     photo_layer,
     pick,
     resized_numbers,
-    window_of,
     windowed,
 )
 
@@ -184,7 +184,7 @@ def test_windowed() -> None:
     ],
 )
 def test_window_of(values: list[float], expected: tuple[float, float]) -> None:
-    assert window_of(np.array(values)) == pytest.approx(expected)
+    assert intensity_window(np.array(values)) == pytest.approx(expected)
 
 
 def test_grey_layer_has_the_size_asked_for() -> None:

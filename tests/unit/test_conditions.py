@@ -13,7 +13,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import Code, PanelMember, ScoreRecord, Used
 from automedbench.commands import main
 from automedbench.commands.explain_signature import conclusion, differing
-from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, signature, told_by
+from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, read_conditions, signature
 from automedbench.leaderboard.conditions import what_differs as differs_of_told
 
 LIMITS = {"max_turns": 50, "time_limit_s": 3600, "max_cost_usd": None}
@@ -45,7 +45,7 @@ def score(repeat: int = 1, *, enforced: Any = None, used: Used | None = None, **
 
 
 def what_differs(*scores: ScoreRecord) -> list[str]:
-    return differs_of_told(map(told_by, scores))
+    return differs_of_told(map(read_conditions, scores))
 
 
 CHANGED: dict[str, ScoreRecord] = {
@@ -81,7 +81,7 @@ def test_each_condition_is_compared_alone(name: str) -> None:
     """Named for the row, in the signature's `mixed`, and with what it does to a score."""
     both = score(), CHANGED[name]
     assert what_differs(*both) == [name]
-    found = parse_signature(signature(map(told_by, both)))
+    found = parse_signature(signature(map(read_conditions, both)))
     assert found["mixed"] == name.replace(" ", "-")
     assert BY_NAME[name].key not in found or not BY_NAME[name].key
     fields = differing(*both)
@@ -122,7 +122,7 @@ def test_a_setting_that_came_later_makes_no_score_another() -> None:
 
 def test_signature_of_a_run() -> None:
     """Digests to eight characters; what does not apply is not said; what was not recorded is a question mark."""
-    found = parse_signature(signature([told_by(score())]))
+    found = parse_signature(signature([read_conditions(score())]))
     assert found | {"site": "", "limits": ""} == {
         "amb": "v1",
         "preset": "default",
@@ -143,7 +143,7 @@ def test_signature_of_a_run() -> None:
         "code": "e" * 8,
         "n": "1",
     }
-    assert parse_signature(signature([told_by(make_score())]))["preset"] == "?"
+    assert parse_signature(signature([read_conditions(make_score())]))["preset"] == "?"
     assert signature([]) == ""
 
 
@@ -153,7 +153,7 @@ def test_several_values_are_counted() -> None:
         make_score(make_run(task=task), recipe=make_recipe(**TOLD, cases_sha256=digit * 64))
         for task, digit in (("one", "1"), ("two", "2"))
     ]
-    found = parse_signature(signature(map(told_by, runs)))
+    found = parse_signature(signature(map(read_conditions, runs)))
     assert found["task"].startswith("2*") and found["cases"].startswith("2*") and found["tier"] == "lite"
     assert "mixed" not in found and found["n"] == "2"
 
@@ -168,7 +168,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run against a signature that another lab printed; what one of them does not tell decides nothing."""
     one = score()
     write_record(tmp_path / "runs" / one.run.path / "score.json", one)
-    text = signature([told_by(one)])
+    text = signature([read_conditions(one)])
 
     def said(*words: str) -> str:
         main(["explain-signature", *words, "--results", str(tmp_path)])

@@ -32,13 +32,13 @@ from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.exchange import MAX_CALL, EgressEntry, RequestLog
 from automedbench.sandbox.egress.mirror import _token
-from automedbench.sandbox.egress.rules import EgressSettings, check_opened, index_at, refuse, settings_for
+from automedbench.sandbox.egress.rules import EgressSettings, build_settings, check_opened, parse_index_url, refuse
 
 __all__ = ["opened"]
 
 OWN = card(("git", "https://github.com/neheller/kits19"), ("url", "https://zenodo.org/records/1214456/files"))
 ALLOW = ("github.com", "codeload.github.com", "api.github.com", "*.githubusercontent.com", "zenodo.org")
-SETTINGS = settings_for(OWN, [], allow=ALLOW, hub="https://huggingface.co", open_tls=True)
+SETTINGS = build_settings(OWN, [], allow=ALLOW, hub="https://huggingface.co", open_tls=True)
 
 # Address → why it is refused ("listed": it is let through, and must be).
 ADDRESSES = {
@@ -234,7 +234,7 @@ def test_the_index_neither_reads_nor_fills_what_came_from_the_hub(tmp_path: Path
     """Its clients name the hash: any file as long as a gated model gave that, and a wrong one spoilt it for others."""
     twin = bytes(len(WEIGHTS))
     with world(tmp_path) as net, WebServer(lambda seen: (200, {}, twin)) as files:
-        index = index_at(f"{files.url}/simple")
+        index = parse_index_url(f"{files.url}/simple")
         settings = replace(net.settings, index=index, allow=index.hosts)
         cache = Cache(tmp_path / "cache", HUGE)
         with served(settings, tmp_path / "log", cache, net.upstreams) as ports:

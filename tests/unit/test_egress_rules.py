@@ -21,19 +21,19 @@ from automedbench.sandbox.egress.rules import (
     NO_INDEX,
     EgressSettings,
     PackageIndex,
+    build_settings,
     check_plain,
     check_sni,
     check_tunnel,
     configured_url,
     default_index,
     end_to_end,
-    homes_of,
     host_name,
-    index_at,
     is_public,
     label_hashes,
+    list_homes,
     matches,
-    settings_for,
+    parse_index_url,
 )
 
 BOTH = ("b.example",)
@@ -415,7 +415,7 @@ def card(pages: list[str], *sources: tuple[str, str]) -> TaskCard:
     ],
 )
 def test_homes(pages: list[str], source: tuple[str, str], host: str, url: str) -> None:
-    homes = homes_of(data_set(pages, source))
+    homes = list_homes(data_set(pages, source))
     assert host in homes.hosts
     assert url in homes.urls
 
@@ -433,7 +433,7 @@ def test_homes_of_everything_that_is_downloaded() -> None:
         ],
     )
     data = data_set([], ("manual", "ask")).model_copy(update={"sources": [source]})
-    homes = homes_of(data)
+    homes = list_homes(data)
     assert homes.hosts >= {
         *("zenodo.org", "ndownloader.figshare.com", "figshare.com", "*.prod.sagebase.org", "synapse.org"),
         *("bucket.s3.amazonaws.com", "msd.s3-us-west-2.amazonaws.com", "msd.s3.amazonaws.com"),
@@ -446,7 +446,7 @@ def test_homes_of_everything_that_is_downloaded() -> None:
 
 def test_a_homepage_on_a_code_host_is_refused_by_url_only() -> None:
     """The published model of the data's authors often lives there: agents need it."""
-    homes = homes_of(data_set(["https://github.com/a/model"], ("url", "https://files.example/d.zip")))
+    homes = list_homes(data_set(["https://github.com/a/model"], ("url", "https://files.example/d.zip")))
     assert "github.com" not in homes.hosts
     assert (homes.urls, homes.code) == ({"files.example/d.zip"}, {"github.com/a/model"})
 
@@ -454,7 +454,7 @@ def test_a_homepage_on_a_code_host_is_refused_by_url_only() -> None:
 def test_own_home_is_refused_as_a_whole_and_others_by_url_where_the_host_is_needed() -> None:
     own = card([], ("git", "https://git.example/me/own"))
     other = card(["https://else.example/x"], ("git", "https://code.example/me/other"))
-    settings = settings_for(
+    settings = build_settings(
         own, [own, other], allow=["git.example", "code.example"], deny=["extra.example", "code.example/z"]
     )
     reasons = {
@@ -534,7 +534,7 @@ def test_configured_index(listing: str, url: str | None) -> None:
     ],
 )
 def test_index_without_its_password(url: str, shown: str | None, places: tuple[str, ...]) -> None:
-    assert (index_at(url).url, index_at(url).places) == (shown, places)
+    assert (parse_index_url(url).url, parse_index_url(url).places) == (shown, places)
 
 
 def test_default_index_is_pips_own() -> None:

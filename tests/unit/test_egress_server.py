@@ -31,7 +31,14 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, RefusalCount, RequestLog, Uploads, findings_of
+from automedbench.sandbox.egress.exchange import (
+    MAX_FINDINGS,
+    MAX_SAME,
+    RefusalCount,
+    RequestLog,
+    Uploads,
+    make_findings,
+)
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling
 
 SETTINGS = EgressSettings(
@@ -795,7 +802,7 @@ def test_findings_are_few_and_the_worst_come_first() -> None:
     kinds.append(
         RefusalCount(Ruling(False, "x", rule="net.labels", severity="disqualifying", confidence="high"), 2, places)
     )
-    findings = findings_of(kinds, 3, 4)
+    findings = make_findings(kinds, 3, 4)
     assert len(findings) == MAX_FINDINGS
     assert (findings[0].rule, findings[0].severity, findings[0].blocked) == ("net.labels", "disqualifying", False)
     assert findings[-1].evidence == (

@@ -11,10 +11,17 @@ from hand_made_runs import BRIEF, CHECK, PILOT, PLAN, call, careful_calls, conve
 
 from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge import load_rubric
-from automedbench.judge.evidence import PLOT_LINE, RunEvidence, blind, collect_evidence, masked_evidence, texts_of
+from automedbench.judge.evidence import (
+    PLOT_LINE,
+    RunEvidence,
+    blind,
+    collect_agent_texts,
+    collect_evidence,
+    mask_evidence,
+)
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import Passage, Shown, passage, select, tokens_of, turn_ranges
+from automedbench.judge.selection import Passage, Shown, estimate_tokens, passage, select, turn_ranges
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000
@@ -89,7 +96,7 @@ def evidence_of_a_long_run() -> RunEvidence:
 @pytest.mark.parametrize("room", [1_000, 8_000, 60_000])
 def test_what_is_shown_fits(stage: JudgedStage, room: int, rubric: Rubric) -> None:
     shown = select(evidence_of_a_long_run(), rubric, stage, room)
-    used = tokens_of(text_of(shown)) + tokens_of(shown.brief.rendered())
+    used = estimate_tokens(text_of(shown)) + estimate_tokens(shown.brief.rendered())
     # A plan line, a fence or a header may be rounded up.
     assert used <= room * 1.05 + 100
     assert (used > 0.5 * room) or not shown.left_out
@@ -395,7 +402,7 @@ def test_blind_is_quick_on_long_lines() -> None:
 def test_every_text_is_searched_for_passages() -> None:
     notes = [Message(turn=1, role="assistant", content="note")]
     calls = [call(2, "code", stdout="out", stderr="err", new_files=["f1"]), call(3, "code 2", new_files=[])]
-    found = texts_of(evidence(calls, plan="plan", messages=notes, workspace_files={"f1": 1, "f2": 2}))
+    found = collect_agent_texts(evidence(calls, plan="plan", messages=notes, workspace_files={"f1": 1, "f2": 2}))
     assert [(item.where, item.turn, item.text) for item in found] == [
         ("plan", None, "plan"),
         ("note", 1, "note"),
@@ -426,7 +433,7 @@ def test_the_mark_is_no_evidence(rubric: Rubric) -> None:
 def test_masked_evidence_keeps_its_form() -> None:
     """Each text stays at its place; only the passage goes."""
     plain = evidence(plan=f"# Plan\n{ORDER}\nOtsu")
-    masked = masked_evidence(plain)
+    masked = mask_evidence(plain)
     assert masked.calls == plain.calls
     assert masked.notes == plain.notes
     assert masked.files == plain.files
@@ -445,7 +452,7 @@ def test_calls_without_room_fold_into_ranges(rubric: Rubric) -> None:
     folded = [block.header for block in shown.blocks if block.header.startswith("## Turns ")]
     assert len(folded) == 1
     assert folded[0].endswith("calls, 0 failed, 0 files (not shown)")
-    assert sum(tokens_of(block.rendered()) for block in shown.blocks) <= 3_000
+    assert sum(estimate_tokens(block.rendered()) for block in shown.blocks) <= 3_000
 
 
 def test_what_a_stage_rests_on_is_known_to_fit_or_not(rubric: Rubric) -> None:

@@ -13,7 +13,7 @@ from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.leaderboard.entries import BoardEntry
-from automedbench.leaderboard.tables.cells import ledger_row, runs_of
+from automedbench.leaderboard.tables.cells import ledger_row, tabulate_runs
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
 from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import BoardTable, export_table, json_rows, to_csv
@@ -81,7 +81,7 @@ def test_real_rows_are_exported(tmp_path: Path) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), totals=make_totals(cost_usd=None))]
     entries = [BoardEntry(score.run, "detection", score) for score in scores]
     export_table(BoardTable("runs", map(ledger_row, scores)), tmp_path)
-    overall = BoardTable("overall", build_ranking(runs_of(entries), "overall", StatisticsMethod()).rows.frame)
+    overall = BoardTable("overall", build_ranking(tabulate_runs(entries), "overall", StatisticsMethod()).rows.frame)
     export_table(overall, tmp_path)
     runs = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert [(row["repeat"], row["cost_usd"], row["tokens_total"]) for row in runs] == [

@@ -17,7 +17,7 @@ from automedbench.base.errors import AutoMedBenchError, ConfigError, Infrastruct
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
-from automedbench.sandbox.egress.rules import homes_of
+from automedbench.sandbox.egress.rules import list_homes
 from automedbench_rehearsal.making.files import gzipped, zipped
 
 TABLE = "image,study,split\naa,1234,test\nbb,1234,test\ncc,2345,train\naa,1234,test\ndd,3456, test \nee,3456,testing\n"
@@ -286,7 +286,7 @@ def test_agents_are_kept_from_where_rows_lead() -> None:
     download = Download(name="https://a.example/d/x{image}.jpg", rows=Rows(table="https://b.example/t.csv"))
     card = make_card()
     part = Source(kind="url", where="https://c.example/", downloads=[download])
-    homes = homes_of(card.dataset.model_copy(update={"sources": [part], "homepages": []}))
+    homes = list_homes(card.dataset.model_copy(update={"sources": [part], "homepages": []}))
     assert {"a.example/d/x", "b.example/t.csv"} <= homes.urls
     assert {"a.example", "b.example", "c.example"} <= homes.hosts
 

@@ -144,7 +144,7 @@ def test_who_else_may_read_is_no_matter_of_the_callers_umask(tmp_path: Path) -> 
     for share, folder, file in (("private", 0o700, 0o600), ("group", 0o750, 0o640), ("all", 0o755, 0o644)):
         place, before = tmp_path / share, os.umask(0)
         try:
-            files.share_with(share)
+            files.set_sharing(share)
             files.write_text(place / "a", "x")
         finally:
             os.umask(before)
@@ -261,14 +261,14 @@ def test_digests(tmp_path: Path) -> None:
 
 
 def test_digest_of_values_ignores_the_order_of_keys() -> None:
-    assert files.digest_of({"a": 1, "b": [1, 2]}) == files.digest_of({"b": [1, 2], "a": 1})
-    assert files.digest_of({"a": [1, 2]}) != files.digest_of({"a": [2, 1]})
-    assert len(files.digest_of(None)) == 16
+    assert files.hash_json({"a": 1, "b": [1, 2]}) == files.hash_json({"b": [1, 2], "a": 1})
+    assert files.hash_json({"a": [1, 2]}) != files.hash_json({"a": [2, 1]})
+    assert len(files.hash_json(None)) == 16
 
 
 def test_digest_of_text_that_has_no_utf8() -> None:
     """A lone surrogate in a configuration must not break an identity."""
-    assert len(files.digest_of("\ud800")) == 16
+    assert len(files.hash_json("\ud800")) == 16
 
 
 def test_synced_at_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

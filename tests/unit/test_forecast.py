@@ -22,7 +22,7 @@ from automedbench.agent.budget.used import Shift, UsedBook
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId, Used, now
-from automedbench.campaign.load import Campaign, load_campaign, record_of
+from automedbench.campaign.load import Campaign, build_campaign_record, load_campaign
 from automedbench.commands import main
 from automedbench.planning.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
 
@@ -123,9 +123,9 @@ def test_a_limit_of_cost_needs_a_price_or_a_limit_of_tokens(place: Path) -> None
         "script": ["0", "0.00", "0.00"],
         "all": ["4,000", "unknown", "unknown"],
     }
-    card, record = campaign.cards[TASK], record_of(campaign)
+    card, record = campaign.cards[TASK], build_campaign_record(campaign)
     assert record.limits(card, campaign.agents["unpriced"]).max_cost_usd is None
-    alone = record_of(campaign_of("unpriced", "script", limits={"max_cost_usd": 5}))
+    alone = build_campaign_record(campaign_of("unpriced", "script", limits={"max_cost_usd": 5}))
     assert alone.limits(card, campaign.agents["unpriced"]).max_cost_usd == 5  # refused when its run starts
     assert alone.limits(card, campaign.agents["script"]).max_cost_usd is None
 

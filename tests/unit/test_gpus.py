@@ -23,10 +23,10 @@ from automedbench.sandbox.container import gpus
 from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
 from automedbench.sandbox.container.gpus import (
     Card,
-    devices_of,
     driver_files,
     grant_cards,
     list_cards,
+    list_devices,
     require_cuda,
     visible,
 )
@@ -178,7 +178,7 @@ def test_amd(tmp_path: Path) -> None:
         ("AMD Instinct MI250X", "GPU-000000000000f00d"),
         ("AMD GPU", ""),
     ]
-    devices = devices_of(cards, tmp_path)
+    devices = list_devices(cards, tmp_path)
     assert [node.name for node in devices.nodes] == ["kfd", "renderD128", "renderD129"]
     assert (devices.files, devices.environment) == ({}, {"ROCR_VISIBLE_DEVICES": "GPU-000000000000f00d,1"})
     assert amd_reading("renderD128", tmp_path)() == (3 * 2**20, 0.4)
@@ -298,7 +298,7 @@ def test_only_what_computing_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["/.singularity.d/libs/libnvidia-ml.so.1"] == Path("/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
     monkeypatch.setattr(gpus, "_said", lambda *_: LDCONFIG)
     root = machine(tmp_path, (0, 1, 2, 3))
-    devices = devices_of(list_cards(root, FOUR)[1:3], root)
+    devices = list_devices(list_cards(root, FOUR)[1:3], root)
     assert [node.name for node in devices.nodes] == ["nvidiactl", "nvidia-uvm", "nvidia1", "nvidia2"]
     assert devices.environment == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},{UUIDS[2]}"}
 
@@ -330,9 +330,9 @@ def test_a_driver_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(gpus, "_said", lambda *words: (asked.append(words), "")[1])
     with pytest.raises(InfrastructureError, match="Run once on this node: nvidia-modprobe -u -c=0"):
-        devices_of(cards, root)
+        list_devices(cards, root)
     monkeypatch.setattr(gpus, "_said", lambda *_: (uvm.touch(), "")[1])
-    assert uvm in devices_of(cards, root).nodes
+    assert uvm in list_devices(cards, root).nodes
     assert asked == [("nvidia-modprobe", "-u", "-c=0")]
 
 

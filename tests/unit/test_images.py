@@ -18,14 +18,14 @@ from automedbench.datasets.forms.pictures import (
     compression,
     picture_file,
     picture_of_array,
+    picture_size,
     radiograph,
     rgb_jpeg,
     rgb_png,
-    size_of,
     take_apart,
     tone_mapped,
 )
-from automedbench.datasets.leaks.headers import look_at
+from automedbench.datasets.leaks.headers import inspect_headers
 
 SECRET = b"person1_virus_6 glioma"
 
@@ -131,7 +131,7 @@ def test_held_pictures_are_read_once(tmp_path: Path) -> None:
         return write(tmp_path / "a.jpg", picture())
 
     held = Picture("a.jpg", load).held()
-    assert (size_of(rgb_png(held)), size_of(rgb_jpeg(held)), len(held.sha256)) == ((37, 21), (37, 21), 64)
+    assert (picture_size(rgb_png(held)), picture_size(rgb_jpeg(held)), len(held.sha256)) == ((37, 21), (37, 21), 64)
     assert len(reads) == 1
     Image.fromarray(np.arange(400, dtype=np.uint16).reshape(20, 20)).save(tmp_path / "deep.png")
     deep, _ = picture_and_size(tmp_path / "deep.png")
@@ -162,7 +162,7 @@ def test_other_jpegs_are_encoded_anew(tmp_path: Path, mode: str) -> None:
 def test_png_becomes_jpeg(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     picture().save(path)
-    assert size_of(rgb_jpeg(picture_file(path))) == size_of(rgb_png(picture_file(path))) == (37, 21)
+    assert picture_size(rgb_jpeg(picture_file(path))) == picture_size(rgb_png(picture_file(path))) == (37, 21)
     assert (decoded(rgb_png(picture_file(path))) == np.asarray(picture())).all()
 
 
@@ -238,7 +238,7 @@ def test_what_is_no_metadata_by_name(tmp_path: Path, odd: str, write_out: Callab
     assert HIDDEN[:7] not in found
     assert np.abs(decoded(found).astype(int) - decoded(data)).mean() < 1
     (tmp_path / "staged.jpg").write_bytes(data[:2] + ODD[odd] + data[2:])
-    assert look_at(tmp_path / "staged.jpg", "staged.jpg")[0]
+    assert inspect_headers(tmp_path / "staged.jpg", "staged.jpg")[0]
 
 
 def test_pictures_of_arrays(tmp_path: Path) -> None:

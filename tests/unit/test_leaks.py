@@ -23,7 +23,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.base.records import CaseEntry, FileEntry
 from automedbench.datasets.leaks import ENOUGH, LIMIT, audit, correlation, rank_sums, runs, set_times, telling
-from automedbench.datasets.leaks.headers import look_at
+from automedbench.datasets.leaks.headers import inspect_headers
 from automedbench.steps.stage_task import stage_cases
 
 nib: Any = nibabel
@@ -271,8 +271,8 @@ def nifti(folder: Path, **fields: Any) -> Path:
 
 @pytest.mark.parametrize("field", ["descrip", "aux_file", "intent_name", "db_name", "data_type"])
 def test_nifti_texts(tmp_path: Path, field: str) -> None:
-    assert look_at(nifti(tmp_path), "ct.nii.gz")[0] == []
-    (found,) = look_at(nifti(tmp_path, **{field: b"s0011"}), "ct.nii.gz")[0]
+    assert inspect_headers(nifti(tmp_path), "ct.nii.gz")[0] == []
+    (found,) = inspect_headers(nifti(tmp_path, **{field: b"s0011"}), "ct.nii.gz")[0]
     assert found == f"{field} 's0011'"
 
 
@@ -281,38 +281,38 @@ def test_nifti_extension_and_gzip(tmp_path: Path) -> None:
     image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"s0011"))
     path = tmp_path / "ct.nii.gz"
     path.write_bytes(gzip.compress(image.to_bytes(), mtime=0))
-    assert "extension" in look_at(path, "ct.nii.gz")[0][0]
+    assert "extension" in inspect_headers(path, "ct.nii.gz")[0][0]
     clean = nifti(tmp_path).read_bytes()
     path.write_bytes(clean[:4] + b"\1\2\3\4" + clean[8:])
-    assert look_at(path, "ct.nii.gz")[0] == ["a time of gzip"]
+    assert inspect_headers(path, "ct.nii.gz")[0] == ["a time of gzip"]
     with open(path, "wb") as stream, gzip.GzipFile("case_00012.nii", "wb", fileobj=stream, mtime=0) as packed:
         packed.write(gzip.decompress(clean))
-    assert look_at(path, "ct.nii.gz")[0] == ["a file name or comment of gzip"]
+    assert inspect_headers(path, "ct.nii.gz")[0] == ["a file name or comment of gzip"]
 
 
 def test_png_chunks(tmp_path: Path) -> None:
     path, texts = tmp_path / "image.png", PngImagePlugin.PngInfo()
     picture = Image.new("RGB", (3, 3))
     picture.save(path)
-    assert look_at(path, "image.png")[0] == []
+    assert inspect_headers(path, "image.png")[0] == []
     path.write_bytes(path.read_bytes() + b"x")
-    assert look_at(path, "image.png")[0] == ["a chunk behind the end"]
+    assert inspect_headers(path, "image.png")[0] == ["a chunk behind the end"]
     texts.add_text("Title", "Atelectasis")
     picture.save(path, pnginfo=texts, dpi=(72, 72))
-    assert look_at(path, "image.png")[0] == ["a chunk tEXt", "a chunk pHYs"]
+    assert inspect_headers(path, "image.png")[0] == ["a chunk tEXt", "a chunk pHYs"]
     path.write_bytes(b"no picture")
-    assert look_at(path, "image.png")[0] == ["a chunk without a PNG's signature"]
+    assert inspect_headers(path, "image.png")[0] == ["a chunk without a PNG's signature"]
 
 
 def test_npy_header(tmp_path: Path) -> None:
     path = tmp_path / "input.npy"
     np.save(path, np.zeros((2, 2), np.float32))
-    assert look_at(path, "input.npy")[0] == []
+    assert inspect_headers(path, "input.npy")[0] == []
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'patient': 'L067'}\n"
     path.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(4))
-    assert "no NPY header" in look_at(path, "input.npy")[0][0]
+    assert "no NPY header" in inspect_headers(path, "input.npy")[0][0]
     path.write_bytes(b"L067")
-    assert "no NPY header" in look_at(path, "input.npy")[0][0]
+    assert "no NPY header" in inspect_headers(path, "input.npy")[0][0]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_npy_header(tmp_path: Path) -> None:
 def test_json_keys(tmp_path: Path, value: Any, found: list[str]) -> None:
     path = tmp_path / "question.json"
     path.write_text(json.dumps(value))
-    assert look_at(path, "question.json")[0] == found
+    assert inspect_headers(path, "question.json")[0] == found
 
 
 # --- chance -----------------------------------------------------------------------------------------------------------

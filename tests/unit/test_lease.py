@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent.durable import lease as lease_module
-from automedbench.agent.durable.lease import Holder, alive_in, hold_lease, identify, process_start
+from automedbench.agent.durable.lease import Holder, find_living_holder, hold_lease, identify, process_start
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import share_with, to_json
+from automedbench.base.files import set_sharing, to_json
 
 HOLD = """
     import sys, time
@@ -157,7 +157,7 @@ def test_who_may_read_a_lease(tmp_path: Path, share: str, mode: int) -> None:
     """As ``share`` says: the group must see who works on a run."""
     before = os.umask(0o077)
     try:
-        share_with(share)
+        set_sharing(share)
         with hold_lease(tmp_path / "lease.json", 0):
             assert (tmp_path / "lease.json").stat().st_mode & 0o777 == mode
     finally:
@@ -167,7 +167,7 @@ def test_who_may_read_a_lease(tmp_path: Path, share: str, mode: int) -> None:
 def test_the_living_among_several(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     """A process here is asked, one elsewhere is watched for a heartbeat; what the dead left is removed."""
     elsewhere(tmp_path / "far.json")
-    found = alive_in(tmp_path, stale_s=0)
+    found = find_living_holder(tmp_path, stale_s=0)
     assert found is not None and found.pid == holder.pid
     holder.kill()
     holder.wait()
@@ -179,12 +179,12 @@ def test_the_living_among_several(tmp_path: Path, holder: subprocess.Popen[str])
 
     thread = threading.Thread(target=beat)
     thread.start()
-    found = alive_in(tmp_path, stale_s=60, poll_s=0.05)
+    found = find_living_holder(tmp_path, stale_s=60, poll_s=0.05)
     stop.set()
     thread.join()
     assert found is not None and found.host == "node-far-away"
     assert [path.name for path in tmp_path.iterdir()] == ["far.json"]
-    assert alive_in(tmp_path, stale_s=0.2, poll_s=0.05) is None
+    assert find_living_holder(tmp_path, stale_s=0.2, poll_s=0.05) is None
     assert list(tmp_path.iterdir()) == []
 
 

@@ -31,7 +31,7 @@ from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.rules import settings_for
+from automedbench.sandbox.egress.rules import build_settings
 
 HOSTS = ("github.com", "codeload.github.com", "raw.githubusercontent.com", "release-assets.githubusercontent.com")
 HOSTS += ("zenodo.org", "huggingface.co")
@@ -135,7 +135,7 @@ def opened() -> Iterator[tuple[Net, WebServer, WebServer, WebServer]]:
         ):
             patch.setenv("SSL_CERT_FILE", str(folder / "roots.pem"))
             allow = ["github.com", "codeload.github.com", "*.githubusercontent.com", "zenodo.org"]
-            settings = settings_for(OWN, [], allow=allow, hub="https://huggingface.co", open_tls=True)
+            settings = build_settings(OWN, [], allow=allow, hub="https://huggingface.co", open_tls=True)
             settings = replace(settings, hashes=(sha256_bytes(LABELS),), gated=("acme/tiny-model",))
             places = {f"{host}:443": web.place for host in HOSTS[:-1]}
             # The hub of the tests speaks plain HTTP: it has no certificate of its own.

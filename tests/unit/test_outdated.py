@@ -26,8 +26,8 @@ from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.conditions import BY_NAME, what_is_outdated
-from automedbench.planning.asked import asked_of
-from automedbench.planning.versions import of_image
+from automedbench.planning.asked import requested_conditions
+from automedbench.planning.versions import image_version
 
 RUN = make_run()
 AGENTS = {"agents": {"agent": {"provider": "baseline", "baseline": "empty", "trusted": True}}}
@@ -85,11 +85,11 @@ def test_every_condition_is_compared(tmp_path: Path, agents_file: str, monkeypat
     write_record(Path(campaign.config.data.manifests, f"{RUN.task}.json"), manifest)
     told = {
         "agent_digest": campaign.agents["agent"].for_task(campaign.cards[RUN.task]).digest(),
-        "image_recipe": of_image(campaign, "research"),
+        "image_recipe": image_version(campaign, "research"),
         "cases_sha256": manifest.cases_sha256,
     }
     current = with_recipe(isolated(make_current(make_score(RUN))), **told)
-    asked = asked_of(campaign, RUN)
+    asked = requested_conditions(campaign, RUN)
     assert set(asked) == set(OTHER) <= set(BY_NAME)
     assert what_is_outdated(current, asked) == ()
     for name, change in OTHER.items():
@@ -103,13 +103,13 @@ def test_panel_is_named_as_its_records_name_it(
 ) -> None:
     monkeypatch.chdir(ROOT)
     judge = {"kind": "llm", "panel": ["a", "b"], "repeats": 2}
-    assert asked_of(campaign_of(tmp_path, agents_file, judge=judge), RUN)["judge"] == "llm (panel:a+b*2)"
+    assert requested_conditions(campaign_of(tmp_path, agents_file, judge=judge), RUN)["judge"] == "llm (panel:a+b*2)"
 
 
 def test_what_is_not_there_is_not_compared(tmp_path: Path, agents_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results from elsewhere: no staged data, an agent and a task that nobody here knows."""
     monkeypatch.chdir(ROOT)
-    asked = asked_of(campaign_of(tmp_path, agents_file), make_run("theirs", "their-task"))
+    asked = requested_conditions(campaign_of(tmp_path, agents_file), make_run("theirs", "their-task"))
     assert set(asked) == {"preset", "sandbox", "judge", "draw", "brief wording", "audit policy", "score version"}
 
 

@@ -14,7 +14,7 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, Tokens
 from automedbench.judge import judge_run, load_rubric
-from automedbench.judge.panel import open_panel, panel_of
+from automedbench.judge.panel import build_panel, open_panel
 from automedbench.judge.panel.member import JudgeText, NotAccepted, WindowExceeded
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge
@@ -453,7 +453,7 @@ def test_no_judge_is_known() -> None:
 
 def test_a_panel_needs_its_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        panel_of(["a"], None, 1, None, None)
+        build_panel(["a"], None, 1, None, None)
     assert caught.value.problems == tuple(
         f"{name}: is needed with --panel" for name in ("--judges", "--cache", "--submission")
     )
@@ -462,7 +462,7 @@ def test_a_panel_needs_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inside", ["cache", "", "workspace/x"])
 def test_the_cache_lies_outside_the_run(inside: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="outside every run"):
-        panel_of(["a"], tmp_path / "judges.yaml", 1, tmp_path / "run" / inside, tmp_path / "run/submission")
+        build_panel(["a"], tmp_path / "judges.yaml", 1, tmp_path / "run" / inside, tmp_path / "run/submission")
 
 
 def test_a_key_that_is_missing_is_named(rubric: Rubric, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.campaign.load import Campaign, campaign_file, is_written, record_of, write_campaign
+from automedbench.campaign.load import Campaign, build_campaign_record, campaign_file, is_written, write_campaign
 from automedbench.campaign.record import read_campaign
 from automedbench.planning import targets, versions
-from automedbench.planning.asked import asked_of
-from automedbench.planning.load import add_campaign_options, campaign_of, given_keys, options_of, plan
+from automedbench.planning.asked import requested_conditions
+from automedbench.planning.load import add_campaign_options, format_options, given_keys, plan, select_campaign
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
@@ -65,12 +65,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def versions_of(campaign: Campaign) -> dict[str, str]:
     """Version of every rule that has one."""
     return {
-        "fetch_dataset": versions.of_source(campaign, "bccd"),
-        "stage_task": versions.of_staging(campaign, TASK),
-        "run_agent": versions.of_run(campaign, "one", TASK),
-        "score_metrics": versions.of_scoring(campaign, TASK),
-        "audit_run": versions.of_policy(campaign),
-        "score_judge": versions.of_judge(campaign, "detection"),
+        "fetch_dataset": versions.source_version(campaign, "bccd"),
+        "stage_task": versions.staging_version(campaign, TASK),
+        "run_agent": versions.run_version(campaign, "one", TASK),
+        "score_metrics": versions.scoring_version(campaign, TASK),
+        "audit_run": versions.policy_version(campaign),
+        "score_judge": versions.judge_version(campaign, "detection"),
     }
 
 
@@ -85,9 +85,9 @@ def test_no_configuration() -> None:
 
 def test_names_that_match_nothing() -> None:
     """An empty list of agents must not become a pattern that matches everything."""
-    assert re.fullmatch(targets.one_of([]), "") is None
-    assert re.fullmatch(targets.one_of(["a.b"]), "aXb") is None
-    assert re.fullmatch(targets.one_of(["a.b", "a"]), "a.b")
+    assert re.fullmatch(targets.match_any([]), "") is None
+    assert re.fullmatch(targets.match_any(["a.b"]), "aXb") is None
+    assert re.fullmatch(targets.match_any(["a.b", "a"]), "a.b")
 
 
 def test_no_campaign_was_planned(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_no_campaign_was_planned(tmp_path: Path) -> None:
 
 
 def test_files_of_all_runs(place: Place) -> None:
-    assert targets.of_runs("r/{agent}/{task}/{tier}/r{repeat}/score.json", place.plan().runs) == [
+    assert targets.fill_pattern("r/{agent}/{task}/{tier}/r{repeat}/score.json", place.plan().runs) == [
         f"r/{agent}/bccd-det-task/lite/r{repeat}/score.json" for agent in ("one", "two") for repeat in (1, 2)
     ]
 
@@ -110,7 +110,7 @@ def test_images_only_where_containers_are_used(place: Place) -> None:
     isolated = place.plan(sandbox={"backend": "apptainer"}, containers={"folder": "/big/images"})
     assert isolated.images == ["research", "scorer"]
     assert targets.images(isolated, ["research", "scorer"]) == ["/big/images/research.json", "/big/images/scorer.json"]
-    assert record_of(isolated).scorer_image == Path("/big/images/scorer.sif")
+    assert build_campaign_record(isolated).scorer_image == Path("/big/images/scorer.sif")
 
 
 def test_another_recipe_of_its_image_repeats_an_agents_runs_and_no_others(place: Place) -> None:
@@ -124,10 +124,10 @@ def test_another_recipe_of_its_image_repeats_an_agents_runs_and_no_others(place:
         (place.folder / f"envs/{name}.txt").write_text("numpy==1\n")
 
     def found() -> tuple[str, str]:
-        versions.of_image.cache_clear()
+        versions.image_version.cache_clear()
         campaign = place.plan(sandbox={"backend": "apptainer"})
         assert campaign.images == ["research", "own", "scorer"]
-        return versions.of_run(campaign, "one", TASK), versions.of_run(campaign, "two", TASK)
+        return versions.run_version(campaign, "one", TASK), versions.run_version(campaign, "two", TASK)
 
     first = found()
     (place.folder / "containers/own.def").write_text("# why\n%post\n    true\n")
@@ -147,7 +147,7 @@ def test_what_isolates_a_run_repeats_it(place: Place) -> None:
     (place.folder / "envs/research.txt").write_text("numpy==1\n")
 
     def version(**sandbox: Any) -> str:
-        return versions.of_run(place.plan(sandbox=sandbox), "one", TASK)
+        return versions.run_version(place.plan(sandbox=sandbox), "one", TASK)
 
     cache = {"cache": "cache", "offline": True}
     kinds: list[dict[str, Any]] = [
@@ -216,10 +216,10 @@ def test_a_fresh_draw_has_folders_of_its_own(place: Place) -> None:
     }  # fmt: skip
     assert place.plan(cases={"draw": 7}, fixtures=True).config.data.private == "data/private-fixtures-draw7"
     versions_of = [
-        versions.of_staging(campaign, TASK) for campaign in (published, fresh, place.plan(cases={"draw": 8}))
+        versions.staging_version(campaign, TASK) for campaign in (published, fresh, place.plan(cases={"draw": 8}))
     ]
     assert len(set(versions_of)) == 3 and place.plan(cases={"draw": None}).config == published.config
-    assert [asked_of(campaign, campaign.runs[0])["draw"] for campaign in (published, fresh)] == [
+    assert [requested_conditions(campaign, campaign.runs[0])["draw"] for campaign in (published, fresh)] == [
         "published",
         "fresh (seed 7)",
     ]
@@ -241,7 +241,7 @@ def test_record_is_written_when_it_says_something_else(place: Place) -> None:
 
 def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
     """What is not beside it is read from the run's own folder; there, a run is its own home."""
-    record = record_of(place.plan())
+    record = build_campaign_record(place.plan())
     home, again = Path("results/runs/one/t/lite/r1"), Path("results/again/rescore/one/t/lite/r1")
     files = record.run_files(again)
     again.mkdir(parents=True)
@@ -258,7 +258,7 @@ def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
 @pytest.mark.parametrize("folder", ["", "r1", "results/runs/one/t/lite/x", "results/runs/one/t/easy/r1"])
 def test_no_folder_of_a_run(place: Place, folder: str) -> None:
     with pytest.raises(ConfigError, match="is no folder of a run"):
-        record_of(place.plan()).run_files(Path(folder))
+        build_campaign_record(place.plan()).run_files(Path(folder))
 
 
 def test_configuration_as_options(place: Place) -> None:
@@ -266,13 +266,13 @@ def test_configuration_as_options(place: Place) -> None:
     (place.folder / "own.yaml").write_text(yaml.safe_dump(place.config))
     limits = {"max_turns": 7, "max_cost_usd": None}
     keys = {"limits": limits, "pooling": "runs", "results": "my results", "fixtures": False, "release": None}
-    words = options_of([place.folder / "own.yaml", "config/config.yaml"], keys)
+    words = format_options([place.folder / "own.yaml", "config/config.yaml"], keys)
     parser = argparse.ArgumentParser()
     add_campaign_options(parser)
-    config = campaign_of(parser.parse_args(shlex.split(words))).config
+    config = select_campaign(parser.parse_args(shlex.split(words))).config
     assert (config.limits, config.pooling, config.results) == (limits, "runs", "my results")
     assert words.startswith("--configfile own.yaml --config ")
-    assert options_of(["config/config.yaml"], {}) == "--configfile config/config.yaml"
+    assert format_options(["config/config.yaml"], {}) == "--configfile config/config.yaml"
 
 
 @pytest.mark.parametrize(
@@ -398,9 +398,9 @@ def test_scorer_pins_count_where_the_scorer_is_a_container(place: Place) -> None
     for name in ("research", "scorer"):
         (place.folder / f"containers/{name}.def").write_text("%post\n    true\n")
     settings: list[dict[str, Any]] = [{"sandbox": {"backend": "apptainer"}}, {}]
-    isolated, local = (versions.of_scoring(place.plan(**setting), TASK) for setting in settings)
+    isolated, local = (versions.scoring_version(place.plan(**setting), TASK) for setting in settings)
     (place.folder / "envs/scorer.txt").write_text("numpy==2\n")
-    isolated_after, local_after = (versions.of_scoring(place.plan(**setting), TASK) for setting in settings)
+    isolated_after, local_after = (versions.scoring_version(place.plan(**setting), TASK) for setting in settings)
     assert isolated != isolated_after
     assert local == local_after
 
@@ -439,4 +439,6 @@ def test_a_task_scored_by_a_judge_needs_one(place: Place) -> None:
 
 def test_preflights_of_tracks_that_need_one(place: Place) -> None:
     assert targets.all_preflights(place.plan(resources={"wordnet": "word net"})) == []
-    assert record_of(place.plan(resources={"wordnet": "word net"})).resources == {"wordnet": Path("word net")}
+    assert build_campaign_record(place.plan(resources={"wordnet": "word net"})).resources == {
+        "wordnet": Path("word net")
+    }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.budget.ledger import CostBound, expected_cost, most_of_request, most_of_run, reserved_for
+from automedbench.agent.budget.ledger import CostBound, expected_cost, most_of_request, most_of_run, reserve_for_run
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.replies import read_completion
 from automedbench.base.endpoint.usage import (
@@ -506,8 +506,8 @@ RESERVED = {
 
 @pytest.mark.parametrize(("limits", "usd"), RESERVED.values(), ids=RESERVED.keys())
 def test_what_is_set_aside(limits: dict[str, Any], usd: str) -> None:
-    assert reserved_for(paid_agent(), Limits.model_validate(limits), BudgetConfig()) == Decimal(usd)
-    assert reserved_for(paid_agent(None), Limits.model_validate(limits), BudgetConfig()) is None
+    assert reserve_for_run(paid_agent(), Limits.model_validate(limits), BudgetConfig()) == Decimal(usd)
+    assert reserve_for_run(paid_agent(None), Limits.model_validate(limits), BudgetConfig()) is None
 
 
 def test_what_is_expected_has_prompts_of_mean_length() -> None:

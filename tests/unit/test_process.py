@@ -24,9 +24,9 @@ from automedbench.sandbox.container.process import (
     Outcome,
     Stop,
     Supervised,
+    count_tasks,
     default_limits,
     run_process,
-    tasks_of,
 )
 from automedbench.sandbox.container.streams import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Room, Stream
 
@@ -231,14 +231,14 @@ def test_processes_are_limited_for_users_only() -> None:
 
 def test_what_a_user_runs_already_is_added_to_the_limit() -> None:
     # The kernel counts per user and machine (setrlimit(2)): 30 more threads of this user, 30 more in the limit.
-    before = tasks_of(os.geteuid())
+    before = count_tasks(os.geteuid())
     ready, done = threading.Barrier(31), threading.Event()
     threads = [threading.Thread(target=lambda: (ready.wait(), done.wait())) for _ in range(30)]
     for thread in threads:
         thread.start()
     ready.wait()
     try:
-        assert abs(tasks_of(os.geteuid()) - before - 30) <= 20  # other processes of the user come and go
+        assert abs(count_tasks(os.geteuid()) - before - 30) <= 20  # other processes of the user come and go
     finally:
         done.set()
         for thread in threads:

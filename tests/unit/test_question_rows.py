@@ -11,7 +11,7 @@ from automedbench.datasets.readers.question_files import (
     as_text,
     equal_option,
     image_names,
-    options_of,
+    parse_options,
     renumbered,
     right_option,
 )
@@ -29,19 +29,19 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("value", FORMS.values(), ids=FORMS.keys())
 def test_forms_of_options(value: Any) -> None:
-    assert options_of(value) == TWO
+    assert parse_options(value) == TWO
 
 
 def test_letters_in_front_are_taken_away() -> None:
     """Only the option's own letter with its colon."""
     value = {"A": " A:one ", "B": "B : two", "C": "A: three", "D": "D-dimer: high"}
-    assert options_of(value, lettered=True) == {"A": "one", "B": "two", "C": "A: three", "D": "D-dimer: high"}
-    assert options_of(value)["A"] == "A:one"
+    assert parse_options(value, lettered=True) == {"A": "one", "B": "two", "C": "A: three", "D": "D-dimer: high"}
+    assert parse_options(value)["A"] == "A:one"
 
 
 def test_nothing_and_numbers() -> None:
-    assert options_of(None) == {}
-    assert options_of([1, 2.5]) == {"A": "1", "B": "2.5"}
+    assert parse_options(None) == {}
+    assert parse_options([1, 2.5]) == {"A": "1", "B": "2.5"}
     assert (as_text(" x "), as_text(3), as_text(True), as_text("  "), as_text(float("nan"))) == (
         "x",
         "3",
@@ -70,13 +70,13 @@ BAD_OPTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("value", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
 def test_bad_options(value: Any) -> None:
     with pytest.raises(Unfit, match="at least two texts") as caught:
-        options_of(value)
+        parse_options(value)
     assert caught.value.reason == "options"
 
 
 def test_letter_without_text() -> None:
     with pytest.raises(Unfit, match="a letter without a text"):
-        options_of(["A:", "B:x"], lettered=True)
+        parse_options(["A:", "B:x"], lettered=True)
 
 
 RIGHT: dict[str, tuple[Any, str]] = {

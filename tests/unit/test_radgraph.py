@@ -21,7 +21,7 @@ import tiny_models
 
 from automedbench.metrics import radgraph
 from automedbench.metrics.checkpoints import CheckpointError, quiet_and_offline
-from automedbench.metrics.radgraph import Entity, Graph, RadgraphScorer, graph_of, reward
+from automedbench.metrics.radgraph import Entity, Graph, RadgraphScorer, build_graph, reward
 
 # --- reward ----------------------------------------------------------------------------------------------------
 
@@ -70,11 +70,11 @@ def test_graph_of_the_published_form() -> None:
             "7": {"tokens": "effusion", "label": "OBS-DP", "start_ix": 1, "end_ix": 1, "relations": [["modify", "1"]]},
         },
     }
-    assert graph_of(annotation) == Graph((Entity("left", "ANAT-DP"), Entity("effusion", "OBS-DP", (("modify", 0),))))
-    assert graph_of({"entities": {}}) == Graph()
+    assert build_graph(annotation) == Graph((Entity("left", "ANAT-DP"), Entity("effusion", "OBS-DP", (("modify", 0),))))
+    assert build_graph({"entities": {}}) == Graph()
     annotation["entities"].pop("1")  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="lacks '1'"):
-        graph_of(annotation)
+        build_graph(annotation)
 
 
 def random_annotation(random: np.random.Generator) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_against_the_package() -> None:
     for _ in range(300):
         reference, candidate = random_annotation(random), random_annotation(random)
         expected = compute_reward(candidate, reference, "partial")
-        assert reward(graph_of(reference), graph_of(candidate)) == pytest.approx(expected, abs=1e-12)
+        assert reward(build_graph(reference), build_graph(candidate)) == pytest.approx(expected, abs=1e-12)
 
 
 # --- scorer ----------------------------------------------------------------------------------------------------

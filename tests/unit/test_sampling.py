@@ -10,7 +10,7 @@ from toys.detection import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.sampling import as_cases, choose, drawn, shuffled, too_few, with_sampling
+from automedbench.datasets.sampling import as_cases, choose, drawn, replace_sampling, shuffled, too_few
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 
@@ -104,9 +104,9 @@ def first_of(card: TaskCard, sources: list[Shown]) -> list[Shown]:
 
 
 def draw(sources: list[Shown], count: int, seed: int | None) -> list[str]:
-    card = with_sampling(make_card(), count=count, seed=42)
+    card = replace_sampling(make_card(), count=count, seed=42)
     if seed is not None:
-        card = with_sampling(card, **dict(card.staging.sampling.fresh(seed)))
+        card = replace_sampling(card, **dict(card.staging.sampling.fresh(seed)))
     return [source.id for source in drawn(card, sources, first_of, lambda found: found, lambda source: source.kind)]
 
 

@@ -38,8 +38,8 @@ from automedbench.scoring.run import (
     ZERO,
     agentic,
     case_scores,
+    decide_inference,
     failed,
-    inference_of,
     medal,
     overall,
     s4,
@@ -487,7 +487,7 @@ WITHOUT = Provenance(verdict="none", reason="constants", turn=3, line="np.zeros(
 def test_inference(provenance: Provenance | None, opened: bool | None, track: str, expected: str) -> None:
     """By code first; a trace without any model counts where a track cannot be done without one."""
     audit = audit_record().model_copy(update={"model_opened": opened})
-    assert inference_of(judge_record(provenance=provenance), audit, track, conversation())[0] == expected
+    assert decide_inference(judge_record(provenance=provenance), audit, track, conversation())[0] == expected
 
 
 def opened(reads: list[str], writes: list[str], left_out: int = 0) -> Process:
@@ -510,10 +510,10 @@ def test_inputs_that_no_process_opened(traced: list[list[Process] | None], expec
     """Then nothing can have been worked out of them, whatever the code looks like."""
     run = conversation([call(number, "x", processes=each) for number, each in enumerate(traced, start=1)])
     judge = judge_record(provenance=Provenance(verdict="method", reason="worked out"))
-    assert (inference_of(judge, audit_record(), "detection", run)[0] == "unverified") is expected
+    assert (decide_inference(judge, audit_record(), "detection", run)[0] == "unverified") is expected
     finding = Finding.of("trace.unread", "trace", "resource", "notice", "low", "acts of")
     unread = audit_record().model_copy(update={"findings": [finding]})
-    assert inference_of(judge, unread, "detection", run)[0] == "verified"
+    assert decide_inference(judge, unread, "detection", run)[0] == "verified"
 
 
 def test_outputs_out_of_no_method(card: TaskCard) -> None:

@@ -17,9 +17,9 @@ from toys.segmentation import AFFINE, CARD, nifti
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.workers import at_a_time
+from automedbench.base.workers import limit_workers
 from automedbench.datasets.forms.volumes import SourceReader, open_source
-from automedbench.datasets.sampling import with_sampling
+from automedbench.datasets.sampling import replace_sampling
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks.segmentation import TRACK as segmentation
 
@@ -83,7 +83,7 @@ def test_order(order: str, expected: list[str] | None, tmp_path: Path) -> None:
 def test_first_that_have_every_target(tmp_path: Path, workers: int) -> None:
     for name, tumour in (("a", False), ("b", True), ("c", False), ("d", True), ("e", True)):
         subject(tmp_path / "raw", name, tumour=tumour)
-    with at_a_time(workers):
+    with limit_workers(workers):
         assert order_of(stage(tmp_path, card(2, order="sorted", require=["tumour"]))) == ["b", "d"]
 
 
@@ -103,7 +103,7 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("automedbench.tracks.segmentation.stage.open_source", recorded)
     monkeypatch.setattr("automedbench.datasets.forms.volumes.open_source", recorded)
-    with at_a_time(workers):
+    with limit_workers(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))
     assert {path.name for path in opened if path.parent.name == "imagesTr"} == {"b.nii.gz"}
     assert {path.name for path in opened if path.parent.name == "labelsTr"} == {"a.nii.gz", "b.nii.gz"}
@@ -238,7 +238,7 @@ def test_a_fresh_draw_takes_other_subjects(tmp_path: Path, order: str) -> None:
     found = {}
     for seed in (None, 7, 8):
         sampling = published.staging.sampling
-        chosen = published if seed is None else with_sampling(published, **dict(sampling.fresh(seed)))
+        chosen = published if seed is None else replace_sampling(published, **dict(sampling.fresh(seed)))
         found[seed] = set(order_of(stage(tmp_path / str(seed), chosen, raw=tmp_path / "raw")))
     assert all(len(subjects) == 4 for subjects in found.values())
     assert found[None].isdisjoint(found[7] | found[8]) and found[7] != found[8]

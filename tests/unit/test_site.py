@@ -22,13 +22,13 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands import main
 from automedbench.commands.doctor.cluster import Profile, compare
 from automedbench.commands.doctor.examine import ProbeResult
-from automedbench.commands.site import needs_of
+from automedbench.commands.site import read_needs
 from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
 from automedbench.commands.site.parse import Gpus, NodeKind, Site, gpus, minutes, parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
 from automedbench.planning.load import plan
-from automedbench.planning.needs import of_a_run
+from automedbench.planning.needs import run_resources
 from automedbench.planning.profiles import refuse_lost_resources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -473,13 +473,13 @@ def campaign_of(**changes: dict[str, Any]) -> Campaign:
     ],
 )
 def test_a_job_is_larger_than_its_run(limits: dict[str, Any], expected: tuple[int, int]) -> None:
-    asked = of_a_run(campaign_of(limits=limits))
+    asked = run_resources(campaign_of(limits=limits))
     assert (asked["runtime"], asked["mem_mb"]) == expected
     assert "gpu" not in asked
 
 
 def test_a_job_has_the_gpus_of_its_run() -> None:
-    needs = needs_of(campaign_of(sandbox={"gpu": 2, "gpu_model": "h100"}))
+    needs = read_needs(campaign_of(sandbox={"gpu": 2, "gpu_model": "h100"}))
     assert (needs.gpu, needs.model) == (2, "h100")
 
 
@@ -527,7 +527,7 @@ def compared(
     **environment: str,
 ) -> list[ProbeResult]:
     """What the doctor says of the profile that was written for ``needs``, with keys changed by hand."""
-    profile = written(tmp_path, site, decide(site, needs or needs_of(campaign), PLAIN))
+    profile = written(tmp_path, site, decide(site, needs or read_needs(campaign), PLAIN))
     content = {**profile.content, **(changes or {})}
     file = {**profile.partition_file, "nodes_reach_internet": content.pop("network", "yes")}
     return list(compare(Profile(Path("profiles/site/config.yaml"), content, file), site, campaign, environment))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.agent.workspace import CallEvidence, label_of, stage_of
+from automedbench.agent.workspace import CallEvidence, call_stage, stage_label
 from automedbench.base.records import Stage
 
 LOOKS = CallEvidence(code="print(1)")
@@ -43,7 +43,7 @@ TABLE: dict[str, tuple[CallEvidence, Stage, Stage]] = {
 
 @pytest.mark.parametrize(("evidence", "previous", "expected"), TABLE.values(), ids=TABLE.keys())
 def test_stage(evidence: CallEvidence, previous: Stage, expected: Stage) -> None:
-    assert stage_of(evidence, previous) == expected
+    assert call_stage(evidence, previous) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_stage(evidence: CallEvidence, previous: Stage, expected: Stage) -> None
     ],
 )
 def test_label(code: str, expected: Stage | None) -> None:
-    assert label_of(code) == expected
+    assert stage_label(code) == expected

@@ -13,7 +13,7 @@ import pytest
 
 from automedbench.statistics.intervals import intervals, satterthwaite
 from automedbench.statistics.ranks import resampled_scores
-from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, StatisticsMethod, cells_of
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, StatisticsMethod, group_cells
 
 T_2, T_4 = 4.302653, 2.776445
 """97.5 % quantiles of Student's t with 2 and 4 degrees of freedom (any table)."""
@@ -318,7 +318,9 @@ def test_the_closed_form_is_that_of_the_bootstrap(n_tasks: int) -> None:
     """
     samples = campaign(n_tasks)
     exact = interval(samples)
-    draws = resampled_scores({"a": cells_of(samples)}, "overall", StatisticsMethod("tasks", 1e-9, 4000, seed=5))[:, 0]
+    draws = resampled_scores({"a": group_cells(samples)}, "overall", StatisticsMethod("tasks", 1e-9, 4000, seed=5))[
+        :, 0
+    ]
     # Towards confidence 0 the stretch is the ratio of the densities of normal and t at their middle.
     stretch = draws.std() / (exact.standard_error or 0.0)
     assert draws.mean() == pytest.approx(exact.estimate, abs=0.01)
@@ -331,7 +333,7 @@ def _middle_ratio(samples: list[Sample]) -> float:
     from automedbench.statistics.intervals import Side, spread_over_tasks, spread_within
     from automedbench.statistics.samples import cell_weights, means
 
-    cells = cells_of(samples)
+    cells = group_cells(samples)
     places = list(cells)
     weights = cell_weights(places, [cell.n for cell in cells.values()], "tasks")
     n_tasks = len({task for task, _ in places})

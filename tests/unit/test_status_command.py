@@ -15,7 +15,7 @@ from automedbench.agent.durable.lease import identify
 from automedbench.base.files import to_json, write_record
 from automedbench.base.records import Totals
 from automedbench.commands import main
-from automedbench.commands.status import state_of
+from automedbench.commands.status import read_state
 
 AGENTS = {"agents": {"agent": {"provider": "baseline", "baseline": "empty", "trusted": True}}}
 
@@ -99,7 +99,7 @@ def test_every_state(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_lease_of_a_dead_process_is_none(tmp_path: Path) -> None:
     dead = identify().model_copy(update={"process_start": 1})
     tmp_path.joinpath("lease.json").write_text(to_json(dead.model_dump(mode="json")))
-    assert state_of(tmp_path).state == "not begun"
+    assert read_state(tmp_path).state == "not begun"
 
 
 def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from factories import (
 )
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
-from automedbench.leaderboard.conditions import told_by, what_differs
-from automedbench.leaderboard.entries import BoardEntry, entries_of, in_tiers, samples_of
-from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.conditions import read_conditions, what_differs
+from automedbench.leaderboard.entries import BoardEntry, filter_tiers, make_samples, match_scores
+from automedbench.leaderboard.tables.cells import tabulate_runs
 from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics.samples import StatisticsMethod
@@ -93,7 +93,7 @@ def test_tracks_are_separate_rows() -> None:
 
 def test_pro_is_not_in_the_headline() -> None:
     entries = [entry("a", "one", "lite", 1, 0.4), entry("a", "one", "pro", 1, 1.0)]
-    row = only(build_rows(in_tiers(entries, HEADLINE_TIERS), "overall"))
+    row = only(build_rows(filter_tiers(entries, HEADLINE_TIERS), "overall"))
     assert (row.overall, row.n_planned) == (0.4, 1)
 
 
@@ -176,7 +176,7 @@ LOCAL = make_enforced("local")
 )
 def test_mixed_conditions_are_named(changes: dict[str, object], expected: list[str]) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), **changes)]
-    assert what_differs(map(told_by, scores)) == expected
+    assert what_differs(map(read_conditions, scores)) == expected
     row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert row.mixed == ", ".join(expected)
 
@@ -190,19 +190,19 @@ def test_row_names_its_classes() -> None:
 
 def test_versions_may_differ_between_tasks() -> None:
     scores = [make_score(make_run(task="one")), make_score(make_run(task="two"), recipe=make_recipe(task_version=7))]
-    assert what_differs(map(told_by, scores)) == []
+    assert what_differs(map(read_conditions, scores)) == []
 
 
 def test_entries_take_the_track_from_cards_until_a_score_says_it() -> None:
     runs = [make_run(task="one"), make_run(task="two"), make_run(task="three")]
     score = make_score(make_run(task="one"), track="segmentation")
-    assert [entry.track for entry in entries_of(runs, [score], {"two": "vqa"})] == ["segmentation", "vqa", "unknown"]
+    assert [entry.track for entry in match_scores(runs, [score], {"two": "vqa"})] == ["segmentation", "vqa", "unknown"]
 
 
 def test_unplanned_score_is_left_out() -> None:
     planned = [make_run(repeat=1)]
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2))]
-    assert only(build_rows(entries_of(planned, scores, {}), "overall")).n_planned == 1
+    assert only(build_rows(match_scores(planned, scores, {}), "overall")).n_planned == 1
 
 
 def test_agents_on_other_tasks_have_no_rank() -> None:
@@ -210,7 +210,7 @@ def test_agents_on_other_tasks_have_no_rank() -> None:
     easy, hard = {"a": 0.9, "b": 0.8, "c": 0.9}, {"a": 0.3, "b": 0.2}
     entries = [entry(agent, "easy", "lite", 1, value) for agent, value in easy.items()]
     entries += [entry(agent, "hard", "lite", 1, value) for agent, value in hard.items()]
-    found = build_ranking(runs_of(entries), "overall", StatisticsMethod())
+    found = build_ranking(tabulate_runs(entries), "overall", StatisticsMethod())
     assert [(row.agent, row.rank, row.overall, row.other_tasks) for row in found.rows] == [
         ("a", 1, pytest.approx(0.6), False),
         ("b", 2, pytest.approx(0.5), False),
@@ -417,10 +417,10 @@ def test_cases_count_only_while_they_are_the_same() -> None:
     """Samples have cases; a task that was staged again in between has none, and a disqualified run has zeros."""
     scores = [make_score(make_run(repeat=number), case_scores=[0.25, 0.75]) for number in (1, 2)]
     entries = [BoardEntry(score.run, "detection", score) for score in scores]
-    assert [sample.cases.tolist() for sample in samples_of(entries) if sample.cases is not None] == [[0.25, 0.75]] * 2
+    assert [sample.cases.tolist() for sample in make_samples(entries) if sample.cases is not None] == [[0.25, 0.75]] * 2
     restaged = scores[1].model_copy(update={"recipe": make_recipe(cases_sha256="1" * 64)})
     changed = [entries[0], BoardEntry(restaged.run, "detection", restaged)]
-    assert [sample.cases for sample in samples_of(changed)] == [None, None]
+    assert [sample.cases for sample in make_samples(changed)] == [None, None]
     out = disqualify(scores[0])
     sample = BoardEntry(out.run, "detection", out).sample
     assert sample is not None and sample.cases is not None and sample.cases.tolist() == [0.0, 0.0]

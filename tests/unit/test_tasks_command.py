@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from automedbench.agent.durable.attempts import AttemptFolder, create_attempt
-from automedbench.agent.plan import brief_of
+from automedbench.agent.plan import compose_brief
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, now
-from automedbench.campaign.load import record_of
+from automedbench.campaign.load import build_campaign_record
 from automedbench.commands import main
-from automedbench.commands.tasks import open_facts, open_lines, value_of
-from automedbench.planning.load import campaign_of
+from automedbench.commands.tasks import get_card_value, open_facts, open_lines
+from automedbench.planning.load import select_campaign
 from automedbench.steps.run_agent import plan_of_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,11 +176,11 @@ def test_one_card(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_brief_is_the_one_of_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Byte for byte what the step writes as brief.md, for the campaign's agent and cases; before staging, its names."""
-    record = record_of(campaign_of(argparse.Namespace(configfile=[], config=[])))
+    record = build_campaign_record(select_campaign(argparse.Namespace(configfile=[], config=[])))
     for tier in ("lite", "standard", "pro"):
         plan = plan_of_run(record, Path("results/runs/one/staged-task", tier, "r1"))
         attempt = AttemptFolder(place / tier, 1)
-        brief = brief_of(plan)
+        brief = compose_brief(plan)
         create_attempt(attempt, brief.markdown, brief.given)
         shown = told(capsys, "show", "staged-task", "--brief", "--tier", tier)
         assert shown.encode() == (attempt.path / "brief.md").read_bytes()
@@ -221,5 +221,5 @@ def test_every_provenance_stands_for_something() -> None:
         shown: TaskCard = load_card(path)
         text = "\n".join(open_lines({shown.id: shown}))
         for key in shown.provenance:
-            value_of(shown, key)
+            get_card_value(shown, key)
         assert len(text.splitlines()) >= len(open_facts(shown)), path

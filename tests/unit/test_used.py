@@ -22,7 +22,7 @@ from automedbench.agent.run import RunPlan
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import RunRecord, Used
-from automedbench.base.slurm import Job, ask_accounting, gpus_of, mib_of, read_accounting, seconds_of
+from automedbench.base.slurm import Job, ask_accounting, parse_gpus, parse_mib, parse_seconds, read_accounting
 from automedbench.sandbox.container.cgroup import Group
 
 BEGAN = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
@@ -54,7 +54,7 @@ REQUEUED = f"""\
     ],
 )
 def test_times(text: str, seconds: float | None) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_times(text: str, seconds: float | None) -> None:
 )
 def test_sizes(text: str, mib: int | None) -> None:
     """Without a unit bytes; what is not nothing is at least 1."""
-    assert mib_of(text) == mib
+    assert parse_mib(text) == mib
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_sizes(text: str, mib: int | None) -> None:
     ],
 )
 def test_gpus(tres: str, gpus: Any) -> None:
-    assert gpus_of(tres) == gpus
+    assert parse_gpus(tres) == gpus
 
 
 def test_a_job_that_has_ended() -> None:

@@ -17,7 +17,7 @@ from unprivileged import as_user, has_user
 
 from automedbench.sandbox.container import cgroup, scratch, watchdog
 from automedbench.sandbox.container.tree import descendants
-from automedbench.sandbox.container.watchdog import Breach, Limit, Watchdog, proportional_memory, usage, usage_of
+from automedbench.sandbox.container.watchdog import Breach, Limit, Watchdog, measure_tree, proportional_memory, usage
 
 MIB = 1024 * 1024
 
@@ -49,7 +49,7 @@ def look(code: str, limit: Limit) -> Breach | None:
 
 def test_a_process_without_children() -> None:
     assert descendants(os.getpid()) == [] or all(pid != os.getpid() for pid in descendants(os.getpid()))
-    assert usage_of([]).memory == 0
+    assert measure_tree([]).memory == 0
 
 
 def test_descendants_of_descendants() -> None:
@@ -79,7 +79,7 @@ MEMORY = {
 @pytest.mark.parametrize(("code", "expected"), MEMORY.values(), ids=MEMORY)
 def test_memory_of_a_tree(code: str, expected: int) -> None:
     with tree(code) as root:
-        found = usage_of(descendants(root)).memory / MIB
+        found = measure_tree(descendants(root)).memory / MIB
     assert expected <= found <= expected + 40
 
 
@@ -87,7 +87,7 @@ def test_pages_of_forked_processes_count_once() -> None:
     code = "import os, time\nb = bytearray(100 << 20)\nfor _ in range(4):\n  if os.fork() == 0: time.sleep(60)"
     with tree(code) as root:
         pids = descendants(root)
-        upper = usage_of(pids)
+        upper = measure_tree(pids)
         assert upper.memory > 450 * MIB
         assert 100 * MIB < proportional_memory(pids, upper) < 180 * MIB
         assert looked([], Limit(memory=300_000_000), root) is None
@@ -209,7 +209,7 @@ def hidden_process() -> tuple[int, int, bool, str]:
     watchdog.IN_FLIGHT_SECONDS = 0.0  # in a process of its own
     with tree(code) as root:
         pids = descendants(root)
-        used, closed = proportional_memory(pids, usage_of(pids)), watchdog.closed_processes(pids)
+        used, closed = proportional_memory(pids, measure_tree(pids)), watchdog.closed_processes(pids)
         dog = Watchdog([], Limit(memory=10**9))
         dog._free, dog._ours = [2 * 10**9 + 10**15], closed
         known = dog.disk(root)
@@ -241,7 +241,7 @@ def test_files_on_their_way_between_processes_are_seen(monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(watchdog, "IN_FLIGHT_SECONDS", 0.0)
     with tree(code) as root:
-        assert watchdog.in_flight(descendants(root)) == 5
+        assert watchdog.count_queued_descriptors(descendants(root)) == 5
         assert looked([], Limit(memory=10**9, disk=10**9), root) is None
         dog = Watchdog([], Limit(memory=10**9))
         dog._free = [2 * 10**9 + 10**15]  # the machine has lost more than the limit since the start

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.base.workers import at_a_time, in_order
+from automedbench.base.workers import limit_workers, map_in_order
 from automedbench.datasets.forms.pictures import quiet
 
 WAIT_S = 20  # only where something is wrong
@@ -42,30 +42,32 @@ class Gate:
 def test_so_many_at_a_time_in_their_order(workers: int) -> None:
     """The gate opens for exactly so many: fewer would wait for ever, more would be counted."""
     gate = Gate(workers)
-    with at_a_time(workers):
-        assert in_order(gate, range(6)) == [0, 10, 20, 30, 40, 50]
+    with limit_workers(workers):
+        assert map_in_order(gate, range(6)) == [0, 10, 20, 30, 40, 50]
     assert gate.most == workers
 
 
 def test_one_worker_is_the_calling_thread() -> None:
     """Without being told otherwise, and again within a worker: nested maps don't multiply."""
     here = threading.get_ident()
-    assert set(in_order(lambda _: threading.get_ident(), range(3))) == {here}
-    with at_a_time(2):
-        nested = in_order(lambda _: {threading.get_ident(), *in_order(lambda _: threading.get_ident(), "abc")}, "abcd")
+    assert set(map_in_order(lambda _: threading.get_ident(), range(3))) == {here}
+    with limit_workers(2):
+        nested = map_in_order(
+            lambda _: {threading.get_ident(), *map_in_order(lambda _: threading.get_ident(), "abc")}, "abcd"
+        )
     assert all(len(threads) == 1 and here not in threads for threads in nested)
-    assert set(in_order(lambda _: threading.get_ident(), range(3))) == {here}
+    assert set(map_in_order(lambda _: threading.get_ident(), range(3))) == {here}
 
 
 def test_less_than_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"), at_a_time(0):
+    with pytest.raises(ValueError, match="at least 1"), limit_workers(0):
         pass
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_nothing(workers: int) -> None:
-    with at_a_time(workers):
-        assert in_order(str, []) == []
+    with limit_workers(workers):
+        assert map_in_order(str, []) == []
 
 
 def test_items_are_taken_as_the_work_goes_on() -> None:
@@ -88,8 +90,8 @@ def test_items_are_taken_as_the_work_goes_on() -> None:
             go_on.set()
         return number
 
-    with at_a_time(2):
-        found = in_order(work, items())
+    with limit_workers(2):
+        found = map_in_order(work, items())
     assert found[0] <= 4
     assert found[1:] == taken[1:] == list(range(1, 20))
     assert takers == {threading.get_ident()}
@@ -116,8 +118,8 @@ def test_the_error_of_the_first_item_that_fails(workers: int) -> None:
         finally:
             working.remove(number)
 
-    with at_a_time(workers), pytest.raises(ValueError, match="the first"):
-        in_order(work, range(1000))
+    with limit_workers(workers), pytest.raises(ValueError, match="the first"):
+        map_in_order(work, range(1000))
     assert working == set()
     assert len(begun) <= 3 + 2 * workers
 
@@ -137,8 +139,8 @@ def test_an_error_of_the_items(workers: int, broken: bool) -> None:
             raise ValueError("work")
 
     finished: list[int] = []
-    with at_a_time(workers), pytest.raises(ValueError if broken else KeyError, match="work" if broken else "items"):
-        in_order(work, items())
+    with limit_workers(workers), pytest.raises(ValueError if broken else KeyError, match="work" if broken else "items"):
+        map_in_order(work, items())
     assert sorted(finished) == [1, 2]
 
 

@@ -23,12 +23,12 @@ from automedbench.agent.run import run_agent
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId
-from automedbench.campaign.load import Campaign, load_campaign, record_of, write_campaign
+from automedbench.campaign.load import Campaign, build_campaign_record, load_campaign, write_campaign
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Labels, open_bundle, pack
 from automedbench.commands.admit import admit
-from automedbench.leaderboard.plan import plan_of
-from automedbench.planning.versions import of_image
+from automedbench.leaderboard.plan import make_plan
+from automedbench.planning.versions import image_version
 from automedbench.sandbox.boxes import LocalSandbox, Sandbox
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
@@ -76,7 +76,7 @@ class Lab:
         (self.folder / "agents.yaml").write_text(yaml.safe_dump({"agents": self.agents}))
         self.campaign: Campaign = load_campaign(settings(matrix=self.matrix, **self.changes))
         write_campaign(self.campaign)
-        write_record(self.folder / "results/plan.json", plan_of(self.campaign))
+        write_record(self.folder / "results/plan.json", make_plan(self.campaign))
 
     def home(self, run: RunId) -> Path:
         return self.folder / "results/runs" / run.path
@@ -84,7 +84,7 @@ class Lab:
     def start(self, run: RunId, *, dies: bool = False, **options: Any) -> None:
         """Let the agent work; ``dies``: its driver is killed before the second reply, without a word."""
         self.home(run).mkdir(parents=True, exist_ok=True)
-        plan = plan_of_run(record_of(self.campaign), self.home(run))
+        plan = plan_of_run(build_campaign_record(self.campaign), self.home(run))
         if not dies:
             run_agent(plan, say=lambda _text: None, **options)
         elif (child := os.fork()) == 0:
@@ -101,7 +101,7 @@ class Lab:
 
     def score(self, run: RunId) -> None:
         """The steps after the run, in this process's sandbox."""
-        record = record_of(self.campaign)
+        record = build_campaign_record(self.campaign)
         local = record.settings.sandbox.model_copy(update={"backend": "local"})
         own: CampaignRecord = record.model_copy(
             update={"settings": record.settings.model_copy(update={"sandbox": local})}
@@ -206,7 +206,7 @@ def served_lab(folder: Path) -> Lab:
     box = {"sandbox": {"backend": "apptainer", "network": "sealed"}, "containers": {"folder": str(images)}}
     lab = Lab(folder, {"a": served}, **box)
     flavour = lab.campaign.flavour("a")
-    told = {"flavour": flavour, "recipe": of_image(lab.campaign, flavour), "base": "", "system": "", "python": "3"}
+    told = {"flavour": flavour, "recipe": image_version(lab.campaign, flavour), "base": "", "system": "", "python": "3"}
     images.mkdir()
     (images / f"{flavour}.sif").touch()
     (images / f"{flavour}.json").write_text(json.dumps(told | {"cuda": None, "named": [], "packages": {}, "tools": []}))

@@ -24,7 +24,7 @@ from upstreams import FakeHub, Seen, WebServer
 
 from automedbench.agent import run as agent_run
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
-from automedbench.agent.plan import RunPlan, brief_of
+from automedbench.agent.plan import RunPlan, compose_brief
 from automedbench.base.files import read_record
 from automedbench.base.records import AuditRecord, Conversation, RunId, RunRecord, ScoreRecord, SubmissionRecord
 from automedbench.campaign.config import SandboxConfig
@@ -191,7 +191,7 @@ def run_of(campaign: CampaignRecord, task: str) -> Path:
 def turns(campaign: CampaignRecord, task: str) -> list[ScriptedTurn]:
     """What the agent of a task says."""
     plan = plan_of_run(campaign, run_of(campaign, task))
-    steps = steps_of(brief_of(plan).system, plan.manifest.case_ids)
+    steps = steps_of(compose_brief(plan).system, plan.manifest.case_ids)
     submit = ScriptedTurn(calls=[SubmitStep(tool="submit_results")])
     return [*(ScriptedTurn(calls=[step]) for step in steps), submit, submit]
 

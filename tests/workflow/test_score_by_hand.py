@@ -53,7 +53,7 @@ from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.scoring.run import s4, s5
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS
-from automedbench.tracks.segmentation.check import geometry_of
+from automedbench.tracks.segmentation.check import describe_geometry
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tolerances: as the golden data's READMEs state them, else half of the last digit that is given.
@@ -226,7 +226,7 @@ def segmentation(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
     geometry = {}
     for patient in case["patients"]:
         with open_trusted(task.public / patient / case["task_cfg"]["input_filename"]) as scan:
-            geometry[patient] = geometry_of(scan.header)
+            geometry[patient] = describe_geometry(scan.header)
     task.write_manifest(geometry)
     recommended = case["recommended"]
     if "harness_error" in recommended:

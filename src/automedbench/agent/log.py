@@ -24,7 +24,7 @@ from typing import Any
 from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
 from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import json_object_in, unwritable
+from automedbench.base.files import parse_json_object, unwritable
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Message, now
 
@@ -391,7 +391,7 @@ def _without_old_output(entries: Sequence[Entry], keep: int) -> list[Entry]:
 
 def _without_output(message: ChatMessage) -> ChatMessage:
     note = f"{REMOVED}, {len(message.content)} characters"
-    result = json_object_in(message.content) or {}
+    result = parse_json_object(message.content) or {}
     if str(result.get("note")).startswith(REMOVED):
         return message
     kept = {key: result[key] for key in ("status", "exit_code", "accepted") if key in result}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from automedbench.agent.durable.attempts import AttemptFolder
 from automedbench.agent.log import RunLog
 from automedbench.agent.models.model import ChatModel
-from automedbench.agent.plan import RunPlan, egress_of
+from automedbench.agent.plan import RunPlan, make_egress_settings
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.files import read_record
@@ -141,7 +141,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.rules import label_hashes, read_index
 
-    settings = egress_of(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
+    settings = make_egress_settings(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
     tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
     return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place)
 

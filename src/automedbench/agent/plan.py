@@ -33,7 +33,7 @@ from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConf
 from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
-from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, settings_for
+from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, build_settings
 
 if TYPE_CHECKING:
     import jinja2
@@ -102,10 +102,12 @@ def refuse_unsafe(plan: RunPlan) -> None:
         raise ConfigError(problems)
 
 
-def egress_of(plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable[str] = ()) -> EgressSettings:
+def make_egress_settings(
+    plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable[str] = ()
+) -> EgressSettings:
     """What the run may reach in the network class proxied."""
     config = plan.sandbox.egress
-    return settings_for(
+    return build_settings(
         plan.card,
         plan.cards,
         allow=config.allow,
@@ -123,7 +125,7 @@ def egress_of(plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable
     )
 
 
-def brief_of(plan: RunPlan) -> Brief:
+def compose_brief(plan: RunPlan) -> Brief:
     """The brief of a run. The local sandbox has host paths, which differ per attempt: it shows their variables."""
     local = plan.sandbox.backend == "local"
     egress = plan.sandbox.egress
@@ -138,7 +140,7 @@ def brief_of(plan: RunPlan) -> Brief:
         native_tools=plan.agent.native_tools,
         command=plan.agent.provider == "command",
         wait=plan.sandbox.wait,
-        hosts=egress_of(plan).reachable,
+        hosts=make_egress_settings(plan).reachable,
         hub=egress.hub is not None,
         open_tls=egress.open_tls,
         gated=tuple(name for token in egress.tokens for name in token.models),
@@ -152,14 +154,14 @@ def brief_of(plan: RunPlan) -> Brief:
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
 
 
-def common_brief_of(plan: RunPlan) -> Brief:
+def compose_common_brief(plan: RunPlan) -> Brief:
     """The brief as every agent of our loop would have got it, one with a model and the usual settings.
 
     Without it briefs could not be compared between agents, whose own settings stand in theirs.
     """
     usual = Agent(provider="scripted", script="-")
     limits = plan.limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
-    return brief_of(replace(plan, agent=usual, limits=limits, holds=None))
+    return compose_brief(replace(plan, agent=usual, limits=limits, holds=None))
 
 
 def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:
@@ -171,7 +173,7 @@ def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:
     return frozenset(path.name for path in others if path.is_dir() and any(each.is_file() for each in path.rglob("*")))
 
 
-def contract_of(card: TaskCard, case_ids: list[str]) -> Contract:
+def make_contract(card: TaskCard, case_ids: list[str]) -> Contract:
     """The expected files of a task, with the case that each belongs to."""
     per_case = [output.path for output in card.outputs if "{case}" in output.path]
     case_of = {path.replace("{case}", case): case for case in case_ids for path in per_case}
@@ -201,7 +203,7 @@ def planned_fields(plan: RunPlan) -> dict[str, Any]:
         "preset": plan.preset,
         "image_recipe": plan.holds.recipe if plan.holds else None,
         "image_flavour": plan.holds.flavour if plan.holds else None,
-        "common_brief_sha256": common_brief_of(plan).sha256,
+        "common_brief_sha256": compose_common_brief(plan).sha256,
         "draw": plan.draw,
         "brief_wording": plan.wording,
     }
@@ -310,7 +312,7 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
         parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
     parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
     tool = "" if setting.command else blocks.render("execute_code.md")
-    pins = requirements_of(prompts, card) if tier == "lite" else ""
+    pins = list_requirements(prompts, card) if tier == "lite" else ""
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
 
 
@@ -320,7 +322,7 @@ def hint_folder(card: TaskCard, tier: Tier) -> str | None:
     return {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}.get(tier)
 
 
-def requirements_of(prompts: Path, card: TaskCard) -> str:
+def list_requirements(prompts: Path, card: TaskCard) -> str:
     """Pins of the given method's packages; empty for a card without route, ConfigError when the file is missing."""
     if card.briefs.route is None:
         return ""

@@ -15,7 +15,7 @@ from automedbench.agent.durable.attempts import FinishedJournal, JournalMismatch
 from automedbench.agent.log import Dialogue, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.model import ChatModel
-from automedbench.agent.plan import Brief, RunPlan, contract_of
+from automedbench.agent.plan import Brief, RunPlan, make_contract
 from automedbench.agent.run import MAX_SERVED, START
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
@@ -54,7 +54,7 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
             log=log,
             journal=recorded,
             budget=Budget(plan.limits, plan.agent.pricing, recorded.clock),
-            contract=contract_of(plan.card, plan.manifest.case_ids),
+            contract=make_contract(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             known_tools=[spec.name for spec in specs],
             snapshot=take_snapshot(workspace).only(brief.given),

@@ -44,9 +44,9 @@ from automedbench.agent.opening import OpenModel, OpenSandbox, attempt_logger, m
 from automedbench.agent.plan import (
     Brief,
     RunPlan,
-    brief_of,
-    contract_of,
+    compose_brief,
     identity_of_plan,
+    make_contract,
     planned_fields,
     refuse_unsafe,
 )
@@ -95,7 +95,7 @@ def run_agent(
     """
     since = Moment()
     refuse_unsafe(plan)
-    brief = brief_of(plan)
+    brief = compose_brief(plan)
     identity = identity_of_plan(plan, brief)
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
     patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
@@ -264,7 +264,7 @@ class _Driver:
             log=log,
             journal=journal,
             budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
-            contract=contract_of(plan.card, plan.manifest.case_ids),
+            contract=make_contract(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,

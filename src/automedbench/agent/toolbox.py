@@ -17,7 +17,7 @@ from automedbench.agent.durable.attempts import DEATHS, Journal
 from automedbench.agent.log import CallNote, RunLog, first_comment
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
-from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
+from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, call_stage, missing_files, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
@@ -333,7 +333,7 @@ class Toolbox:
             cache_growth=self.snapshot.cache_bytes - before.cache_bytes,
             all_outputs_exist=done.complete,
         )
-        self._stage = stage_of(evidence, self._stage)
+        self._stage = call_stage(evidence, self._stage)
         outputs = [path for path in changed if path.startswith(f"{OUTPUTS}/")]
         self._keep(request, done, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
 

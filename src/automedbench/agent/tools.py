@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from automedbench.agent.models.model import ToolCall, ToolSpec
 from automedbench.base.endpoint.replies import clean_text
-from automedbench.base.files import json_object_in
+from automedbench.base.files import parse_json_object
 from automedbench.base.records import Language
 from automedbench.sandbox.container.process import CodeResult
 
@@ -318,7 +318,7 @@ def recover_calls(text: str, known: Collection[str]) -> Recovery:
 def repair_arguments(raw: str) -> dict[str, Any] | None:
     """Parse a call's argument string; bare control characters and trailing commas are forgiven, nothing else."""
     for candidate, strict in ((raw, True), (raw, False), (_without_trailing_commas(raw), False)):
-        value = json_object_in(candidate, strict=strict)
+        value = parse_json_object(candidate, strict=strict)
         if value is not None:
             return value
     return None
@@ -337,7 +337,7 @@ def error_position(raw: str) -> int:
 
 def is_complete(raw: str) -> bool:
     """True when ``raw`` is a JSON object as it stands (asked of calls in a reply that was cut by its length)."""
-    return json_object_in(raw) is not None
+    return parse_json_object(raw) is not None
 
 
 def _without_trailing_commas(raw: str) -> str:

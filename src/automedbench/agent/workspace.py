@@ -229,16 +229,16 @@ class CallEvidence:
     submits: bool = False
 
 
-def stage_of(evidence: CallEvidence, previous: Stage) -> Stage:
+def call_stage(evidence: CallEvidence, previous: Stage) -> Stage:
     """Stage of a call; never earlier than that of the call before."""
     seen = _seen(evidence)
-    label = label_of(evidence.code)
+    label = stage_label(evidence.code)
     if not seen:
         return max(label or previous, previous)
     return max(label if label in seen else seen[0], previous)
 
 
-def label_of(code: str) -> Stage | None:
+def stage_label(code: str) -> Stage | None:
     """A stage that the code names in a comment of its first three lines."""
     for line in code.lstrip().splitlines()[:3]:
         match = _LABEL.match(line)

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
-from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.files import hash_json, sha256_file
 from automedbench.base.records import Code
 
 PACKAGE = Path(__file__).parents[1]
@@ -22,7 +22,7 @@ _GIT_S = 20.0
 @functools.cache
 def code_digest(*folders: Path, without: frozenset[str] = frozenset()) -> str:
     """Digest of all files of the package, less these parts, and of ``folders``: another one after any edit."""
-    return digest_of({name: sha256_file(path) for name, path in _files(folders, without).items()})
+    return hash_json({name: sha256_file(path) for name, path in _files(folders, without).items()})
 
 
 @functools.cache

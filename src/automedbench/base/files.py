@@ -28,7 +28,7 @@ SHARES = {"private": 0o077, "group": 0o027, "all": 0o022}
 """Who may read what is made, as umask: its user alone, the files' group, every user of the machine."""
 
 
-def share_with(share: str) -> None:
+def set_sharing(share: str) -> None:
     """What this process and its children make from here on may be read as ``share`` says, not as its umask did.
 
     For the start of a program: all its threads feel it.
@@ -214,7 +214,7 @@ def known_record(path: Path, model: type[RecordT]) -> RecordT | None:
         return None
 
 
-def json_object_in(text: str | bytes, *, strict: bool = True) -> dict[str, Any] | None:
+def parse_json_object(text: str | bytes, *, strict: bool = True) -> dict[str, Any] | None:
     """The JSON object that a text is; None for anything else. Not ``strict``: strings may hold control characters."""
     try:
         value = json.loads(text, strict=strict)
@@ -234,6 +234,6 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def digest_of(value: Any) -> str:
+def hash_json(value: Any) -> str:
     """Short stable digest (16 hex digits) of a JSON-able value, for identities and rule parameters."""
     return sha256_bytes(to_json(value).encode())[:16]

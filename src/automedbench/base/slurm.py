@@ -107,19 +107,19 @@ def read_accounting(text: str) -> list[Job]:
         if len(words) != len(FIELDS):
             continue
         name, state, start, elapsed, cpu, memory, tres = words
-        peak = mib_of(memory)
+        peak = parse_mib(memory)
         if "." in name and found and found[-1].id == name.partition(".")[0]:
             found[-1] = replace(
                 found[-1], peak_memory_mib=max(filter(None, (peak, found[-1].peak_memory_mib)), default=None)
             )
-        elif start.isdecimal() and (held := seconds_of(elapsed)) is not None:
+        elif start.isdecimal() and (held := parse_seconds(elapsed)) is not None:
             ended = state.split(" ")[0] not in ("RUNNING", "SUSPENDED", "COMPLETING")
-            spent = seconds_of(cpu) if ended else None
-            found.append(Job(name, float(start), held, *gpus_of(tres), spent or None, peak))
+            spent = parse_seconds(cpu) if ended else None
+            found.append(Job(name, float(start), held, *parse_gpus(tres), spent or None, peak))
     return found
 
 
-def seconds_of(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """Of a time as Slurm writes it: ``90`` and ``1:30`` begin with minutes, ``8:00:00`` with hours, ``1-12`` with days.
 
     None for anything else, as for what has no limit.
@@ -133,7 +133,7 @@ def seconds_of(text: str) -> float | None:
     return 86_400 * days + 3600 * first + 60 * second + third
 
 
-def mib_of(text: str) -> int | None:
+def parse_mib(text: str) -> int | None:
     """Of a size as Slurm writes it: bytes, or with a unit of 1024; at least 1, None for nothing."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) == 0:
@@ -142,7 +142,7 @@ def mib_of(text: str) -> int | None:
     return max(1, round(float(match[1]) * unit / 2**20))
 
 
-def gpus_of(tres: str) -> tuple[int | None, tuple[str, ...]]:
+def parse_gpus(tres: str) -> tuple[int | None, tuple[str, ...]]:
     """GPUs in ``cpu=8,gres/gpu:a100=2,gres/gpu=2``, and their models; None where the site counts none."""
     told = [(match["model"], int(match["count"])) for match in _GPU.finditer(tres)]
     models = tuple(model for model, _ in told if model)

@@ -25,7 +25,7 @@ _WORKERS: ContextVar[int] = ContextVar("workers", default=1)  # threads start wi
 
 
 @contextlib.contextmanager
-def at_a_time(workers: int) -> Iterator[None]:
+def limit_workers(workers: int) -> Iterator[None]:
     """Within the block ``in_order`` works on so many items at a time. Raises ValueError for less than one."""
     if workers < 1:
         raise ValueError(f"{workers} workers; at least 1 is needed")
@@ -36,7 +36,7 @@ def at_a_time(workers: int) -> Iterator[None]:
         _WORKERS.reset(token)
 
 
-def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """``[function(item) for item in items]``, on as many items at a time as ``at_a_time`` says.
 
     ``items`` are taken in the calling thread, one after the other, and not more than one per worker ahead of those in

@@ -17,7 +17,7 @@ from automedbench.base.endpoint.keys import KeySource, shown_place
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.files import hash_json, sha256_file
 from automedbench.base.records import Model, Tokens
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets, without_secrets
@@ -325,7 +325,7 @@ class Agent(Asked):
     @property
     def origin(self) -> str:
         """Provider that the code comes from: of a replay that of the recorded run, ``unknown`` where none is told."""
-        return self.provider if self.provider != "replay" else origin_of(Path(self.transcript or ""))
+        return self.provider if self.provider != "replay" else code_provider(Path(self.transcript or ""))
 
     @property
     def needs_isolation(self) -> str:
@@ -349,10 +349,10 @@ class Agent(Asked):
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
         files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
         program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
-        return digest_of([settings, script, *files, *program, *([self.env] if self.env else [])])
+        return hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
 
 
-def origin_of(run: Path) -> str:
+def code_provider(run: Path) -> str:
     """Provider of the code that a finished run executed; a replay says whose it was, else it is ``unknown``."""
     try:
         record = json.loads((run / "run.json").read_bytes())
@@ -413,7 +413,7 @@ class JudgeModel(Asked):
 
     def digest(self) -> str:
         """Identity of the judge: what changes its answers. Keys, prices and approvals don't."""
-        return digest_of(self.model_dump(mode="json", exclude=REACHED))
+        return hash_json(self.model_dump(mode="json", exclude=REACHED))
 
 
 class JudgesFile(GatewaysFile):

@@ -329,7 +329,7 @@ FILE = "campaign.json"
 _OF_THE_WORKFLOW = ("logs", ".snakemake")
 
 
-def record_of(campaign: Campaign) -> CampaignRecord:
+def build_campaign_record(campaign: Campaign) -> CampaignRecord:
     """The record of a validated campaign."""
     cards = campaign.cards.items()
     described_by = {card.dataset.name: campaign.card_paths[task] for task, card in reversed(cards)}
@@ -369,4 +369,4 @@ def _card_text(card: TaskCard) -> str:
 
 
 def _text(campaign: Campaign) -> str:
-    return to_json(record_of(campaign).model_dump(mode="json", by_alias=True))
+    return to_json(build_campaign_record(campaign).model_dump(mode="json", by_alias=True))

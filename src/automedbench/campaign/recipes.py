@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.files import hash_json, sha256_file
 from automedbench.base.masking import MASK
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
@@ -89,12 +89,12 @@ class AgentRecipe(Model):
         """Identity of the program: its recipe, pins and settings. The entry to copy and comments don't count."""
         own = self.model_dump(mode="json", exclude={"about", "agents", "tools"})
         files = {path.as_posix(): sha256_file(path) for path in [*self.pins(name), *home_files(name).values()]}
-        return digest_of([own, files])
+        return hash_json([own, files])
 
     def layer_digest(self, name: str) -> str:
         """Identity of the layer alone: what is installed in it, on which kind of machine."""
         own = [self.registry, self.package, self.python, self.programs, platform.machine()]
-        return digest_of([own, [sha256_file(path) for path in self.pins(name)]])
+        return hash_json([own, [sha256_file(path) for path in self.pins(name)]])
 
     def version(self, name: str) -> str:
         """The pinned version of the program."""

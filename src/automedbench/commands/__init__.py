@@ -71,7 +71,7 @@ def run() -> None:
 
 
 def _as_private(arguments: list[str]) -> None:
-    from automedbench.base.files import share_with
+    from automedbench.base.files import set_sharing
 
-    share_with("private")
+    set_sharing("private")
     main(arguments)

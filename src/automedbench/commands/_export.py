@@ -13,7 +13,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
 from automedbench.commands._output import add_json
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.planning.load import add_campaign_options, find_results
 
 TOOL = "execute_code"
 
@@ -50,7 +50,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def scored_runs(options: argparse.Namespace) -> list[Path]:
     """Folders of the scored runs; raises ConfigError without any."""
     pattern = f"{options.agent or '*'}/{options.task or '*'}/*/r*/score.json"
-    results = results_of(options)
+    results = find_results(options)
     found = sorted(path.parent for path in (results / "runs").glob(pattern))
     if not found:
         raise ConfigError([f"{results}/runs/{pattern}: no scored run; give --results, check agent and task"])

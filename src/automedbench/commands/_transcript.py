@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from automedbench.agent.durable.attempts import AttemptFolder, read_lines, started
 from automedbench.agent.log import STAMPS
-from automedbench.agent.plan import RunPlan, brief_of
+from automedbench.agent.plan import RunPlan, compose_brief
 from automedbench.agent.rebuild import Rebuilt, rebuild_attempt
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
@@ -67,7 +67,7 @@ def by_program(record: RunRecord) -> bool:
 
 def rebuild(plan: RunPlan, record: RunRecord, said: Conversation, out: Path) -> Rebuilt:
     """The run made again from its journal, with the limits and the first messages that it had."""
-    brief = brief_of(plan)
+    brief = compose_brief(plan)
     if len(said.messages) >= 2:
         brief = replace(brief, system=said.messages[0].content, kickoff=said.messages[1].content)
     had = replace(plan, limits=Limits.model_validate(record.limits))

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from automedbench.agent.budget.ledger import Book
-from automedbench.agent.budget.used import FOLDER, UsedBook, total_of
+from automedbench.agent.budget.used import FOLDER, UsedBook, sum_usage
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.models.replay import first_divergence
-from automedbench.agent.plan import RunPlan, brief_of, identity_of_plan, planned_fields
+from automedbench.agent.plan import RunPlan, compose_brief, identity_of_plan, planned_fields
 from automedbench.agent.workspace import LARGEST_READ, read_plan
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
@@ -43,7 +43,7 @@ from automedbench.base.records import (
 )
 from automedbench.campaign.agents import REACHED, Agent, Pricing
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
-from automedbench.campaign.load import Campaign, expand_matrix, record_of
+from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents
@@ -63,10 +63,10 @@ from automedbench.commands.verify import check_digest, check_records, check_subm
 from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import BY_NAME, draw_name, what_is_outdated
-from automedbench.leaderboard.plan import Plan, plan_of
-from automedbench.planning.asked import asked_of
-from automedbench.planning.load import add_campaign_options, campaign_of
-from automedbench.planning.versions import of_image
+from automedbench.leaderboard.plan import Plan, make_plan
+from automedbench.planning.asked import requested_conditions
+from automedbench.planning.load import add_campaign_options, select_campaign
+from automedbench.planning.versions import image_version
 from automedbench.sandbox.airlock.archive import (
     DATA_PER_BLOCK,
     FREE_DATA,
@@ -77,7 +77,7 @@ from automedbench.sandbox.airlock.archive import (
 )
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
-from automedbench.steps.run_agent import plan_with
+from automedbench.steps.run_agent import plan_with_manifest
 from automedbench.steps.score_judge import score_judge
 from automedbench.steps.score_metrics import score_metrics
 from automedbench.tracks import judges_answers
@@ -123,7 +123,7 @@ def main(options: argparse.Namespace) -> None:
     """Print what was found; exit 0 or 3."""
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="automedbench-admit-"))
         folder = stack.enter_context(new_folder(options.into)) if options.into else Path(scratch) / "results"
@@ -224,7 +224,7 @@ class _Theirs:
 
     def _over(self, settings: CampaignConfig) -> CampaignRecord:
         """These settings over the bundle's results, with this machine's cards as its preset has them."""
-        own = record_of(self.ours)
+        own = build_campaign_record(self.ours)
         here = {"results": str(self.opened.folder), "cards": own.card_folders, "preset": DEFAULT}
         return own.model_copy(update={"settings": settings.model_copy(update=here)})
 
@@ -259,7 +259,7 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
     """Every run that the settings ask for is planned and scored, and every cell has the same repeats."""
     plan, record, settings = theirs.plan, theirs.opened.record, theirs.settings
     planned = {run.path for run in plan.runs}
-    again = plan_of(Campaign(settings, {}, {}, theirs.agents, plan.runs))
+    again = make_plan(Campaign(settings, {}, {}, theirs.agents, plan.runs))
     yield same_unless("agents of the plan", first_difference(plan, again))
     expanded = expand_matrix(settings.matrix, settings.only)
     yield _equal("plan as the settings ask", planned, {run.path for run in expanded})
@@ -357,7 +357,7 @@ class _Run:
     @cached_property
     def plan(self) -> RunPlan:
         """What the bundle's settings give the run; prices may have been edited since, so they are the run's own."""
-        plan = plan_with(self.theirs.record, self.run, self.folder, self.manifest)
+        plan = plan_with_manifest(self.theirs.record, self.run, self.folder, self.manifest)
         prices = (self.record.agent_settings or {}).get("pricing")
         agent = plan.agent.model_copy(update={"pricing": Pricing.model_validate(prices) if prices else None})
         return replace(plan, agent=agent, limits=self.theirs.record.limits(self.card, agent))
@@ -420,7 +420,7 @@ def check_attempts(run: _Run) -> Iterator[Check]:
     if silent:
         yield Check("attempts without a word", "absent", f"{len(silent)}, killed or never begun: {silent[0]}")
     book = run.theirs.opened.folder / FOLDER / f"{run.run.path.replace('/', '+')}+{record.attempt:04d}.json"
-    if record.used is None or (book.is_file() and total_of(read_record(book, UsedBook).shifts) == record.used):
+    if record.used is None or (book.is_file() and sum_usage(read_record(book, UsedBook).shifts) == record.used):
         wrong = ""
     else:
         wrong = "the ledger has another one" if book.is_file() else "the ledger has no book of it"
@@ -439,7 +439,7 @@ def check_settings(run: _Run) -> Iterator[Check]:
     """The run against what this version makes of the bundle's settings: agent, brief, limits, sandbox and image."""
     what, record, theirs, plan = "run as its settings give it", run.record, run.theirs, run.plan
     had = replace(plan, limits=Limits.model_validate(record.limits), preset=theirs.settings.preset)
-    made = {**dict(identity_of_plan(had, brief_of(had))), **planned_fields(had)}
+    made = {**dict(identity_of_plan(had, compose_brief(had))), **planned_fields(had)}
     made["agent_settings"] |= {name: value for name, value in (record.agent_settings or {}).items() if name in REACHED}
     unknown = {"origin"} if plan.agent.provider == "replay" else set()
     if not (plan.public / run.card.id).is_dir():
@@ -488,7 +488,7 @@ def _image(run: _Run) -> Check:
     flavour = settings.flavour(run.plan.agent.image)
     if not Path(settings.definition(flavour)).is_file():
         return run.theirs.decided("image", f"{settings.definition(flavour)} is not here: an image of their own")
-    return run.made("image", image_recipe=of_image(run.theirs.ours, flavour))
+    return run.made("image", image_recipe=image_version(run.theirs.ours, flavour))
 
 
 def check_cases(run: _Run) -> Iterator[Check]:
@@ -507,7 +507,7 @@ def check_cases(run: _Run) -> Iterator[Check]:
         scored = [case.case for case in run.read("detail_report.json", DetailReport).cases]
         for what, ids in (("collected cases", collected), ("scored cases", scored)):
             yield same_unless(what, "" if ids == staged.case_ids else "are not the staged ones, in order")
-    asked = asked_of(theirs.ours, run.run)
+    asked = requested_conditions(theirs.ours, run.run)
     other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
     untold = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
     wrong = f"{', '.join([*other, *untold])}: not those of this version" if other or untold else ""

@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from automedbench.base.cards import Source
 from automedbench.base.checkpoints import FILE, load_checkpoints
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import digest_of, write_record
+from automedbench.base.files import hash_json, write_record
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
@@ -34,7 +34,7 @@ from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers.checking import Checker, SourceFinding
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 
 BAD = 3
 WORKERS = 8
@@ -71,7 +71,7 @@ class _Part:
     @property
     def digest(self) -> str:
         """Another card, place or entry is another question."""
-        return digest_of([self.file, self.key, self.source.model_dump(mode="json", exclude={"also"})])
+        return hash_json([self.file, self.key, self.source.model_dump(mode="json", exclude={"also"})])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Ask and print; exit 0 or 3. Raises ConfigError for an unknown task, and where the campaign is offline."""
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     if campaign.config.fetch.offline:
         raise ConfigError(["fetch.offline: is true, so no source can be asked; `--config fetch='{offline: false}'`"])
     parts = list(_parts(campaign, _asked_for(campaign, options.task)))

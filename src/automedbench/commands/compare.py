@@ -21,12 +21,12 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
-from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, told_by, what_differs
+from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, read_conditions, what_differs
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import BoardEntry, cell_of, group_by, samples_of, scored, value_of
+from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, make_samples, score_value, scored
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
-from automedbench.leaderboard.tables.cells import cells_of, pooled, runs_of
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.leaderboard.tables.cells import pooled, tabulate_cells, tabulate_runs
+from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
 
@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
     """The agent's scores in the part that was asked for."""
-    runs = (results or results_of(options)) / "runs"
+    runs = (results or find_results(options)) / "runs"
     if not runs.is_dir():
         raise MissingDataError(f"{runs} is no folder.\nGive the campaign's results folder with --results.")
     known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
@@ -141,7 +141,7 @@ def gap_of_draws(
     places: list[dict[str, Any]] = []
     for task in [None, *tasks] if len(tasks) > 1 else tasks:
         a, b = ([entry for entry in side if task in (None, entry.run.task)] for side in (first, second))
-        gap = draw_gap(samples_of(a), samples_of(b), method, measure)
+        gap = draw_gap(make_samples(a), make_samples(b), method, measure)
         if found and not anyway:
             gap = replace(gap, low=None, high=None)
         means = {"published": _mean(a, measure, method), "fresh": _mean(b, measure, method)}
@@ -362,7 +362,7 @@ def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> 
 
     Each with why it matters, and with its values where these are the same for all tasks and agents.
     """
-    found = [BY_NAME[name] for name in what_differs(map(told_by, scores)) if name not in left_out]
+    found = [BY_NAME[name] for name in what_differs(map(read_conditions, scores)) if name not in left_out]
     said: tuple[list[str], list[str]] = ([], [])
     for one in found:
         values = sorted({str(one.value(score)) for score in scores}) if not one.same_for else []
@@ -391,7 +391,7 @@ def _place(
     a, b = ([entry for entry in group if track in (None, entry.track)] for group in (first, second))
     return {
         "track": track,
-        "n_cells": len({cell_of(entry) for entry in a}),
+        "n_cells": len({entry_cell(entry) for entry in a}),
         "mean_a": _mean(a, measure, method),
         "mean_b": _mean(b, measure, method),
         "compared": None if refused else _compare(a, b, measure, method),
@@ -402,7 +402,7 @@ def _compare(
     a: Sequence[BoardEntry], b: Sequence[BoardEntry], measure: Measure, method: StatisticsMethod
 ) -> PairedComparison:
     """The first agent minus the second, in this order."""
-    agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
+    agents = {"1": make_samples([*a, *b])[: len(a)], "2": make_samples([*a, *b])[len(a) :]}
     [pair] = compare_pairs(agents, method, measure)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
 
@@ -421,11 +421,11 @@ def _corrected(places: Sequence[dict[str, Any]], confidence: float) -> list[dict
 
 def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: Measure) -> list[dict[str, Any]]:
     """Cells by difference, those that the first agent wins most clearly first."""
-    a, b = group_by(first, cell_of), group_by(second, cell_of)
+    a, b = group_by(first, entry_cell), group_by(second, entry_cell)
     rows = []
     for (task, tier), runs in a.items():
         others = b[task, tier]
-        mean_a, mean_b = (fmean(value_of(score, measure) for score in scored(group)) for group in (runs, others))
+        mean_a, mean_b = (fmean(score_value(score, measure) for score in scored(group)) for group in (runs, others))
         row = {"track": runs[0].track, "task": task, "tier": tier, "n_a": len(runs), "n_b": len(others)}
         rows.append(row | {"mean_a": mean_a, "mean_b": mean_b, "difference": mean_a - mean_b})
     return sorted(rows, key=lambda row: (-row["difference"], row["task"], row["tier"]))
@@ -434,4 +434,6 @@ def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: M
 def _mean(entries: Sequence[BoardEntry], name: str, method: StatisticsMethod) -> float:
     """Pooled as in the ranking."""
     column = "task_score" if name == "task" else name
-    return float(pooled(cells_of(runs_of(entries)), ["everything"], method.pooling, [column])[column].iloc[0])
+    return float(
+        pooled(tabulate_cells(tabulate_runs(entries)), ["everything"], method.pooling, [column])[column].iloc[0]
+    )

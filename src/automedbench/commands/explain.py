@@ -21,11 +21,11 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import BoardEntry, group_by, value_of
+from automedbench.leaderboard.entries import BoardEntry, group_by, score_value
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.scoring.codes import detectors
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.tracks import get_track, track_names
@@ -69,7 +69,7 @@ def _code(text: str) -> str:
 
 def _entries(options: argparse.Namespace) -> list[BoardEntry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
-    results = results_of(options)
+    results = find_results(options)
     try:
         plan = read_record(results / "plan.json", Plan)
     except MissingDataError as error:
@@ -142,7 +142,7 @@ def _runs_with(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]
     rows = []
     for score in scores:
         if code in _codes_of(score):
-            run, overall = score.run, value_of(score, "overall")
+            run, overall = score.run, score_value(score, "overall")
             usual = same_cell.get((run.agent, run.task, run.tier), same_task.get((run.task, run.tier)))
             row = {
                 "run": run.path,
@@ -157,7 +157,7 @@ def _runs_with(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]
 
 
 def _means(groups: Mapping[tuple[str, ...], Sequence[ScoreRecord]]) -> dict[tuple[str, ...], float]:
-    return {key: fmean(value_of(score, "overall") for score in group) for key, group in groups.items()}
+    return {key: fmean(score_value(score, "overall") for score in group) for key, group in groups.items()}
 
 
 def _codes_of(score: ScoreRecord) -> set[str]:

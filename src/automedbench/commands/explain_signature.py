@@ -31,11 +31,11 @@ from automedbench.leaderboard.conditions import (
     Matters,
     mixed_names,
     parse_signature,
+    read_conditions,
     signature,
-    told_by,
     weight,
 )
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.planning.load import add_campaign_options, find_results
 
 SHOWN = 64
 _SEVERAL = re.compile(r"(\d+)\*[0-9a-f]{8}")
@@ -93,7 +93,7 @@ def _named(text: str, options: argparse.Namespace) -> Named:
         return text.strip()
     if (score := Path(text, "score.json")).is_file():
         return read_record(score, ScoreRecord)
-    runs = results_of(options) / "runs"
+    runs = find_results(options) / "runs"
     if (score := runs / text / "score.json").is_file():
         return read_record(score, ScoreRecord)
     raise ConfigError([f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {runs}"])
@@ -139,7 +139,7 @@ def _text(value: object) -> str:
 
 
 def _signature(named: Named) -> str:
-    return named if isinstance(named, str) else signature([told_by(named)])
+    return named if isinstance(named, str) else signature([read_conditions(named)])
 
 
 def _of_key(key: str, value: str, other: str) -> Field:
@@ -177,7 +177,7 @@ def conclusion(fields: Sequence[Field]) -> str:
 
 
 def _signature_line(named: Named) -> list[str]:
-    return [] if isinstance(named, str) else [signature([told_by(named)]), ""]
+    return [] if isinstance(named, str) else [signature([read_conditions(named)]), ""]
 
 
 def _told_table(fields: Sequence[Field]) -> list[str]:

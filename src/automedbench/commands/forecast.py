@@ -9,7 +9,7 @@ import argparse
 
 from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import as_json, forecast_lines, runs_to_do
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the forecast; raises ConfigError when the campaign is wrong."""
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     left = runs_to_do(campaign)
     show(options, as_json(campaign, left), forecast_lines(campaign, left) or ["No run is left to do."])

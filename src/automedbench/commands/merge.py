@@ -18,14 +18,14 @@ from automedbench.base.files import new_folder, read_record, write_record
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.base.yamlfile import validate
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.load import Campaign, record_of
+from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.commands._bundle import Labels, open_bundle
 from automedbench.commands._output import add_json, show
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.leaderboard.plan import Plan, PlannedAgent
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.statistics.samples import StatisticsMethod
 
 
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
     """Merge, print the ranking and the place of the page."""
     if options.out.exists():
         raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     with new_folder(options.out) as out:
         sources = [_source(text, out / "sources" / str(n)) for n, text in enumerate(options.sources, start=1)]
         board = merge(sources, out, campaign, partial=options.partial)
@@ -116,7 +116,7 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
     return build.build_leaderboard(
         out,
         out / "plan.json",
-        record_of(campaign).card_folders,
+        build_campaign_record(campaign).card_folders,
         Path(RUBRICS),
         out / "leaderboard",
         method,

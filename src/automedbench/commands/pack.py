@@ -13,7 +13,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.commands._bundle import Labels, make_key, pack, read_key
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,9 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"{name}; see docs/bundles.md" for name in missing])
     key, labels = read_key(options.key), validate(load_yaml(options.labels), Labels, str(options.labels))
     out = options.out or Path(f"{labels.lab}.bundle.tar")
-    record = pack(campaign_of(options), labels, key, out, outputs=not options.hashes_only, harmless=options.not_a_key)
+    record = pack(
+        select_campaign(options), labels, key, out, outputs=not options.hashes_only, harmless=options.not_a_key
+    )
     size = sum(entry.bytes for entry in record.files.values())
     signer = key.public_key().public_bytes_raw().hex()
     lines = [

@@ -21,7 +21,7 @@ from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print files and bytes per kind, and the runs that are left alone; raises ConfigError for an unknown run."""
-    runs, what = results_of(options) / "runs", KINDS[: KINDS.index(options.what) + 1]
+    runs, what = find_results(options) / "runs", KINDS[: KINDS.index(options.what) + 1]
     folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
     chosen = [path for path in folders if _is_asked(path.relative_to(runs).as_posix(), options.runs)]
     if not chosen:
@@ -102,7 +102,7 @@ def prune(run: Path, what: Sequence[Kind], found: PrunableFiles, *, delete: bool
             found.left["at work"] += 1
 
 
-def kind_of(path: str) -> Kind:
+def file_kind(path: str) -> Kind:
     """What a file of a workspace is."""
     if WEIGHTS.search(path):
         return "weights"
@@ -114,7 +114,7 @@ def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
         for path, size in held(archive) if attempt.sealed and archive.is_file() else ():
-            if (kind := kind_of(path)) in what:
+            if (kind := file_kind(path)) in what:
                 found.files[kind] += 1
                 found.bytes[kind] += size
     for folder in _given_up(run) if "workspaces" in what else ():
@@ -126,10 +126,10 @@ def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
 def _remove(run: Path, what: Sequence[Kind]) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
-        if not attempt.sealed or not archive.is_file() or not any(kind_of(path) in what for path, _ in held(archive)):
+        if not attempt.sealed or not archive.is_file() or not any(file_kind(path) in what for path, _ in held(archive)):
             continue
         _note(attempt, what)  # first: what is gone must be explained
-        drop(archive, lambda path: kind_of(path) in what)
+        drop(archive, lambda path: file_kind(path) in what)
     for folder in _given_up(run) if "workspaces" in what else ():
         remove_tree(folder)
 

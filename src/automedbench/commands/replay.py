@@ -21,7 +21,7 @@ from automedbench.base.records import Manifest, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
 
 DIVERGED = 3
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> None:
     """Replay, print one line per turn and the first difference, exit 0 or 3."""
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     recorded = Path(campaign.config.results, "runs", options.recorded)
     recorded = recorded if (recorded / "run.json").is_file() else Path(options.recorded)
     record = read_record(recorded / "run.json", RunRecord)

@@ -19,7 +19,7 @@ from automedbench.base.records import Used
 from automedbench.campaign.agents import as_money
 from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import spent_line, usd_text
-from automedbench.planning.load import add_campaign_options, results_of
+from automedbench.planning.load import add_campaign_options, find_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the table; raises MissingDataError when there is no such folder."""
-    results = results_of(options)
+    results = find_results(options)
     gpus = gpu_use(results)
     books = CampaignLedger(results / "ledger").totals()
     totals = replace(books, runs=dict.fromkeys(sorted({*books.runs, *gpus}), Position()) | books.runs)

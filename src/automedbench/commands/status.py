@@ -27,10 +27,10 @@ from automedbench.planning.forecast import spent_line
 from automedbench.planning.load import (
     DEFAULT,
     add_campaign_options,
-    campaign_of,
+    describe_options,
     is_configured,
-    named_by,
     other_results,
+    select_campaign,
 )
 
 State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
@@ -58,12 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print it; raises ConfigError when the campaign is wrong."""
-    campaign = campaign_of(options)
-    found = {run: state_of(Path(campaign.config.results, "runs", run.path)) for run in campaign.runs}
+    campaign = select_campaign(options)
+    found = {run: read_state(Path(campaign.config.results, "runs", run.path)) for run in campaign.runs}
     totals = CampaignLedger(Path(campaign.config.results, "ledger")).totals()
     staged = sum(Path(campaign.config.data.manifests, f"{task}.json").is_file() for task in campaign.tasks)
     command = next_command(options, found, staged == len(campaign.tasks))
-    page, same = _page(campaign), named_by(options)
+    page, same = _page(campaign), describe_options(options)
     other = None if same else other_results(Path(campaign.config.results))
     lines = [
         *status_lines(campaign, found, totals, staged),
@@ -74,7 +74,7 @@ def main(options: argparse.Namespace) -> None:
     show(options, as_json(found, totals, command), lines)
 
 
-def state_of(folder: Path) -> RunState:
+def read_state(folder: Path) -> RunState:
     """How far the run in ``folder`` is; a record that cannot be read counts as not there."""
     try:
         score = read_record(folder / "score.json", ScoreRecord)
@@ -135,7 +135,7 @@ def status_lines(
 
 def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], staged: bool) -> str:
     """What to do now, for the campaign that the options mean."""
-    named = named_by(options)
+    named = describe_options(options)
     same = "" if named in ("", f"--configfile {DEFAULT}") else f" {named}"
     left = [each.state for each in found.values() if each.state != "scored"]
     if not left:

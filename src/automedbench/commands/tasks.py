@@ -27,9 +27,9 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign, no_tier, record_of
+from automedbench.campaign.load import Campaign, build_campaign_record, no_tier
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.steps.stage_task import is_made_up
 
 FEW = 3
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print list, questions or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     if options.task is not None:
         card = _card(campaign, options.task)
         text = brief_text(campaign, card, options.tier, options.agent) if options.brief else _card_text(campaign, card)
@@ -136,19 +136,22 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
 
     Before staging the cases are named as staging will name them.
     """
-    from automedbench.agent.plan import brief_of
+    from automedbench.agent.plan import compose_brief
     from automedbench.datasets.sampling import as_cases
-    from automedbench.steps.run_agent import plan_with
+    from automedbench.steps.run_agent import plan_with_manifest
 
     if tier not in card.tiers:
         raise ConfigError([no_tier(card, tier)])
-    record, run = record_of(campaign), RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1)
+    record, run = (
+        build_campaign_record(campaign),
+        RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1),
+    )
     manifest = staged_manifest(campaign, card)
     if manifest is None:
         names = list(as_cases(card, range(card.staging.sampling.count or FEW)))
         cases = [CaseEntry(id=name, inputs={}, private={}) for name in names]
         manifest = card.manifest("not staged yet", cases)
-    return brief_of(plan_with(record, run, record.results / "runs" / run.path, manifest)).markdown
+    return compose_brief(plan_with_manifest(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
 WIDTH, SHORT = 110, 80
@@ -232,14 +235,14 @@ def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
             continue
         yield f"{card.id} ({card.track})"
         yield from (
-            f"  {origin:<9} {key}: {json.dumps(value_of(card, key), ensure_ascii=False)[:SHORT]}"
+            f"  {origin:<9} {key}: {json.dumps(get_card_value(card, key), ensure_ascii=False)[:SHORT]}"
             for key, origin in facts.items()
         )
         for question in card.open_questions:
             yield from textwrap.wrap(question, WIDTH, initial_indent="  ?         ", subsequent_indent=" " * 12)
 
 
-def value_of(card: TaskCard, key: str) -> Any:
+def get_card_value(card: TaskCard, key: str) -> Any:
     """What stands at a dotted key of a card; raises KeyError when there is no such key."""
     value: Any = card.model_dump(mode="json")
     for part in key.split("."):

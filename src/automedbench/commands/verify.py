@@ -30,7 +30,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
 from automedbench.commands._check import DIFFERS, Check, check_lines, check_score
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     folders = _folders(options, Path(campaign.config.results) / "runs")
     found = {
         str(folder): verify_run(

@@ -49,7 +49,7 @@ def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: not known or any(each.fullmatch(path) for each in known)
 
 
-def found_by(pattern: re.Pattern[str] | None, text: str) -> str | None:
+def search_pattern(pattern: re.Pattern[str] | None, text: str) -> str | None:
     """What a regular expression finds in a text: its first group if it has one, else the whole match; None for none."""
     match = pattern.search(text) if pattern is not None else None
     return None if match is None else match[min(1, match.re.groups)] or ""

@@ -69,7 +69,7 @@ def drawn(
     sampling = card.staging.sampling
     if sampling.besides is None:
         return choose(card, sources)
-    published = list(chosen(choose(with_sampling(card, seed=sampling.besides, besides=None), sources)))
+    published = list(chosen(choose(replace_sampling(card, seed=sampling.besides, besides=None), sources)))
     taken = {key for source in published for key in _keys(source)}
     rest = [source for source in sources if taken.isdisjoint(_keys(source))]
     why = f"{len(rest)} of {len(sources)} are left besides the published one of {len(published)}"
@@ -92,7 +92,7 @@ def no_fresh_draw(card: TaskCard, why: str) -> InfrastructureError:
     )
 
 
-def with_sampling(card: TaskCard, **changes: Any) -> TaskCard:
+def replace_sampling(card: TaskCard, **changes: Any) -> TaskCard:
     """The card with another sampling."""
     sampling = card.staging.sampling.model_copy(update=changes)
     return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})

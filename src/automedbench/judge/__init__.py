@@ -65,7 +65,7 @@ def judge_run(
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
-    from automedbench.judge.evidence import texts_of
+    from automedbench.judge.evidence import collect_agent_texts
     from automedbench.reading.injection import find_injections
 
     if not isinstance(judge, HeuristicJudge):
@@ -84,7 +84,7 @@ def judge_run(
         criteria=criteria,
         stages={stage: stage_score(criteria, stage) for stage in JUDGED_STAGES},
         provenance=history.method.record,
-        injections=find_injections(texts_of(evidence)),
+        injections=find_injections(collect_agent_texts(evidence)),
         tokens=judge.tokens,
         cost_usd=judge.cost_usd,
     )

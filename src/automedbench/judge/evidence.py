@@ -212,10 +212,10 @@ PLOT_LINE = "plan/plan.png opens as a picture"
 
 def file_line(path: str, size: int) -> str:
     """One line of ``file_list``."""
-    return f"{on_one_line(path)} ({size} bytes)"
+    return f"{escape_line_ends(path)} ({size} bytes)"
 
 
-def on_one_line(path: str) -> str:
+def escape_line_ends(path: str) -> str:
     """A path whose line ends are spelled out, so that no name reads like the line of another file."""
     return LINE_END.sub(r"\\n", path)
 
@@ -262,7 +262,7 @@ def _changed(call: CodeCall, change: Callable[[str], str]) -> CodeCall:
     return call.model_copy(update={**texts, "new_files": [change(path) for path in call.new_files]})
 
 
-def texts_of(evidence: RunEvidence) -> list[AgentText]:
+def collect_agent_texts(evidence: RunEvidence) -> list[AgentText]:
     """Every text of the agent and of its programs; the brief is not among them."""
     from automedbench.reading.injection import AgentText  # takes a while to load; most who read evidence judge nothing
 
@@ -279,9 +279,9 @@ def texts_of(evidence: RunEvidence) -> list[AgentText]:
     return texts
 
 
-def masked_evidence(evidence: RunEvidence) -> RunEvidence:
+def mask_evidence(evidence: RunEvidence) -> RunEvidence:
     """The same evidence with passages that address the judge masked, also those that are split over several texts."""
     from automedbench.reading.injection import mask_texts
 
-    masked = iter(mask_texts(texts_of(evidence)))
+    masked = iter(mask_texts(collect_agent_texts(evidence)))
     return evidence.mapped(lambda _text: next(masked).text)

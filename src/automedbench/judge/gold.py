@@ -353,17 +353,17 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
             f"{one.judge} #{one.repeat}",
             gold,
             rubric,
-            _by_id(item for item in one.criteria if item.valid and item.stage not in one.invalid),
+            _index_criteria(item for item in one.criteria if item.valid and item.stage not in one.invalid),
             one.stages,
             one.invalid,
         )
         for one in record.judgements
     )
-    answer = GoldJudgement(judge, gold, rubric, _by_id(record.criteria), record.stages, {})
+    answer = GoldJudgement(judge, gold, rubric, _index_criteria(record.criteria), record.stages, {})
     return Sitting(answer, members, record.kind, record.tokens, record.cost_usd)
 
 
-def _by_id(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
+def _index_criteria(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
     return {criterion.id: criterion for criterion in criteria if not criterion.auto}
 
 
@@ -447,10 +447,10 @@ def stage_figures(answers: Sequence[GoldJudgement], weights: Mapping[JudgedStage
             errors[stage].append(difference)
         if len(differences) == len(JUDGED_STAGES):
             errors[JUDGED].append(sum(weights[stage] * difference for stage, difference in differences.items()))
-    return [_figures_of(stage, values) for stage, values in errors.items()]
+    return [_stage_figures(stage, values) for stage, values in errors.items()]
 
 
-def _figures_of(stage: str, errors: list[float]) -> StageFigures:
+def _stage_figures(stage: str, errors: list[float]) -> StageFigures:
     if not errors:
         return StageFigures(stage=stage, n=0, mae=None, bias=None)
     import numpy as np
@@ -466,7 +466,7 @@ def _figures_of(stage: str, errors: list[float]) -> StageFigures:
     return figures.model_copy(update={name: float(end) for name, end in ends.items()})
 
 
-def _pairs_of(answers: Iterable[GoldJudgement], name: str) -> list[tuple[float, float]]:
+def _score_pairs(answers: Iterable[GoldJudgement], name: str) -> list[tuple[float, float]]:
     return [
         (answer.gold.expected[name].verdict, answer.criteria[name].verdict)
         for answer in answers
@@ -477,7 +477,7 @@ def _pairs_of(answers: Iterable[GoldJudgement], name: str) -> list[tuple[float, 
 def _criteria_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[CriterionFigures]:
     for rule in common.criteria:
         if len(rule.values) == 2:
-            yield binary_figures(rule.id, rule.title, _pairs_of(answers, rule.id))
+            yield binary_figures(rule.id, rule.title, _score_pairs(answers, rule.id))
 
 
 def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) -> CriterionFigures:
@@ -503,7 +503,7 @@ def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) 
 def _level_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[LevelFigures]:
     for rule in common.criteria:
         if len(rule.values) > 2:
-            yield level_figures(rule.id, rule.title, _pairs_of(answers, rule.id))
+            yield level_figures(rule.id, rule.title, _score_pairs(answers, rule.id))
 
 
 def level_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) -> LevelFigures:

@@ -104,7 +104,7 @@ def stage_messages(
         f"# Answer\n{_form(criteria)}",
     ]
     text = "\n\n".join(parts)
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": _with_picture(text, picture)}]
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": _attach_picture(text, picture)}]
 
 
 def repair_messages(answer: str, problems: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _with_picture(text: str, picture: bytes | None) -> Any:
+def _attach_picture(text: str, picture: bytes | None) -> Any:
     if picture is None:
         return text
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"

@@ -202,7 +202,7 @@ def find_checks(events: Iterable[Event], *, content: bool = False) -> Iterator[t
                 yield event, spot
 
 
-def words_of(spot: Spot) -> frozenset[str]:
+def spot_words(spot: Spot) -> frozenset[str]:
     """Identifiers in the name of a spot."""
     return frozenset(re.findall(r"\w+", spot.name))
 

@@ -22,7 +22,7 @@ from automedbench.judge.record import (
     History,
     loads_weights,
     read_history,
-    words_of,
+    spot_words,
 )
 from automedbench.judge.rubric import Rubric
 from automedbench.reading.candidates import Candidate, candidates_in
@@ -55,7 +55,7 @@ class RulesInput:
     @cached_property
     def plan(self) -> str:
         """The plan without lines that stand in the brief or address the judge."""
-        return own_text(without_orders(self.evidence.plan or ""), self.evidence.brief)
+        return own_text(drop_orders(self.evidence.plan or ""), self.evidence.brief)
 
     @cached_property
     def recited(self) -> float:
@@ -70,9 +70,7 @@ class RulesInput:
     @cached_property
     def writings(self) -> list[tuple[int | None, str]]:
         """(turn, text) of everything the agent wrote in its own words."""
-        notes = [
-            (note.turn, own_text(without_orders(note.content), self.evidence.brief)) for note in self.evidence.notes
-        ]
+        notes = [(note.turn, own_text(drop_orders(note.content), self.evidence.brief)) for note in self.evidence.notes]
         return [(None, self.plan), *notes]
 
     @cached_property
@@ -104,7 +102,7 @@ def code_line(code: str, name: str) -> str:
     return max(lines, key=lambda line: len(words & set(line.split())), default=clip(code))
 
 
-def without_orders(text: str) -> str:
+def drop_orders(text: str) -> str:
     """``text`` without the lines that hold a passage meant for the judge, or a part of one."""
     from automedbench.reading.injection import mask  # takes a while to load; most who read a trace judge nothing
 
@@ -500,7 +498,7 @@ def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
         return None
     of_outputs = {(spot.line, spot.turn) for spot in event.facts.output_printed}
     shown = (spot for spot in event.facts.shown if (spot.line, spot.turn) not in of_outputs)
-    return next((spot for spot in shown if words_of(spot) & properties or _PRINTED_IMAGE.search(spot.line)), None)
+    return next((spot for spot in shown if spot_words(spot) & properties or _PRINTED_IMAGE.search(spot.line)), None)
 
 
 def _shown_by_program(event: Event) -> Spot | None:
@@ -595,7 +593,7 @@ def _shows_gpu(event: Event) -> bool:
             printed = printed.replace(text, " ")
     if _CPU_ONLY.search(event.call.stdout):
         return False
-    told = any(words_of(spot) & _GPU_FACTS for spot in event.facts.shown)
+    told = any(spot_words(spot) & _GPU_FACTS for spot in event.facts.shown)
     return bool(_GPU_SHOWN.search(printed)) or (told and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
 
 

@@ -22,9 +22,9 @@ from automedbench.judge.evidence import (
     MIN_QUOTE,
     PLOT_LINE,
     RunEvidence,
+    escape_line_ends,
     fence,
     file_line,
-    on_one_line,
     one_line,
     readings,
     visible,
@@ -234,7 +234,7 @@ class Item:
         return Block(f"## Turn {self.turn}: what the agent wrote", (text,))
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """A careful estimate of the tokens of ``text``."""
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
@@ -260,8 +260,8 @@ def select(
     blocks.append(files)
     if n_listed < len(evidence.files):
         notes.append(f"{len(evidence.files) - n_listed:,} of {len(evidence.files):,} files of the list")
-    left = room - tokens_of(brief.rendered()) - sum(tokens_of(block.rendered()) for block in blocks)
-    left -= tokens_of("\n".join(facts))
+    left = room - estimate_tokens(brief.rendered()) - sum(estimate_tokens(block.rendered()) for block in blocks)
+    left -= estimate_tokens("\n".join(facts))
     items = _items(evidence, history, links, stage)
     levels = _spend(items, left * (1 - _FOLD_SHARE))
     shown = list(_folded(items, levels))
@@ -297,7 +297,7 @@ def _fitted(where: Where, label: str, text: str, room: float) -> Passage:
     while True:
         head, tail = size * 2 // 3, size // 3
         found = passage(where, label, None, text, head, tail)
-        if tokens_of(found.rendered()) <= room or size < 300:
+        if estimate_tokens(found.rendered()) <= room or size < 300:
             return found
         size = size * 4 // 5
 
@@ -311,7 +311,7 @@ def _files_block(evidence: RunEvidence, stage: JudgedStage, room: float) -> tupl
     used = 0
     for path, size in ordered:
         line = file_line(path, size)
-        used += tokens_of(line) + 1
+        used += estimate_tokens(line) + 1
         if used > room:
             break
         lines.append(line)
@@ -346,7 +346,7 @@ def _call_block(call: CodeCall, detail: Detail) -> Block:
         if text.strip()
     ]
     if call.new_files:
-        files = "\n".join(map(on_one_line, call.new_files))
+        files = "\n".join(map(escape_line_ends, call.new_files))
         label = f"{name}: files created or changed"
         texts.append(passage("files", label, call.turn, files, detail.head + detail.tail))
     return Block(header, tuple(texts))
@@ -424,7 +424,7 @@ def _spend(items: Sequence[Item], room: float) -> list[int]:
 
 def _cost(item: Item, level: int) -> int:
     block = item.block(level)
-    return tokens_of(block.rendered()) + 2 if block else 0
+    return estimate_tokens(block.rendered()) + 2 if block else 0
 
 
 def _left_out(items: Sequence[Item], levels: Sequence[int]) -> list[str]:

@@ -12,9 +12,9 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.conditions import RecordedConditions, signature, what_differs
-from automedbench.leaderboard.entries import BoardEntry, in_tiers
+from automedbench.leaderboard.entries import BoardEntry, filter_tiers
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.cells import ledger_row, runs_of, scored_of
+from automedbench.leaderboard.tables.cells import ledger_row, select_scored, tabulate_runs
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
@@ -51,7 +51,7 @@ class Board:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """Planned runs: of ``runs_of``."""
-        return runs_of(self.entries)
+        return tabulate_runs(self.entries)
 
     @property
     def headline(self) -> pd.DataFrame:
@@ -70,7 +70,7 @@ class Board:
 
     @property
     def _told(self) -> Iterable[RecordedConditions]:
-        return list(scored_of(self.headline).told) or list(scored_of(self.runs).told)
+        return list(select_scored(self.headline).told) or list(select_scored(self.runs).told)
 
     @cached_property
     def rankings(self) -> dict[str, tuple[Ranking, Ranking]]:
@@ -106,7 +106,7 @@ class Board:
             BoardTable("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),
         ]
-        errors = error_tables(in_tiers(self.entries, HEADLINE_TIERS), self.method.confidence)
+        errors = error_tables(filter_tiers(self.entries, HEADLINE_TIERS), self.method.confidence)
         return {table.name: table for table in found} | errors
 
 

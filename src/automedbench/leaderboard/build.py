@@ -19,7 +19,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import judge_class, what_is_outdated
-from automedbench.leaderboard.entries import BoardEntry, entries_of, scored
+from automedbench.leaderboard.entries import BoardEntry, match_scores, scored
 from automedbench.leaderboard.page.board_page import write_beside, write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -153,7 +153,7 @@ def build_leaderboard(
     tracks, asked_of = {task: card.track for task, card in known.items()}, asked(known)
     entries = [
         replace(entry, outdated=what_is_outdated(entry.score, asked_of(entry.run))) if entry.score else entry
-        for entry in entries_of(plan.runs, gathered.scores, tracks)
+        for entry in match_scores(plan.runs, gathered.scores, tracks)
     ]
     texts = _load_rubrics(rubrics, entries)
     remove_temporaries(out, also=".html.tmp")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import digest_of
+from automedbench.base.files import hash_json
 from automedbench.base.records import ScoreRecord, Used
 from automedbench.tracks import settings_that_count
 
@@ -75,19 +75,19 @@ def _panel(score: ScoreRecord) -> str | None:
     if recipe.judge_kind == "heuristic":
         return NOTHING
     members = [member.digest for member in recipe.panel]
-    return f"{recipe.prompt_version}.{_cut(digest_of(members))}" if members else None
+    return f"{recipe.prompt_version}.{_cut(hash_json(members))}" if members else None
 
 
 def _limits(score: ScoreRecord) -> str | None:
     kept = score.recipe.limits
-    return None if kept is None else digest_of({name: kept[name] for name in kept if name not in _SPENDING})
+    return None if kept is None else hash_json({name: kept[name] for name in kept if name not in _SPENDING})
 
 
 def _spending(score: ScoreRecord) -> str | None:
     """Nothing for a run without a limit of this kind: agents that cost nothing have none."""
     kept = score.recipe.limits
     found = {name: kept.get(name) for name in _SPENDING} if kept else {}
-    return None if kept is None else digest_of(found) if any(found.values()) else NOTHING
+    return None if kept is None else hash_json(found) if any(found.values()) else NOTHING
 
 
 def _lists(score: ScoreRecord) -> str | None:
@@ -97,13 +97,13 @@ def _lists(score: ScoreRecord) -> str | None:
 
 def _evidence(score: ScoreRecord) -> str:
     box = score.enforced
-    return digest_of([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
+    return hash_json([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
 
 
 def _hardware(score: ScoreRecord) -> str | None:
     used = score.used or Used()
     told = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
-    return digest_of(told) if used.machines else None
+    return hash_json(told) if used.machines else None
 
 
 def _served(score: ScoreRecord) -> str | None:
@@ -151,7 +151,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "metric settings", "track", "digest of the metric's settings other than its defaults", CHANGES,
         "the same outputs get other numbers",
-        lambda score: digest_of(settings_that_count(score.track, score.recipe.settings)), ("recipe.settings",), _TASK,
+        lambda score: hash_json(settings_that_count(score.track, score.recipe.settings)), ("recipe.settings",), _TASK,
         _cut,
     ),
     Condition(
@@ -216,7 +216,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "keeping of limits", SITE, "whether a cgroup kept memory and processes, and how much of them", MAY,
         "limits that are only looked at are kept less exactly",
-        lambda score: digest_of(
+        lambda score: hash_json(
             [score.enforced.limits, score.enforced.memory_bytes, score.enforced.max_processes]
         ),
         ("enforced.limits", "enforced.memory_bytes", "enforced.max_processes"), _TASK, _cut,
@@ -292,7 +292,7 @@ class RecordedConditions(NamedTuple):
     texts: frozenset[tuple[str, str, str, str]]
 
 
-def told_by(score: ScoreRecord) -> RecordedConditions:
+def read_conditions(score: ScoreRecord) -> RecordedConditions:
     """Everything that is compared, looked up once for all tables that the run is in."""
     values = frozenset(
         (one.name, tuple(getattr(score.run, name) for name in one.same_for), value)
@@ -307,7 +307,7 @@ def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
     texts = [text for part in parts if (text := part.text(score))]
     if key != SITE:
         return "@".join(dict.fromkeys(texts))
-    return UNKNOWN if UNKNOWN in texts else _cut(digest_of(texts))
+    return UNKNOWN if UNKNOWN in texts else _cut(hash_json(texts))
 
 
 def what_differs(runs: Iterable[RecordedConditions]) -> list[str]:
@@ -361,7 +361,7 @@ def _common(key: str, texts: Iterable[tuple[str, str, str, str]]) -> str:
     if any(UNKNOWN in value.split("@") for value in values):
         return UNKNOWN
     listed = [[task, tier, text] for (task, tier), text in sorted(said.items())]
-    return f"{len(values)}*{_cut(digest_of(listed))}"
+    return f"{len(values)}*{_cut(hash_json(listed))}"
 
 
 def parse_signature(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
-from automedbench.leaderboard.conditions import RecordedConditions, told_by
+from automedbench.leaderboard.conditions import RecordedConditions, read_conditions
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
@@ -44,23 +44,25 @@ class BoardEntry:
         cases = None if score.case_scores is None else np.array(score.case_scores)
         if score.disqualified and cases is not None:
             cases = np.zeros_like(cases)
-        halves = value_of(score, "agentic"), value_of(score, "task")
-        return Sample(run.task, run.tier, run.repeat, *halves, cases, judged_by(score))
+        halves = score_value(score, "agentic"), score_value(score, "task")
+        return Sample(run.task, run.tier, run.repeat, *halves, cases, judge_scores(score))
 
     @cached_property
     def told(self) -> RecordedConditions | None:
         """What the run's records tell of its conditions."""
-        return told_by(self.score) if self.score else None
+        return read_conditions(self.score) if self.score else None
 
 
-def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[BoardEntry]:
+def match_scores(
+    planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]
+) -> list[BoardEntry]:
     """Match scores to planned runs; ``tracks`` (task → track) serves tasks that have no score yet."""
     found = {score.run.path: score for score in scores}
     known = dict(tracks) | {score.run.task: score.track for score in found.values()}
     return [BoardEntry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
 
 
-def in_tiers(entries: Iterable[BoardEntry], tiers: Sequence[str]) -> list[BoardEntry]:
+def filter_tiers(entries: Iterable[BoardEntry], tiers: Sequence[str]) -> list[BoardEntry]:
     """The entries of these tiers."""
     return [entry for entry in entries if entry.run.tier in tiers]
 
@@ -70,7 +72,7 @@ def scored(entries: Iterable[BoardEntry]) -> list[ScoreRecord]:
     return [entry.score for entry in entries if entry.score is not None]
 
 
-def cell_of(entry: BoardEntry) -> tuple[str, str]:
+def entry_cell(entry: BoardEntry) -> tuple[str, str]:
     """Task and tier."""
     return entry.run.task, entry.run.tier
 
@@ -83,13 +85,13 @@ def group_by(items: Iterable[ItemT], key: Callable[[ItemT], KeyT]) -> dict[KeyT,
     return groups
 
 
-def value_of(score: ScoreRecord, name: str) -> float:
+def score_value(score: ScoreRecord, name: str) -> float:
     """One of a run's scores; 0 when it was disqualified."""
     value: float = 0.0 if score.disqualified else getattr(score.scores, name)
     return value
 
 
-def preset_of(score: ScoreRecord) -> str:
+def score_preset(score: ScoreRecord) -> str:
     """The preset that a run was made under; records of before there were others tell none."""
     return score.recipe.preset or "default"
 
@@ -104,7 +106,7 @@ def has_medal(score: ScoreRecord) -> bool:
     return not score.disqualified and score.medal not in ("fail", "disqualified")
 
 
-def judged_by(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float]:
+def judge_scores(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float]:
     """Judge of a panel → agentic score of the run, or score of one stage, by its judgements alone; 0 when disqualified.
 
     Judges without a valid judgement of every stage are left out.
@@ -119,7 +121,7 @@ def judged_by(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float
     return found
 
 
-def samples_of(entries: Iterable[BoardEntry]) -> list[Sample]:
+def make_samples(entries: Iterable[BoardEntry]) -> list[Sample]:
     """The scored entries for the statistics, in their order.
 
     Cases are resampled only where all runs of a task had the same ones; a task that was staged anew in between has none

@@ -13,7 +13,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
 from automedbench.campaign.config import DEFAULT
 from automedbench.campaign.load import Campaign
-from automedbench.leaderboard.entries import preset_of
+from automedbench.leaderboard.entries import score_preset
 
 
 class PlannedAgent(Model):
@@ -52,7 +52,7 @@ class Plan(Model):
         return self
 
 
-def plan_of(campaign: Campaign) -> Plan:
+def make_plan(campaign: Campaign) -> Plan:
     """The plan of a validated campaign; agents without a run are left out."""
     names = dict.fromkeys(run.agent for run in campaign.runs)
     agents = {name: campaign.agents[name] for name in names}
@@ -111,7 +111,7 @@ def _read_score(results: Path, run: RunId, plan: Plan) -> ScoreRecord:
         raise InfrastructureError(
             f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
         )
-    if (preset := preset_of(score)) != plan.preset:
+    if (preset := score_preset(score)) != plan.preset:
         raise InfrastructureError(
             f"{path}: made under the preset {preset}, while this campaign has {plan.preset}; the two are never mixed.\n"
             "Keep the results of each preset in a folder of its own."

@@ -51,13 +51,13 @@ def unpack(archive_or_dir: Path, target: Path, model_type: str, text_encoder: Pa
     _require_parts(archive_or_dir, target, model_type)
     check_weights(target / WEIGHTS)
     config = read_json_object(target / CONFIG, MAX_SMALL, f"{CONFIG} of {archive_or_dir}")
-    encoder = _encoder_folder(archive_or_dir, _encoder_of(config), text_encoder)
+    encoder = _encoder_folder(archive_or_dir, _encoder_name(config), text_encoder)
     for entry in _encoder_entries(config):
         entry["model_name"] = str(encoder)
     (target / CONFIG).write_text(json.dumps(config))
 
 
-def _encoder_of(config: dict[str, Any]) -> str:
+def _encoder_name(config: dict[str, Any]) -> str:
     """The hub's name of the text encoder, which stands at two places."""
     names = {str(entry["model_name"]) for entry in _encoder_entries(config)}
     if len(names) != 1:
@@ -182,7 +182,7 @@ def reward(reference: Graph, candidate: Graph) -> float:
     return 2 * len(wanted & found) / (len(wanted) + len(found))
 
 
-def graph_of(annotation: Mapping[str, Any]) -> Graph:
+def build_graph(annotation: Mapping[str, Any]) -> Graph:
     """The graph of one report in the form of the package and of the RadGraph data set (``entities`` by number).
 
     Raises ValueError when a relation points to no entity.
@@ -237,7 +237,7 @@ class RadgraphScorer:
             found = self._model([_bounded(without_surrogates(text))])
         if "0" not in found:
             raise RuntimeError("the package radgraph gave no annotation; it reports the cause only on its output")
-        return graph_of(found["0"])
+        return build_graph(found["0"])
 
 
 def _bounded(text: str) -> str:

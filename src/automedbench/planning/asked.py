@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from automedbench.base.files import digest_of, read_record
+from automedbench.base.files import hash_json, read_record
 from automedbench.base.records import Manifest, RunId
 from automedbench.campaign.config import RUBRICS, JudgeConfig
 from automedbench.campaign.load import Campaign
 from automedbench.judge.rubric import load_rubric
 from automedbench.judge.rules import HEURISTIC
 from automedbench.leaderboard.conditions import draw_name
-from automedbench.planning.versions import of_image
+from automedbench.planning.versions import image_version
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, settings_that_count, track_settings
@@ -26,23 +26,23 @@ OF_THE_RUN: frozenset[str] = frozenset(
 """Only a new run of the agent has another one of these."""
 
 
-def asked_of(campaign: Campaign, run: RunId) -> dict[str, object]:
+def requested_conditions(campaign: Campaign, run: RunId) -> dict[str, object]:
     """Conditions that the run must have; those that cannot be told here are left out."""
-    return _of_agent(campaign, run.agent, run.task) | _of_task(campaign, run.task)
+    return _agent_conditions(campaign, run.agent, run.task) | _task_conditions(campaign, run.task)
 
 
 @functools.cache
-def _of_agent(campaign: Campaign, agent: str, task: str) -> dict[str, object]:
+def _agent_conditions(campaign: Campaign, agent: str, task: str) -> dict[str, object]:
     if agent not in campaign.agents or task not in campaign.cards:
         return {}
     found: dict[str, object] = {"agent": campaign.digest(agent, task)}
     if campaign.config.sandbox.backend == "apptainer":
-        found["image"] = of_image(campaign, campaign.flavour(agent))
+        found["image"] = image_version(campaign, campaign.flavour(agent))
     return found
 
 
 @functools.cache
-def _of_task(campaign: Campaign, task: str) -> dict[str, object]:
+def _task_conditions(campaign: Campaign, task: str) -> dict[str, object]:
     settings, card = campaign.config, campaign.cards.get(task)
     found: dict[str, object] = {
         "preset": settings.preset,
@@ -56,7 +56,7 @@ def _of_task(campaign: Campaign, task: str) -> dict[str, object]:
     if card is not None:
         found["task version"] = f"{task}.{card.version}"
         found["track version"] = f"{card.track}.{get_track(card.track).version}"
-        found["metric settings"] = digest_of(
+        found["metric settings"] = hash_json(
             settings_that_count(card.track, track_settings(card).model_dump(mode="json"))
         )
         found["rubric version"] = load_rubric(Path(RUBRICS), card.track).version

@@ -23,7 +23,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import RunId, Tokens, Totals, Used
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import Campaign, record_of
+from automedbench.campaign.load import Campaign, build_campaign_record
 
 ValueT = TypeVar("ValueT", float, int, Decimal)
 SAMPLE, LOOKED_AT = 20, 200
@@ -126,7 +126,7 @@ class FinishedRuns:
 
 def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str, count: int) -> AgentForecast:
     agent = campaign.agents[name]
-    limits = record_of(campaign).limits(campaign.cards[task], agent)
+    limits = build_campaign_record(campaign).limits(campaign.cards[task], agent)
     usage, turns, hours, held, basis = _expect(campaign, finished, name, task, tier)
     # Runs that are finished may have had other limits: of a run with fewer turns, as much per turn.
     share = min(1.0, (limits.max_turns or turns) / turns) if turns else 1.0
@@ -170,7 +170,12 @@ def _expect(
             return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
         return Tokens(), 0, None, None, NO_MODEL
-    return *expected_usage(record_of(campaign).limits(card, agent), campaign.config.budget), None, None, FROM_CONFIG
+    return (
+        *expected_usage(build_campaign_record(campaign).limits(card, agent), campaign.config.budget),
+        None,
+        None,
+        FROM_CONFIG,
+    )
 
 
 def _mean_usage(totals: Sequence[Totals]) -> Tokens:

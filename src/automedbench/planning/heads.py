@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from types import FrameType
 
-from automedbench.agent.durable.lease import STALE_S, alive_in, hold_lease
+from automedbench.agent.durable.lease import STALE_S, find_living_holder, hold_lease
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.sandbox.container.tree import send, tasks
 
@@ -35,7 +35,7 @@ def refuse_while_one_lives() -> None:
     """Raise ConfigError when a head is at work here; what dead ones left is removed."""
     if any(HEADS.glob("*.json")):
         print(f"Looking whether a call of Snakemake is at work here (for up to {STALE_S:.0f} s) ...", flush=True)
-    if (head := alive_in(HEADS)) is not None:
+    if (head := find_living_holder(HEADS)) is not None:
         raise ConfigError(
             [
                 f"nothing is unlocked: a call of Snakemake is at work in this folder: {head}.",

@@ -161,7 +161,7 @@ def add_configuration_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def campaign_of(options: argparse.Namespace) -> Campaign:
+def select_campaign(options: argparse.Namespace) -> Campaign:
     """The campaign that the options mean; without any, that of config/config.yaml.
 
     Raises ConfigError with every problem, and for options that mean two; MissingDataError where none was planned.
@@ -180,14 +180,14 @@ def campaign_of(options: argparse.Namespace) -> Campaign:
     return plan(settings.model_dump(mode="json"), [file])
 
 
-def results_of(options: argparse.Namespace) -> Path:
+def find_results(options: argparse.Namespace) -> Path:
     """The results folder of the same campaign, for a command that reads nothing else: a copy needs no record.
 
     Raises ConfigError for options that mean two, MissingDataError where it is no folder, or an empty one by default
     while another campaign's lies below it.
     """
     if is_configured(options):
-        return Path(campaign_of(options).config.results)
+        return Path(select_campaign(options).config.results)
     folder = _named_folder(options)
     if file := _record(options):
         read_campaign(file)
@@ -226,10 +226,12 @@ def is_configured(options: argparse.Namespace) -> bool:
     return bool(getattr(options, "configfile", []) or getattr(options, "config", []))
 
 
-def named_by(options: argparse.Namespace) -> str:
+def describe_options(options: argparse.Namespace) -> str:
     """The options that mean the same campaign again, for a command to be printed; empty where none was given."""
     if is_configured(options):
-        return options_of([DEFAULT, *getattr(options, "configfile", [])], given_keys(getattr(options, "config", [])))
+        return format_options(
+            [DEFAULT, *getattr(options, "configfile", [])], given_keys(getattr(options, "config", []))
+        )
     folder = _named_folder(options)
     return "" if folder is None else shlex.join(["--results", str(folder)])
 
@@ -256,7 +258,7 @@ def _default_results() -> Path:
     return Path(str((content or {}).get("results", "results")))
 
 
-def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
+def format_options(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
     """The options that mean the same campaign, for a shell command; ``configfiles`` in the order of their weight."""
     shown = [os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else str(file) for file in configfiles]
     files = [file for file in shown if file != str(DEFAULT)] or [str(DEFAULT)]

@@ -22,7 +22,7 @@ STAGING: dict[str, int | str] = {"runtime": 720, "mem_mb": 16_000, "cpus_per_tas
 JUDGING: dict[str, int | str] = {"runtime": 60}
 
 
-def of_a_run(campaign: Campaign) -> dict[str, int | str]:
+def run_resources(campaign: Campaign) -> dict[str, int | str]:
     """Resources of ``run_agent``, enough for every run of the campaign: minutes, MiB, CPUs, GPUs where it has some."""
     limits = [effective_limits(campaign, task) for task in campaign.tasks]
     times, memories = [each.time_limit_s for each in limits], [each.mem_gb for each in limits]

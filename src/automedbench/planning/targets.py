@@ -25,12 +25,12 @@ LOOKED_AT = 50
 """Staged files of a task that planning looks at; the run itself looks at all."""
 
 
-def one_of(names: Iterable[str]) -> str:
+def match_any(names: Iterable[str]) -> str:
     """Regular expression that matches exactly these names; of no names, nothing."""
     return "|".join(sorted(map(re.escape, names))) or "(?!)"
 
 
-def of_runs(pattern: str, runs: Iterable[RunId]) -> list[str]:
+def fill_pattern(pattern: str, runs: Iterable[RunId]) -> list[str]:
     """``pattern`` with its wildcards filled in for every run."""
     return [_fill(pattern, run) for run in runs]
 

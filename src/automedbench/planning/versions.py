@@ -10,7 +10,7 @@ from pathlib import Path
 
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.code import code_digest
-from automedbench.base.files import digest_of
+from automedbench.base.files import hash_json
 from automedbench.campaign.config import RUBRICS, SandboxConfig
 from automedbench.campaign.load import Campaign
 from automedbench.judge.prompt import PROMPT_VERSION
@@ -26,97 +26,97 @@ from automedbench.tracks import get_track
 USUAL = SandboxConfig().isolation
 
 
-def of_source(campaign: Campaign, dataset: str) -> str:
+def source_version(campaign: Campaign, dataset: str) -> str:
     """Identity of where raw data comes from: the card's sources, the user's own copy, or a rehearsal's stand-in."""
     card = next(card for card in campaign.cards.values() if card.dataset.name == dataset)
-    return digest_of([card.dataset.model_dump(mode="json", include={"sources"}), targets.place(campaign, dataset)])
+    return hash_json([card.dataset.model_dump(mode="json", include={"sources"}), targets.place(campaign, dataset)])
 
 
 @functools.cache
-def of_staging(campaign: Campaign, task: str) -> str:
+def staging_version(campaign: Campaign, task: str) -> str:
     """Identity of a task's staged data."""
     card = campaign.cards[task]
     # Some tracks prepare references that their metric is measured against.
     staged = {name: card.metric.settings.get(name) for name in get_track(card.track).staged_settings}
     parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
     draw = campaign.config.cases.draw
-    return digest_of([parts, staged] if draw is None else [parts, staged, draw])
+    return hash_json([parts, staged] if draw is None else [parts, staged, draw])
 
 
 @functools.cache
-def of_run(campaign: Campaign, agent: str, task: str) -> str:
+def run_version(campaign: Campaign, agent: str, task: str) -> str:
     """Identity of what an agent is asked and works with: its behaviour, the task's version, its image, the network."""
     asked = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
     if not campaign.images:
         return asked
-    image, isolation = of_image(campaign, campaign.flavour(agent)), campaign.config.sandbox.isolation
+    image, isolation = image_version(campaign, campaign.flavour(agent)), campaign.config.sandbox.isolation
     # Runs under the usual one, finished before it was a part of this, are not paid for again.
     return f"{asked}-{image}" if isolation == USUAL else f"{asked}-{image}-{isolation}"
 
 
 @functools.cache
-def of_image(campaign: Campaign, image: str) -> str:
+def image_version(campaign: Campaign, image: str) -> str:
     """Identity of what an image holds beside its base."""
     settings = campaign.config
     return recipe_digest(Path(settings.definition(image)), Path(settings.requirements(image)))
 
 
 @functools.cache
-def of_scoring(campaign: Campaign, task: str) -> str:
+def scoring_version(campaign: Campaign, task: str) -> str:
     """Identity of how a task is checked and scored."""
     card, track = campaign.cards[task], get_track(campaign.cards[task].track)
     settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
-    image = of_image(campaign, "scorer") if campaign.images else None
+    image = image_version(campaign, "scorer") if campaign.images else None
     resources = campaign.config.resources if track.preflight is not None else None
-    return digest_of([settings, track.version, image, resources])
+    return hash_json([settings, track.version, image, resources])
 
 
 @functools.cache
-def of_preflight(campaign: Campaign, task: str) -> str:
+def preflight_version(campaign: Campaign, task: str) -> str:
     """Identity of what a task's scorer needs and of where it is."""
-    return digest_of([of_scoring(campaign, task), campaign.config.resources])
+    return hash_json([scoring_version(campaign, task), campaign.config.resources])
 
 
-def of_cache(campaign: Campaign) -> str:
+def cache_version(campaign: Campaign) -> str:
     """Identity of what the cache is filled with."""
     egress, tasks = campaign.config.sandbox.egress, set(targets.lite_tasks(campaign))
     known = load_checkpoints().values() if tasks else ()
     sources = [each.model_dump(mode="json", include={"source"}) for each in known if tasks & set(each.tasks)]
-    return digest_of([sources, egress.models, egress.packages, egress.cache])
+    return hash_json([sources, egress.models, egress.packages, egress.cache])
 
 
 @functools.cache
-def of_answer_judge(campaign: Campaign, task: str) -> str:
+def answer_judge_version(campaign: Campaign, task: str) -> str:
     """Identity of the answer judge and of what it is asked about."""
     judge = campaign.config.answer_judge
-    return digest_of([judge.model_dump(mode="json") if judge else None, of_scoring(campaign, task)])
+    return hash_json([judge.model_dump(mode="json") if judge else None, scoring_version(campaign, task)])
 
 
 @functools.cache
-def of_judge(campaign: Campaign, track: str) -> str:
+def judge_version(campaign: Campaign, track: str) -> str:
     """Identity of judge and rubric."""
     panel = [judge.digest() for judge in campaign.judges.values()]
-    asked = digest_of([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
+    asked = hash_json([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
     return f"{asked if panel else HEURISTIC}-rubric{load_rubric(Path(RUBRICS), track).version}"
 
 
-def of_policy(campaign: Campaign) -> str:
+def policy_version(campaign: Campaign) -> str:
     """Identity of the audit's rules."""
     return f"policy{POLICY_VERSION}-{campaign.config.sandbox.max_warnings}"
 
 
-def of_score() -> str:
+def score_version() -> str:
     """Identity of how a run's numbers are put together and its error codes found."""
     return f"score{SCORE_VERSION}-codes{CODES_VERSION}"
 
 
-def of_plan(campaign: Campaign) -> str:
+def plan_version(campaign: Campaign) -> str:
     """Identity of the plan: which runs, and what the leaderboard says about their agents."""
     agents = {name: campaign.agents[name] for name in campaign.takes_part}
     shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
-    return digest_of([shown, [run.path for run in campaign.runs], campaign.config.judge.kind, campaign.config.preset])
+    return hash_json([shown, [run.path for run in campaign.runs], campaign.config.judge.kind, campaign.config.preset])
 
 
-def of_present_code() -> str:
+def present_code_version() -> str:
     """Identity of all code and rubrics, for what is made again to see what they would say now."""
     return code_digest(Path(RUBRICS))

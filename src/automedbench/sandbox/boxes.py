@@ -42,8 +42,8 @@ from automedbench.sandbox.container.process import (
     Stop,
     Supervised,
     Watch,
+    combine_watches,
     default_limits,
-    first_of,
     lost,
     own_limits,
     to_result,
@@ -141,7 +141,7 @@ class Sandbox(abc.ABC):
         Gives what ended the wait: time, ended, unknown (no such process) or gone (the container has ended).
         """
         box = self._running() if self._box is None else self._box
-        return box.wait(seconds, process, first_of(self._watches())) if box is not None and box.alive else "gone"
+        return box.wait(seconds, process, combine_watches(self._watches())) if box is not None and box.alive else "gone"
 
     def ends_in(self, seconds: float | None) -> None:
         """Say how much time the run has left; its container ends then, also when this process hangs."""
@@ -246,7 +246,7 @@ class Sandbox(abc.ABC):
         self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watches: list[Watch]
     ) -> Outcome:
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
-        return box.call(call, self._program(path, language), out, err, timeout_s, first_of(watches))
+        return box.call(call, self._program(path, language), out, err, timeout_s, combine_watches(watches))
 
     def _guard(self, workspace: Path, tmp: Path, *, shm: bool = False) -> Guard:
         return Guard([workspace, tmp], self._limits, shm)
@@ -361,7 +361,7 @@ class ApptainerSandbox(Sandbox):
         number, model = self._wanted
         if number:
             self._grant = gpus.grant_cards(number, model)
-            self._devices = gpus.devices_of(self._grant.cards)
+            self._devices = gpus.list_devices(self._grant.cards)
             self.enforced = self.enforced.model_copy(update={"gpu_names": self._grant.names})
 
     def _start_meter(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:

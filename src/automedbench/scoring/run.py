@@ -58,7 +58,7 @@ def s4(submission: SubmissionRecord, inference: Inference = "unknown") -> float:
     return min(earned, UNVERIFIED_S4) if inference == "unverified" else earned
 
 
-def inference_of(
+def decide_inference(
     judge: JudgeRecord, audit: AuditRecord, track: str, conversation: Conversation
 ) -> tuple[Inference, str]:
     """Whether outputs came out of a method, and why: code and trace say it, an operator may decide otherwise.
@@ -199,7 +199,7 @@ def score_run(
     from automedbench.scoring.codes import error_codes  # brings the judge along, which task metrics do not need
 
     _check_together(run, card, detail, submission, audit, judge, conversation)
-    inference, why = inference_of(judge, audit, detail.track, conversation)
+    inference, why = decide_inference(judge, audit, detail.track, conversation)
     earned = stage_scores(run, submission, detail, judge, inference)
     out = disqualified(run, audit)
     if inference == "unverified" and audit.decision is not None and audit.decision.confirmed_no_inference:

@@ -27,7 +27,7 @@ from automedbench.statistics.samples import (
     Sample,
     StatisticsMethod,
     cell_weights,
-    cells_of,
+    group_cells,
     interaction,
     means,
     per_task,
@@ -68,7 +68,7 @@ def intervals(
 
     Raises ValueError for a run that comes twice.
     """
-    cells = cells_of(samples)
+    cells = group_cells(samples)
     places = list(cells)
     sampled = len({task for task, _ in places}) >= MIN_TASKS
     fewest = min((cell.n for cell in cells.values()), default=0)

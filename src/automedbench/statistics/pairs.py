@@ -33,7 +33,7 @@ def compare_pairs(
     ``different`` when the corrected p is below 1 - confidence and the interval excludes 0. With pooling ``runs`` a cell
     counts by the runs of both. Raises what ``intervals`` raises.
     """
-    cells = {name: samples.cells_of(agents[name]) for name in sorted(agents)}
+    cells = {name: samples.group_cells(agents[name]) for name in sorted(agents)}
     tested = [_test(a, b, cells[a], cells[b], measure, method) for a, b in combinations(cells, 2)]
     corrected = holm([pair.p for pair, _ in tested])
     n_tests = sum(p is not None for p in corrected)
@@ -109,7 +109,7 @@ def draw_gap(
     one whose score is no mean over cases (detection): by how much other cases change it is then unknown. Raises what
     ``intervals`` raises.
     """
-    cells_a, cells_b = samples.cells_of(published), samples.cells_of(fresh)
+    cells_a, cells_b = samples.group_cells(published), samples.group_cells(fresh)
     places = sorted(cells_a.keys() & cells_b.keys())
     if not places:
         return samples.PairedComparison("published", "fresh")

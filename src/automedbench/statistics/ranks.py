@@ -26,7 +26,7 @@ from automedbench.statistics.samples import (
     Sample,
     StatisticsMethod,
     cell_weights,
-    cells_of,
+    group_cells,
     means,
     per_task,
     task_index,
@@ -49,7 +49,7 @@ def rank_distribution(
     better rank. An agent with too few repeats may have any, so that it widens the ranges of the others. Raises what
     ``intervals`` raises.
     """
-    cells = {name: cells_of(agents[name]) for name in sorted(agents)}
+    cells = {name: group_cells(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
     unknown = len(cells) - len(judged)
     found = {name: RankRange(1, len(cells), False) for name in agents}

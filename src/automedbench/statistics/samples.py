@@ -53,7 +53,7 @@ class Sample:
     judged: Mapping[str, float] = field(default_factory=dict)
 
 
-def in_order(samples: Iterable[Sample]) -> list[Sample]:
+def sort_samples(samples: Iterable[Sample]) -> list[Sample]:
     """Samples by task, tier and repeat, so that no result depends on the order in which runs were read.
 
     Raises ValueError for a run that comes twice.
@@ -183,9 +183,9 @@ def interaction(matrix: Floats) -> float:
     return float((rest * rest).sum() / degrees) if degrees else 0.0
 
 
-def cells_of(samples: Iterable[Sample]) -> dict[Place, RunCell]:
+def group_cells(samples: Iterable[Sample]) -> dict[Place, RunCell]:
     """Cells by (task, tier), in order. Raises ValueError for what ``in_order`` refuses."""
-    ordered = in_order(samples)
+    ordered = sort_samples(samples)
     groups = groupby(ordered, key=lambda sample: (sample.task, sample.tier))
     return {place: RunCell(tuple(runs)) for place, runs in groups}
 

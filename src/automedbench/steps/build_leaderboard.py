@@ -17,7 +17,7 @@ from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
-from automedbench.planning.asked import OF_THE_RUN, asked_of
+from automedbench.planning.asked import OF_THE_RUN, requested_conditions
 from automedbench.statistics.samples import StatisticsMethod
 
 RANKING = "leaderboard/ranking.txt"
@@ -42,7 +42,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         results / "leaderboard",
         StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
         partial=partial,
-        asked=lambda cards: functools.partial(asked_of, Campaign(settings, cards, {}, agents, [])),
+        asked=lambda cards: functools.partial(requested_conditions, Campaign(settings, cards, {}, agents, [])),
     )
     text = io.StringIO()
     print_ranking(board.tables["overall"], board.method, text)

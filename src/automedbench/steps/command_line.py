@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.files import share_with
+from automedbench.base.files import set_sharing
 from automedbench.campaign.record import RunFiles, read_campaign
 
 WORKS_ON: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ def step_options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[
     is not that of a run.
     """
     options = vars(parser.parse_args(arguments))
-    share_with(options["campaign"].settings.share)
+    set_sharing(options["campaign"].settings.share)
     if options.pop("log", False):
         print_into(run_log(Path(parser.prog).stem, options["campaign"].run_files(options["run"])))
     return options

@@ -40,7 +40,7 @@ from automedbench.sandbox.container.image import platform_tags
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.rules import EgressSettings, read_index
-from automedbench.sandbox.egress.server import on_loopback
+from automedbench.sandbox.egress.server import serve_on_loopback
 
 BLOCK = 1 << 20
 DEBIAN_12_PYTHON = "3.11"
@@ -93,7 +93,7 @@ def fill_cache(
         wanted[line] = lambda ports, line=line: _packages(ports, line)  # type: ignore[misc]
     with tempfile.TemporaryDirectory(prefix="automedbench-cache-") as folder:
         problems = asyncio.run(
-            _fill(on_loopback(settings, Path(folder, "requests.jsonl"), cache, upstreams, tokens), wanted)
+            _fill(serve_on_loopback(settings, Path(folder, "requests.jsonl"), cache, upstreams, tokens), wanted)
         )
     there = [name for name in wanted if name not in problems]
     told = [f"{name}: {why}" for name, why in problems.items()]

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import known_record, share_with, write_record
+from automedbench.base.files import known_record, set_sharing, write_record
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, campaign_file, expand_matrix, write_campaign
 from automedbench.campaign.record import CampaignRecord, read_campaign
-from automedbench.leaderboard.plan import Plan, plan_of
+from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.load import add_configuration_options, configured_campaign, is_configured
 
 
@@ -23,7 +23,7 @@ def plan_campaign(campaign: CampaignRecord) -> Plan:
 
 def write_plan(campaign: Campaign) -> Plan:
     """Write the plan, unless it says the same already: a newer one has the leaderboard built again."""
-    plan, path = plan_of(campaign), Path(campaign.config.results, "plan.json")
+    plan, path = make_plan(campaign), Path(campaign.config.results, "plan.json")
     if known_record(path, Plan) != plan:
         write_record(path, plan)
     return plan
@@ -37,7 +37,7 @@ def plan_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def settings_of(options: argparse.Namespace) -> CampaignRecord:
+def load_campaign_record(options: argparse.Namespace) -> CampaignRecord:
     """The record in ``--campaign``, written anew when a configuration is given; Snakemake writes it before any step.
 
     Raises ConfigError when the configuration is wrong or puts its results elsewhere.
@@ -46,6 +46,6 @@ def settings_of(options: argparse.Namespace) -> CampaignRecord:
         campaign = configured_campaign(options)
         if (file := campaign_file(campaign)) != str(options.campaign):
             raise ConfigError([f"--campaign: '{options.campaign}' is not where this configuration has it: '{file}'"])
-        share_with(campaign.config.share)
+        set_sharing(campaign.config.share)
         write_campaign(campaign)
     return read_campaign(options.campaign)

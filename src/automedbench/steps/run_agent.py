@@ -40,10 +40,10 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
     """What defines the run in ``folder``; raises ConfigError for an unknown name, MissingDataError without a layer."""
-    return plan_with(campaign, campaign.run_files(folder).run, folder)
+    return plan_with_manifest(campaign, campaign.run_files(folder).run, folder)
 
 
-def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
+def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
     """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets.
 
     Such a plan starts nothing, so the agent's layer need not be built.

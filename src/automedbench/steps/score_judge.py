@@ -21,10 +21,10 @@ def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
     with contextlib.ExitStack() as stack:
         panel = None
         if judge.kind == "llm":
-            from automedbench.judge.panel import panel_of
+            from automedbench.judge.panel import build_panel
 
             cache = campaign.results / "judge_cache"
-            panel = panel_of(judge.panel, Path(campaign.settings.judges_file), judge.repeats, cache, submission)
+            panel = build_panel(judge.panel, Path(campaign.settings.judges_file), judge.repeats, cache, submission)
             stack.enter_context(panel)
         return judge_conversation(
             files.file("conversation.json"),

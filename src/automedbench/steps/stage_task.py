@@ -16,11 +16,11 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import close_folder, known_record, read_record, sha256_file, synced_at_end, write_record
 from automedbench.base.records import FileEntry, Manifest, Receipt
-from automedbench.base.workers import at_a_time
+from automedbench.base.workers import limit_workers
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
 from automedbench.datasets.release import checked_release, same_cases
-from automedbench.datasets.sampling import no_fresh_draw, with_sampling
+from automedbench.datasets.sampling import no_fresh_draw, replace_sampling
 from automedbench.tracks import get_track
 
 RECEIPT = "receipt.json"
@@ -126,7 +126,7 @@ def _several_at_a_time(workers: int) -> Iterator[None]:
 
         Image.preinit()
         Image.init()
-    with at_a_time(workers):
+    with limit_workers(workers):
         yield
 
 
@@ -165,8 +165,10 @@ def _asking(card: TaskCard, excerpt: bool, draw: int | None) -> TaskCard:
     if draw is not None:
         if excerpt:
             raise no_fresh_draw(card, "of an excerpt of the data set all cases are staged")
-        return with_sampling(card, **dict(sampling.fresh(draw)))
-    return with_sampling(card, count=None, rule=f"{sampling.rule}; of an excerpt of the data set") if excerpt else card
+        return replace_sampling(card, **dict(sampling.fresh(draw)))
+    return (
+        replace_sampling(card, count=None, rule=f"{sampling.rule}; of an excerpt of the data set") if excerpt else card
+    )
 
 
 def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, Step, SubmitStep, reply_of
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, Step, SubmitStep, scripted_reply
 from automedbench_rehearsal.model_server.wire import Asked, Call, Tool
 
 ECHO_ENDS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -119,7 +119,7 @@ def polls(asked: Asked, tool: Tool, turn: int, prefix: str) -> list[Call]:
 def told(turns: Sequence[ScriptedTurn], number: int, program: Program, prefix: str) -> tuple[str, list[Call]]:
     """Text and calls of turn ``number`` (from 1) for a program; after the last turn the text 'done'."""
     if program.manner in ("own", "own_text"):
-        reply = reply_of(turns, number, "")
+        reply = scripted_reply(turns, number, "")
         own = [Call(f"{prefix}{call.id[4:]}", call.name, json.loads(call.arguments)) for call in reply.calls]
         if program.manner == "own":
             return reply.content, own

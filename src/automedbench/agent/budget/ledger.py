@@ -440,7 +440,7 @@ def expected_cost(agent: Agent, usage: Tokens, turns: float) -> Decimal | None:
     return agent.pricing.cost(billed, round(usage.prompt / turns) if turns else 0)
 
 
-def reserved_for(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decimal | None:
+def reserve_for_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decimal | None:
     """USD set aside for a run before it starts: what is expected, at most what its limits allow; it grows when needed.
 
     Limits are there for runs that go wrong: money set aside for all of them would keep others from starting.
@@ -488,7 +488,7 @@ class Purse:
         ledger = CampaignLedger(results / "ledger", allowed)
         if new:
             ledger.begin(run, token)
-        ledger.reserve(run, reserved_for(agent, limits, budget), token)
+        ledger.reserve(run, reserve_for_run(agent, limits, budget), token)
         return cls(agent, run, token, ledger)
 
     def metered(self, model: ChatModel) -> ChatModel:

@@ -115,7 +115,7 @@ class Timesheet:
         told = ask_accounting(ids) if ids else []
         shifts[first:] = [accounted(shift, told) for shift in shifts[first:]]
         self._write(shifts)
-        return total_of(shifts)
+        return sum_usage(shifts)
 
     def _shift(self, *, ended: bool = False) -> Shift:
         box, gpus = self.sandbox, self.gpus
@@ -204,7 +204,7 @@ def _used_in(shift: Shift) -> Used:
     return shift.used.model_copy(update={"told_by": told})
 
 
-def total_of(shifts: Sequence[Shift]) -> Used:
+def sum_usage(shifts: Sequence[Shift]) -> Used:
     """What an attempt took: the sum of its shifts, of which there is one at least, since it was made."""
     first = max((place for place, shift in enumerate(shifts) if shift.anew), default=0)
     return functools.reduce(operator.add, map(_used_in, shifts[first:]))

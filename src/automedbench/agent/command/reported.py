@@ -16,7 +16,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.tools import CodeRequest, repair_arguments
-from automedbench.base.files import json_object_in
+from automedbench.base.files import parse_json_object
 from automedbench.base.records import Language
 from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench.sandbox.evidence.tracer import MAX_LINE
@@ -145,7 +145,7 @@ def writing(path: str, content: str) -> CodeRequest:
 
 def outcome_of(content: str) -> ReportedOutcome:
     """Output and exit code out of what a program tells its model of a call; takes time in proportion to its length."""
-    value = json_object_in(content) if content.lstrip()[:1] == "{" else None
+    value = parse_json_object(content) if content.lstrip()[:1] == "{" else None
     if value is not None and (told := _of_object(value)) is not None:
         return told
     lines = content.split("\n")

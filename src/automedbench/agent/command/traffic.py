@@ -22,7 +22,7 @@ from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked
 from automedbench.agent.tools import CodeRequest, repair_arguments
-from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, stage_of, take_snapshot
+from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, call_stage, take_snapshot
 from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Process, Stage
@@ -421,7 +421,7 @@ class Traffic:
         named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         # A call that ran nothing itself has no processes, where there is a trace.
         untraced: list[Process] | None = None if self._processes is None else []
-        return named, stage_of(evidence, previous), self._take_processes() if files is None else untraced
+        return named, call_stage(evidence, previous), self._take_processes() if files is None else untraced
 
     def _take_processes(self) -> list[Process] | None:
         """Processes that no call accounts for yet; without their paths once a run has told of too many."""

@@ -198,7 +198,7 @@ def finished_or_resumable(run: Path, identity: Identity, sealed_before: set[int]
     attempts = list_attempts(run)
     sealed = [attempt for attempt in attempts if attempt.sealed]
     newest = sealed[-1] if sealed else None
-    if newest is not None and identity_of(newest.record()) == identity:
+    if newest is not None and attempt_identity(newest.record()) == identity:
         finished_meanwhile = waited and newest.number not in sealed_before
         collected = newest.was_published and (run / "submission.json").exists()
         if finished_meanwhile or not collected:
@@ -257,7 +257,7 @@ def _identity(attempt: AttemptFolder) -> Identity | None:
     return start.identity if start else None
 
 
-def identity_of(record: RunRecord) -> Identity:
+def attempt_identity(record: RunRecord) -> Identity:
     """What a sealed attempt answered."""
     return Identity.model_validate({name: getattr(record, name) for name in Identity.model_fields})
 

@@ -26,7 +26,7 @@ import pydantic
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import new_beside, to_json
 from automedbench.base.records import Model, now
-from automedbench.sandbox.container.tree import task_of
+from automedbench.sandbox.container.tree import read_task
 
 HEARTBEAT_S = 10.0
 STALE_S = 120.0
@@ -152,7 +152,7 @@ def identify() -> Holder:
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot (tells a reused pid apart); None when there is none."""
-    task = task_of(pid)
+    task = read_task(pid)
     return None if task is None or task.state in "ZX" else task.started
 
 
@@ -166,7 +166,7 @@ def is_running(holder: Holder) -> bool | None:
     return started == holder.process_start
 
 
-def alive_in(folder: Path, *, stale_s: float = STALE_S, poll_s: float = POLL_S) -> Holder | None:
+def find_living_holder(folder: Path, *, stale_s: float = STALE_S, poll_s: float = POLL_S) -> Holder | None:
     """A holder of a lease in ``folder`` that lives; the leases of dead ones are removed.
 
     One that cannot be seen lives when it touches its lease within ``stale_s``, for which this waits.

@@ -16,8 +16,8 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import json_object_in, sha256_bytes
-from automedbench.campaign.agents import Agent, origin_of
+from automedbench.base.files import parse_json_object, sha256_bytes
+from automedbench.campaign.agents import Agent, code_provider
 from automedbench.sandbox.airlock.collector import read_beneath
 
 LAST_WORDS = "The recording ends here."
@@ -64,7 +64,7 @@ class ReplayModel:
 def load_replay(agent: Agent) -> ReplayModel:
     """The recorded replies of the run that ``transcript`` names; raises ConfigError or MissingDataError."""
     run = Path(agent.transcript or "")
-    if origin_of(run) == "command":
+    if code_provider(run) == "command":
         raise ConfigError(
             [f"transcript: {run} is of a program that ran its own tools; only runs of our loop can be replayed"]
         )
@@ -180,7 +180,7 @@ def _compare_answers(before: str, after: str) -> tuple[str, str] | None:
 
 
 def _read(answer: str) -> Mapping[str, Any]:
-    value = json_object_in(answer)
+    value = parse_json_object(answer)
     return {"note": answer} if value is None else value
 
 

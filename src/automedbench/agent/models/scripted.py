@@ -64,10 +64,10 @@ class ScriptedModel:
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """The next turn of the script; uses no tokens."""
         self._next += 1
-        return reply_of(self._turns, self._next, self._name)
+        return scripted_reply(self._turns, self._next, self._name)
 
 
-def reply_of(turns: Sequence[ScriptedTurn], number: int, name: str) -> Reply:
+def scripted_reply(turns: Sequence[ScriptedTurn], number: int, name: str) -> Reply:
     """Turn ``number`` (from 1) as a reply; after the last turn the text 'done'."""
     if number > len(turns):
         return Reply("done", model=name)

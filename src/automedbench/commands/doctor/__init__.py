@@ -16,7 +16,7 @@ from automedbench.commands._output import add_json, show
 from automedbench.commands.doctor import campaign as campaigns
 from automedbench.commands.doctor import cluster, containers, files, machine
 from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
-from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of, named_by
+from automedbench.planning.load import DEFAULT, add_campaign_options, describe_options, select_campaign
 
 PROBES = (
     HostProbe("python", machine.python),
@@ -66,10 +66,10 @@ def main(options: argparse.Namespace) -> None:
 
 def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[ProbeResult]]:
     """The campaign; None where there is no configuration, with findings where it is wrong."""
-    if options.machine_only or not (named_by(options) or DEFAULT.is_file()):
+    if options.machine_only or not (describe_options(options) or DEFAULT.is_file()):
         return None, []
     try:
-        return campaign_of(options), []
+        return select_campaign(options), []
     except ConfigError as error:
         fix = "Correct the file; its keys are in config/README.md."
         return None, [fail("campaign", problem, fix) for problem in error.problems]

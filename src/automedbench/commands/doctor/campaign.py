@@ -24,7 +24,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._host import existing
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
 from automedbench.commands.tasks import way_to_data
-from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
+from automedbench.sandbox.container.gpus import list_cards, list_devices, visible
 
 ENDPOINT_S = 5.0
 LOOKED_AT = 2000
@@ -211,7 +211,7 @@ def gpu(host: Host) -> ProbeResults:
         names = ", ".join(f"{count} × {name}" for name, count in Counter(card.name for card in cards).items())
         yield ok("gpu", f"{names}; on this machine alone: --profile profiles/local --resources gpu={len(cards)}")
         try:
-            devices_of(cards)
+            list_devices(cards)
         except InfrastructureError as error:
             text, _, fix = str(error).partition("\n")
             yield (fail if wanted else warn)("gpu", text, fix)

@@ -18,7 +18,7 @@ from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults
 from automedbench.commands.site.decide import Needs, PartitionChoice, SiteOptions, charged, jobs_at_a_time, too_small
 from automedbench.commands.site.parse import Partition, Site, parse
 from automedbench.commands.site.read import slurm_dumps
-from automedbench.planning.needs import DRIVER_MB, effective_limits, of_a_run
+from automedbench.planning.needs import DRIVER_MB, effective_limits, run_resources
 from automedbench.planning.profiles import set_resources
 
 PROBE = "slurm"
@@ -92,7 +92,7 @@ def read_profile(root: Path, name: str = "") -> Profile:
 
 def compare(profile: Profile, site: Site, campaign: Campaign | None, environment: Mapping[str, str]) -> ProbeResults:
     """Every contradiction of the three; one line that says that there is none."""
-    asked = of_a_run(campaign) if campaign else {}
+    asked = run_resources(campaign) if campaign else {}
     jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", asked)} if campaign else {})
     found: list[ProbeResult] = []
     if profile.content.get("executor") == "slurm":
@@ -152,7 +152,7 @@ def _limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Ite
     limits = [effective_limits(campaign, task) for task in campaign.tasks]
     minutes = max((each.time_limit_s or 0 for each in limits), default=0) / 60
     memory = max((each.mem_gb or 0 for each in limits), default=0) * 1e9 / 2**20 + DRIVER_MB
-    asked = of_a_run(campaign)
+    asked = run_resources(campaign)
     where = f"Remove set-resources.run_agent.{{}} from {profile.path}: the rule itself asks for {{}}."
     if job["runtime"] < minutes:
         told = f"runs: their jobs end after {job['runtime']} min, before the time limit of {minutes:.0f} (time_limit_s)"

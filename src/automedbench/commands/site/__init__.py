@@ -15,8 +15,8 @@ from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, 
 from automedbench.commands.site.parse import parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
-from automedbench.planning.load import add_campaign_options, campaign_of
-from automedbench.planning.needs import of_a_run
+from automedbench.planning.load import add_campaign_options, select_campaign
+from automedbench.planning.needs import run_resources
 
 MOST_WARNINGS = 5
 
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> None:
 
     Raises ConfigError when the campaign is wrong or no partition takes its runs, MissingDataError without a Slurm.
     """
-    campaign = campaign_of(options)
+    campaign = select_campaign(options)
     dumps = read_dumps(options.dumps) if options.dumps else site_dumps(_folders(campaign))
     if options.record:
         write_dumps(dumps, options.record)
@@ -55,19 +55,23 @@ def main(options: argparse.Namespace) -> None:
         return
     site = parse(dumps)
     asked = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
-    decision = decide(site, needs_of(campaign), asked)
+    decision = decide(site, read_needs(campaign), asked)
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     texts = {
         folder / "config.yaml": profile_text(decision, str(folder), site.cluster),
         folder / "partitions.yaml": partitions_text(decision, options.network),
     }
     written = list(write_files(texts, force=options.force))
-    show(options, {"profile": folder, "files": written, **vars(decision)}, [*_said(decision), *written, *_next(folder)])
+    show(
+        options,
+        {"profile": folder, "files": written, **vars(decision)},
+        [*_summarise(decision), *written, *_next(folder)],
+    )
 
 
-def needs_of(campaign: Campaign) -> Needs:
+def read_needs(campaign: Campaign) -> Needs:
     """What the rule of a run asks for, as the site compares it."""
-    wanted = of_a_run(campaign)
+    wanted = run_resources(campaign)
     model = wanted.get("gpu_model")
     return Needs(
         minutes=int(wanted["runtime"]),
@@ -87,7 +91,7 @@ def _folders(campaign: Campaign) -> dict[str, str]:
     return folders
 
 
-def _said(decision: ProfileDraft) -> list[str]:
+def _summarise(decision: ProfileDraft) -> list[str]:
     shown = decision.warned[:MOST_WARNINGS]
     more = len(decision.warned) - len(shown)
     return [*decision.said, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from automedbench.base.slurm import seconds_of
+from automedbench.base.slurm import parse_seconds
 
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=[(,]|$)")
 _SLICE = re.compile(r"(^|[_.:])\d+g\.\d+gb")
@@ -176,7 +176,7 @@ def parse(dumps: Mapping[str, str]) -> Site:
 
 def minutes(text: str) -> float:
     """A limit of time in minutes; infinite for a word."""
-    seconds = seconds_of(text)
+    seconds = parse_seconds(text)
     return math.inf if seconds is None else seconds / 60
 
 

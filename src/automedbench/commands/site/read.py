@@ -43,7 +43,7 @@ def slurm_dumps() -> dict[str, str]:
         "account": [*_SACCTMGR, "user", who, "format=DefaultAccount"],
         "qos": [*_SACCTMGR, "qos", f"format={QOS}"],
     }
-    return {"kinds": kinds, **{name: _said(command) for name, command in commands.items()}}
+    return {"kinds": kinds, **{name: _run_command(command) for name, command in commands.items()}}
 
 
 _SACCTMGR = ["sacctmgr", "--noheader", "--parsable2", "show"]
@@ -54,14 +54,14 @@ def site_dumps(folders: Mapping[str, str], metadata: Path = Path(".snakemake/met
     places = {**folders, "temporary files": tempfile.gettempdir(), "metadata of Snakemake": str(metadata)}
     return {
         **slurm_dumps(),
-        "apptainer": _said(["apptainer", "--version"]),
-        "modules": _said(["bash", "-lc", _MODULES]),
+        "apptainer": _run_command(["apptainer", "--version"]),
+        "modules": _run_command(["bash", "-lc", _MODULES]),
         "folders": "\n".join(_folder(name, Path(path)) for name, path in places.items()),
         "scratch": "\n".join(_scratch(SCRATCH)),
     }
 
 
-def _said(command: list[str]) -> str:
+def _run_command(command: list[str]) -> str:
     status, text = run_program(command, 30)
     return "" if status else text
 

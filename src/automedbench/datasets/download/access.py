@@ -84,7 +84,7 @@ class Access:
         return [self.environment[name].strip() for name in source.credentials]
 
 
-def commit_of(source: Source) -> str | None:
+def pinned_commit(source: Source) -> str | None:
     """The commit that a source is pinned to; None for a branch, a tag, or a kind without commits."""
     return source.revision if source.revision and _COMMIT.fullmatch(source.revision) else None
 

@@ -42,7 +42,7 @@ def is_archive_name(name: str) -> bool:
     return _SUFFIXES.search(name) is not None and not name.lower().endswith(".nii.gz")
 
 
-def kind_of(path: Path) -> Kind | None:
+def archive_kind(path: Path) -> Kind | None:
     """What a file is by its first bytes; None for no archive."""
     with open(path, "rb") as stream:
         head = stream.read(512)
@@ -75,7 +75,7 @@ def unpack(
     passed over. ``room`` is told the bytes that will be written as soon as they are known, and may raise.
     Raises InfrastructureError, naming ``name``, when it is no archive, is damaged, or holds what is refused.
     """
-    kind = kind_of(archive)
+    kind = archive_kind(archive)
     call = name or archive.name
     try:
         if kind is None:

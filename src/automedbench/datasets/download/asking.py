@@ -52,21 +52,21 @@ def ask(request: transfer.Request, watch: transfer.DownloadProgress, *, listing:
         try:
             answer, after = _listing(request) if listing else _headers(request)
         except requests.RequestException as error:
-            told, after = transfer.reason_of(error), None
+            told, after = transfer.describe_error(error), None
             continue
         if answer.status not in transfer.AGAIN:
             return answer
-        told = f"HTTP {answer.status} ({transfer.meaning_of(answer.status)})"
+        told = f"HTTP {answer.status} ({transfer.describe_status(answer.status)})"
     raise NoAnswer(told)
 
 
 def _headers(request: transfer.Request) -> tuple[HttpAnswer, float | None]:
     """By HEAD; by a GET of the first byte where a host refuses HEAD or tells no size."""
-    with transfer.answer_to(request, _HEADERS, "HEAD") as answer:
+    with transfer.send_request(request, _HEADERS, "HEAD") as answer:
         told = _read(answer)
         if (told.status < 400 and told.size) or told.status in (401, 407, *transfer.AGAIN):
             return told, _pause(answer)
-    with transfer.answer_to(request, _HEADERS | {"Range": "bytes=0-0"}) as answer:
+    with transfer.send_request(request, _HEADERS | {"Range": "bytes=0-0"}) as answer:
         return _read(answer), _pause(answer)
 
 
@@ -74,7 +74,7 @@ def _listing(request: transfer.Request) -> tuple[HttpAnswer, float | None]:
     import requests
 
     body, until = bytearray(), time.monotonic() + LISTING_S
-    with transfer.answer_to(request, _HEADERS) as answer:
+    with transfer.send_request(request, _HEADERS) as answer:
         for block in answer.iter_content(transfer.BLOCK):
             body += block
             if len(body) > LISTING_BYTES or time.monotonic() > until:
@@ -87,7 +87,7 @@ def _read(answer: Any, body: bytes = b"") -> HttpAnswer:
     return HttpAnswer(
         status=answer.status_code,
         moved=_moved(answer),
-        size=transfer.total_of(answer),
+        size=transfer.total_length(answer),
         page=head.get("Content-Type", "").startswith("text/html"),
         code=head.get("X-Error-Code", ""),
         body=body,
@@ -105,4 +105,4 @@ def _moved(answer: Any) -> str | None:
 
 
 def _pause(answer: Any) -> float | None:
-    return transfer.pause_of(answer.headers.get("Retry-After", ""))
+    return transfer.parse_retry_after(answer.headers.get("Retry-After", ""))

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import Field
 
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
-from automedbench.base.files import digest_of, read_record, write_record
+from automedbench.base.files import hash_json, read_record, write_record
 from automedbench.base.records import Downloaded, FileEntry, Model
 from automedbench.datasets.download import archives, transfer
 from automedbench.datasets.download.access import Access
@@ -80,7 +80,7 @@ class Collector:
 
     def place_of(self, item: DownloadItem) -> Path:
         """The item's own folder."""
-        return self.folder / digest_of(item.identity)
+        return self.folder / hash_json(item.identity)
 
     def is_done(self, item: DownloadItem) -> bool:
         """Whether the item needs no host any more."""
@@ -299,10 +299,10 @@ class Collector:
 def entries_below(folder: Path) -> dict[str, FileEntry]:
     """Content of every file below a folder."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return {name: entry_of(folder / name) for name in names}
+    return {name: describe_file(folder / name) for name in names}
 
 
-def entry_of(path: Path) -> FileEntry:
+def describe_file(path: Path) -> FileEntry:
     """Content of one file."""
     return FileEntry(sha256=transfer.digests(path, "sha256")["sha256"], bytes=path.stat().st_size)
 

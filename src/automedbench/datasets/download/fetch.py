@@ -21,10 +21,10 @@ from typing import Any
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import digest_of, json_object_in, read_record, unwritable, write_json, write_record
+from automedbench.base.files import hash_json, parse_json_object, read_record, unwritable, write_json, write_record
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
-from automedbench.datasets.download.access import Access, commit_of, describe, shown
-from automedbench.datasets.download.collecting import Collector, entries_below, entry_of
+from automedbench.datasets.download.access import Access, describe, pinned_commit, shown
+from automedbench.datasets.download.collecting import Collector, describe_file, entries_below
 from automedbench.datasets.download.transfer import ContentMismatch, SourceUnreachable, check_space
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.patterns import taker
@@ -59,7 +59,7 @@ def current(destination: Path, identity: str, *, check: bool = False) -> Receipt
     other = [name for name in receipt.files if check or stamp(destination / name) != stamps.get(name)]
     for name in other:
         size = (destination / name).stat().st_size
-        if size != receipt.files[name].bytes or entry_of(destination / name) != receipt.files[name]:
+        if size != receipt.files[name].bytes or describe_file(destination / name) != receipt.files[name]:
             print(f"{destination / name} is not what was fetched; fetching again")
             return None
     if not (destination / RECEIPT).is_file():
@@ -77,7 +77,7 @@ def stamp(path: Path) -> list[int]:
 
 def _read_marker(destination: Path) -> dict[str, Any]:
     try:
-        return json_object_in((destination / MARKER).read_bytes()) or {}
+        return parse_json_object((destination / MARKER).read_bytes()) or {}
     except OSError:
         return {}
 
@@ -142,7 +142,7 @@ def refuse_specials(folder: Path) -> None:
 # --- putting in place -----------------------------------------------------------------------------------------
 
 
-def copy_in(origin: Path, names: list[str], folder: Path) -> dict[str, FileEntry]:
+def copy_files(origin: Path, names: list[str], folder: Path) -> dict[str, FileEntry]:
     """Copy a user's files; where the file system can, without using space twice. Never links: theirs may change."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def _clone(origin: Path, target: Path) -> bool:
     return True
 
 
-def link_in(files: Mapping[str, Path], folder: Path) -> None:
+def link_files(files: Mapping[str, Path], folder: Path) -> None:
     """Give downloaded files, which are ours, a second name below the folder."""
     for name, path in files.items():
         target = folder / name
@@ -191,7 +191,7 @@ def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Rec
 def _holds(destination: Path, files: Mapping[str, FileEntry]) -> bool:
     if _sizes(destination) != {name: entry.bytes for name, entry in files.items()}:
         return False
-    return all(entry_of(destination / name) == entry for name, entry in files.items())
+    return all(describe_file(destination / name) == entry for name, entry in files.items())
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -237,7 +237,7 @@ def scratch(destination: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def downloads_of(destination: Path) -> Iterator[Path]:
+def open_downloads(destination: Path) -> Iterator[Path]:
     """The folder of downloads that are not finished, for one process at a time; what is of no use in it is removed."""
     folder = destination.parent / f".{destination.name}.download"
     with _lock(folder):
@@ -334,7 +334,7 @@ def fetch_dataset(
             return _fetch(card.dataset, source, destination, access, check, passed_over)
         except (MissingDataError, ContentMismatch) as error:
             failures.append(error)
-            told = _told(source, error)
+            told = _describe_failure(source, error)
             passed_over += [told] if isinstance(error, ContentMismatch) else []
             if following is not None:
                 warning = "Warning: not taken from" if isinstance(error, ContentMismatch) else "Not had from"
@@ -347,7 +347,7 @@ def fetch_dataset(
 def _is_pinned(source: Source) -> bool:
     """Whether the card knows what the source must give: a commit, or checksums."""
     return all(
-        commit_of(part) is not None or bool(part.downloads and all(each.checksum for each in part.downloads))
+        pinned_commit(part) is not None or bool(part.downloads and all(each.checksum for each in part.downloads))
         for part in (source, *source.also)
     )
 
@@ -371,12 +371,12 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     if len(failures) == 1:
         head = f"No raw data for '{name}': {_flat(failures[0])}."
     else:
-        told = [f"- {_told(source, error)}" for source, error in zip(sources, failures, strict=True)]
+        told = [f"- {_describe_failure(source, error)}" for source, error in zip(sources, failures, strict=True)]
         head = "\n".join([f"No raw data for '{name}': none of its {len(sources)} sources worked.", *told])
     return (ContentMismatch if wrong else MissingDataError)(f"{head}\n{how} (card: {card.id})")
 
 
-def _told(source: Source, error: Exception) -> str:
+def _describe_failure(source: Source, error: Exception) -> str:
     """Source and reason on one line; of other content what was found, as the next source may be right."""
     reason = _flat(str(error).partition("\n")[0] if isinstance(error, ContentMismatch) else error)
     return reason if shown(source.where) in reason else f"{describe(source)}: {reason}"
@@ -399,7 +399,7 @@ def _identity(source: Source, access: Access) -> str:
     parts = (source, *source.also)
     # Without what has its default: a field that cards gain later must not fetch everything again.
     told = [part.model_dump(mode="json", exclude={"credentials", "also"}, exclude_defaults=True) for part in parts]
-    return digest_of([told, access.stand_in])
+    return hash_json([told, access.stand_in])
 
 
 def _fetch(
@@ -409,7 +409,7 @@ def _fetch(
         return _copy(dataset, source, destination, access, check)
     for part in (source, *source.also):
         check_patterns(part.files)
-    with downloads_of(destination) as folder:
+    with open_downloads(destination) as folder:
         known = current(destination, _identity(source, access), check=check)
         if known is not None:  # another process fetched it while this one waited
             return known
@@ -422,7 +422,7 @@ def _fetch(
         receipt = _receipt(dataset, source, revision, entries, downloads, access, passed_over)
         with _writing(destination), scratch(destination) as place:
             (ready := place / "new").mkdir()
-            link_in({name: path for name, (path, _) in found.items()}, ready)
+            link_files({name: path for name, (path, _) in found.items()}, ready)
             put(ready, receipt, _identity(source, access), destination)
         shutil.rmtree(folder, ignore_errors=True)
         return receipt
@@ -472,13 +472,13 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
     names = select(origin, source.files, destination)
     # A fixture's folder is made anew each time.
     stamps = None if access.stand_in else [[name, *stamp(origin / name)] for name in names]
-    identity = digest_of(["path", str(origin.resolve()), stamps])
+    identity = hash_json(["path", str(origin.resolve()), stamps])
     known = current(destination, identity, check=check) if stamps is not None else None
     if known is not None:
         return known
-    with _writing(destination), downloads_of(destination), scratch(destination) as place:
+    with _writing(destination), open_downloads(destination), scratch(destination) as place:
         (folder := place / "new").mkdir()
-        entries = copy_in(origin, names, folder)
+        entries = copy_files(origin, names, folder)
         receipt = _receipt(dataset, source, None, entries, [], access)
         return put(folder, receipt, identity, destination)
 

@@ -155,12 +155,12 @@ def _attempt(request: Request, part: Path, watch: DownloadProgress) -> None:
         if not version:
             sink.restart()
         try:
-            with answer_to(request, _headers(version, sink.size)) as answer:
+            with send_request(request, _headers(version, sink.size)) as answer:
                 total = _look_at(answer, request, sink, version, part)
                 for block in answer.iter_content(BLOCK):
                     sink.write(block)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise _Again(reason_of(error)) from None
+            raise _Again(describe_error(error)) from None
         except requests.exceptions.ContentDecodingError:
             raise _Again("damaged on the way") from None
         except requests.RequestException as error:
@@ -169,7 +169,7 @@ def _attempt(request: Request, part: Path, watch: DownloadProgress) -> None:
             raise _Again(f"expected {total} bytes, the connection ended after {sink.size}")
 
 
-def answer_to(request: Request, headers: Mapping[str, str], method: str = "GET") -> Any:
+def send_request(request: Request, headers: Mapping[str, str], method: str = "GET") -> Any:
     """What the host answers, its body unread; redirects are followed. Raises what requests raises."""
     import requests
 
@@ -218,12 +218,12 @@ def _login(authorization: str | None) -> Callable[[Any], Any]:
     requests takes the header off when it is redirected to another host, and asks .netrc only without such an object.
     """
 
-    def with_login(prepared: Any) -> Any:
+    def add_login(prepared: Any) -> Any:
         if authorization is not None:
             prepared.headers["Authorization"] = authorization
         return prepared
 
-    return with_login
+    return add_login
 
 
 # --- what the server says -------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _look_at(answer: Any, request: Request, sink: _Sink, version: str, part: Pat
     if answer.status_code == 200:
         sink.restart()
         _note_of(part).write_text(_strong(answer) or answer.headers.get("Last-Modified", ""))
-    total = total_of(answer)
+    total = total_length(answer)
     if request.size is not None and total is not None and total != request.size:
         raise ContentMismatch(
             f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
@@ -269,7 +269,7 @@ def _strong(answer: Any) -> str:
     return "" if tag.startswith("W/") else tag
 
 
-def total_of(answer: Any) -> int | None:
+def total_length(answer: Any) -> int | None:
     """Length of the whole file, None where the server does not tell."""
     found = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
     if found:
@@ -282,18 +282,20 @@ def total_of(answer: Any) -> int | None:
 def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
-        return _Again(f"HTTP {status} ({meaning_of(status)})", pause_of(answer.headers.get("Retry-After", "")))
+        return _Again(
+            f"HTTP {status} ({describe_status(status)})", parse_retry_after(answer.headers.get("Retry-After", ""))
+        )
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
-    message = f"{request.name}: expected the file, found HTTP {status} ({means or meaning_of(status)})"
+    message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
     return SourceUnreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
 
 
-def meaning_of(status: int) -> str:
+def describe_status(status: int) -> str:
     """A status in words."""
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
 
 
-def pause_of(value: str) -> float | None:
+def parse_retry_after(value: str) -> float | None:
     """Seconds of a Retry-After, which is a number or a date."""
     if value.isdecimal():
         return float(value)
@@ -303,7 +305,7 @@ def pause_of(value: str) -> float | None:
         return None
 
 
-def reason_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Why a connection failed, in words."""
     text = str(error)
     for piece, reason in (

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.download.access import HUB, PHYSIONET, commit_of, describe
+from automedbench.datasets.download.access import HUB, PHYSIONET, describe, pinned_commit
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch
 from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered, plan_url
@@ -26,7 +26,7 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     OtherContent when the hub answers with another commit than the card's.
     """
     commit, files = described(source, listing(source, collector, hub_address(source)))
-    if commit_of(source) not in (None, commit) and not collector.access.stand_in:
+    if pinned_commit(source) not in (None, commit) and not collector.access.stand_in:
         raise ContentMismatch(
             f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
             "It was changed at its source; nothing was installed."

@@ -16,15 +16,15 @@ from pydantic import Field
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import json_object_in
+from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
-from automedbench.datasets.download.access import HUB, commit_of
+from automedbench.datasets.download.access import HUB, pinned_commit
 from automedbench.datasets.download.asking import HttpAnswer, NoAnswer, ask
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.download.transfer import Request, meaning_of
+from automedbench.datasets.download.transfer import Request, describe_status
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.fetchers.catalogues import described, hub_address, physionet_address, series_address, taken
-from automedbench.datasets.fetchers.web import asked, chosen, numbered
+from automedbench.datasets.fetchers.web import chosen, make_request, numbered
 from automedbench.datasets.patterns import is_pattern
 
 State = Literal["there", "moved", "changed", "login needed", "gone", "unreachable"]
@@ -82,12 +82,12 @@ class Checker:
 
     def headers(self, source: Source, url: str) -> HttpAnswer:
         """Headers of a file; raises NoAnswer."""
-        return self.ask(asked(source, self.collector, url))
+        return self.ask(make_request(source, self.collector, url))
 
     def listing(self, source: Source, url: str) -> HttpAnswer:
         """All that an address gives; raises NoAnswer."""
         if url not in self._lists:
-            self._lists[url] = self.ask(asked(source, self.collector, url), listing=True)
+            self._lists[url] = self.ask(make_request(source, self.collector, url), listing=True)
         return self._lists[url]
 
     def ask(self, request: Request, *, listing: bool = False) -> HttpAnswer:
@@ -135,7 +135,7 @@ def _refused(answer: HttpAnswer) -> State | None:
 def _status(answer: HttpAnswer) -> str:
     if answer.status < 300:
         return "a web page: a login, or a licence to accept"
-    return f"HTTP {answer.status} ({answer.code or meaning_of(answer.status)})"
+    return f"HTTP {answer.status} ({answer.code or describe_status(answer.status)})"
 
 
 def _by_headers(entry: _Entry, answer: HttpAnswer, *, page: bool = False) -> SourceFinding:
@@ -211,7 +211,7 @@ def _physionet(checker: Checker, source: Source, key: str) -> Iterator[SourceFin
     for at, told in _entries(source, key):
         url = physionet_address(source, None if is_pattern(told.name) else told.name)
         entry = _Entry(at, Download(name=url) if is_pattern(told.name) else told, url)
-        yield _on_file(checker, source, entry, asked(source, checker.collector, url))
+        yield _on_file(checker, source, entry, make_request(source, checker.collector, url))
 
 
 def _tcia(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
@@ -257,7 +257,7 @@ def _git(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     elif (state := _refused(answer)) is not None:
         yield entry.finding(state, _status(answer))
     else:
-        yield _by_commit(entry, source, repository[1], json_object_in(answer.body) or {})
+        yield _by_commit(entry, source, repository[1], parse_json_object(answer.body) or {})
 
 
 def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> SourceFinding:
@@ -265,7 +265,7 @@ def _by_commit(entry: _Entry, source: Source, repository: str, told: Any) -> Sou
     owner = "/".join(urlsplit(page).path.split("/")[1:3])
     if owner and owner.lower() != repository.lower():
         return entry.finding("moved", f"to {owner}", f"where: https://github.com/{owner}")
-    return entry.finding("there", "", "" if commit_of(source) else f"revision: {commit}")
+    return entry.finding("there", "", "" if pinned_commit(source) else f"revision: {commit}")
 
 
 # --- lists of hosts -------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def _listed(checker: Checker, source: Source, entry: _Entry) -> SourceFinding | 
         return None
     if answer.status != 200:
         return entry.finding("gone", _status(answer)) if answer.status in (404, 410) else None
-    files = read(json_object_in(answer.body) or {})
+    files = read(parse_json_object(answer.body) or {})
     if not name:
         return entry.finding("there", f"{len(files)} files", _naming(files))
     if not files and record is not None:
@@ -309,7 +309,7 @@ def _hub(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     answer = checker.listing(source, hub_address(source))
     if answer.status == 404 and answer.code == "RevisionNotFound":
         now = checker.listing(source, hub_address(source.model_copy(update={"revision": None})))
-        commit = (json_object_in(now.body) or {}).get("sha", "")
+        commit = (parse_json_object(now.body) or {}).get("sha", "")
         told = f"revision {source.revision} is not there any more"
         yield entry.finding("changed", told, f"revision: {commit}" if commit else "")
     elif answer.code == "RepoNotFound" and not source.credentials:  # said with 401 to those without an account
@@ -321,13 +321,13 @@ def _hub(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
 
 
 def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, body: bytes) -> Iterator[SourceFinding]:
-    (commit, files), told = described(source, body), json_object_in(body) or {}
+    (commit, files), told = described(source, body), parse_json_object(body) or {}
     if str(told.get("id", source.where)).lower() != source.where.lower():
         yield entry.finding("moved", f"to {told['id']}", f"where: {told['id']}")
-    elif commit_of(source) not in (None, commit):
+    elif pinned_commit(source) not in (None, commit):
         yield entry.finding("changed", f"commit {commit}, the card says {source.revision}", f"revision: {commit}")
     else:
-        wanted = "" if commit_of(source) else f"revision: {commit}"
+        wanted = "" if pinned_commit(source) else f"revision: {commit}"
         yield entry.finding("there", f"at {commit[:12]}", wanted)
     facts = {name: _hub_facts(each) for name, each in files.items()}
     if told.get("gated") and files:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.download.access import commit_of, describe
+from automedbench.datasets.download.access import describe, pinned_commit
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress
 from automedbench.datasets.fetchers.web import FetchPlan
@@ -33,7 +33,7 @@ def plan_git(source: Source, collector: Collector) -> FetchPlan:
     def get(folder: Path, watch: DownloadProgress) -> bool:
         wanted = "HEAD" if stand_in else source.revision or "HEAD"
         commit = _clone(where, wanted, folder)
-        if not stand_in and commit_of(source) not in (None, commit):
+        if not stand_in and pinned_commit(source) not in (None, commit):
             raise ContentMismatch(f"{describe(source)}: found commit {commit}, expected {wanted}")
         found.append(commit)
         _keep(folder, source)

@@ -57,7 +57,7 @@ def client() -> str:
 
 def listing(source: Source, collector: Collector, url: str) -> bytes:
     """What a host answers when it is asked for its files; asked for once per fetch."""
-    request = asked(source, collector, url)
+    request = make_request(source, collector, url)
     identity = [source.kind, source.revision, url, collector.access.stand_in]
     return collector.remembered(request.name, identity, functools.partial(download, request), client())
 
@@ -93,7 +93,7 @@ def own_name(url: str) -> str:
     return unquote(parts[-1]) if parts else "download"
 
 
-def asked(source: Source, collector: Collector, url: str) -> Request:
+def make_request(source: Source, collector: Collector, url: str) -> Request:
     """The request for a URL of this source, with the login that its host may see."""
     access = collector.access
     host = urlsplit(url).netloc
@@ -117,7 +117,7 @@ def file_item(
     ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
     publishes it; ``archive``: whether it is one when the card does not say, by default by its name.
     """
-    request = asked(source, collector, url)
+    request = make_request(source, collector, url)
     stand_in = collector.access.stand_in
     size = None if stand_in else told.bytes
 

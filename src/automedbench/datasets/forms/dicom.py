@@ -278,10 +278,10 @@ def _plain(path: Path) -> NDArray[Any]:
 def _decoded(image: DicomImage) -> NDArray[Any]:
     if image.inverted:  # GDCM turns the pixels over and scales them after that
         raise UnreadableDicom("is MONOCHROME1 and compressed; decompress it first")
-    return by_gdcm(image.path)
+    return decode_with_gdcm(image.path)
 
 
-def by_gdcm(path: Path) -> NDArray[Any]:
+def decode_with_gdcm(path: Path) -> NDArray[Any]:
     """Values of any transfer syntax, (rows, columns), scaled, and turned over where low is bright.
 
     Raises UnreadableDicom.
@@ -325,7 +325,7 @@ def picture_and_size(path: Path) -> tuple[Picture, tuple[int, int]]:
     if path.suffix.lower() in DICOM_SUFFIXES:
         height, width = _usable(read_header, path).shape
         # GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2.
-        return _converted(path, functools.partial(_usable, by_gdcm)), (width, height)
+        return _converted(path, functools.partial(_usable, decode_with_gdcm)), (width, height)
     with _image_of(path) as image:
         mode, size = image.mode, image.size
     if mode in _DEEP_MODES:

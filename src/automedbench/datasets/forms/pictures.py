@@ -170,7 +170,7 @@ def radiograph(picture: Picture) -> tuple[str, bytes]:
     return ".png", _encoded(image, _grey_or_rgb(image), "PNG", compress_level=3)
 
 
-def size_of(data: bytes) -> tuple[int, int]:
+def picture_size(data: bytes) -> tuple[int, int]:
     """Width and height in pixels of an encoded picture of ours."""
     from PIL import Image
 

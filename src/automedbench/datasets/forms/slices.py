@@ -20,7 +20,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Model
 from automedbench.datasets.forms.degradation import bicubic
 from automedbench.datasets.forms.problems import incomplete
-from automedbench.datasets.patterns import found_by
+from automedbench.datasets.patterns import search_pattern
 
 Image = NDArray[np.float32]
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -142,14 +142,14 @@ def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
     found = {name: _identity(name, options) for name in names}
     kept = {name: identity for name, identity in found.items() if identity not in options.exclude}
     _require_unique(raw, kept)
-    return [ImageFile(identity, subject_of(identity, options.subject), raw / name) for name, identity in kept.items()]
+    return [ImageFile(identity, subject_id(identity, options.subject), raw / name) for name, identity in kept.items()]
 
 
-def subject_of(identity: str, pattern: re.Pattern[str] | None) -> str:
+def subject_id(identity: str, pattern: re.Pattern[str] | None) -> str:
     """The patient in an id, by the card's pattern; the id itself without one. Raises InfrastructureError for none."""
     if pattern is None:
         return identity
-    found = found_by(pattern, identity)
+    found = search_pattern(pattern, identity)
     if found is None:
         raise InfrastructureError(
             f"{identity}: staging.options.subject '{pattern.pattern}' finds no patient in this name.\n"
@@ -158,7 +158,7 @@ def subject_of(identity: str, pattern: re.Pattern[str] | None) -> str:
     return found
 
 
-def at_places(identity: str, positions: Sequence[float]) -> Iterator[tuple[str, float]]:
+def slice_positions(identity: str, positions: Sequence[float]) -> Iterator[tuple[str, float]]:
     """Id and position of each slice of a volume; of a single one, the id is the volume's."""
     for number, position in enumerate(positions, start=1):
         yield identity if len(positions) == 1 else f"{identity}#{number}", position

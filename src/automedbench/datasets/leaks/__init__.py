@@ -34,8 +34,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import CaseEntry, Receipt
-from automedbench.base.workers import in_order
-from automedbench.datasets.leaks.headers import look_at
+from automedbench.base.workers import map_in_order
+from automedbench.datasets.leaks.headers import inspect_headers
 
 MODIFIED = 1_577_836_800
 """Modification time of every public file: the start of 2020 (UTC). None tells when or in which order it was made."""
@@ -131,12 +131,14 @@ class _StagedTask:
     def headers(self) -> dict[str, tuple[list[str], bytes | None]]:
         """Place → what the file says beside its content, and how it is stored; examples' answers are left out."""
         places = [place for place in self.files if place in self.case_files or not place.endswith(".json")]
-        return dict(zip(places, in_order(lambda place: look_at(self.files[place], place), places), strict=True))
+        return dict(
+            zip(places, map_in_order(lambda place: inspect_headers(self.files[place], place), places), strict=True)
+        )
 
     @cached_property
     def classes(self) -> dict[str, str]:
         """Case → its class, of those whose truth is one."""
-        found = {case.id: class_of(self.split, self.private, case.id) for case in self.cases}
+        found = {case.id: case_class(self.split, self.private, case.id) for case in self.cases}
         return {case: label for case, label in found.items() if label is not None}
 
 
@@ -412,7 +414,7 @@ def upstream_order(split: Split, cases: Sequence[str]) -> list[int]:
     return sorted(ordered, key=ordered.__getitem__)
 
 
-def class_of(split: Split, private: Path, case: str) -> str | None:
+def case_class(split: Split, private: Path, case: str) -> str | None:
     """The case's answer where it is one of few: its class, its letter, yes or no, the classes it shows; else None."""
     label = split.get(case, {}).get("label")
     if isinstance(label, str):

@@ -36,16 +36,16 @@ _GZIP_HEAD = 10
 _LARGEST_JSON = 10_000_000
 
 
-def look_at(path: Path, name: str) -> tuple[list[str], bytes | None]:
+def inspect_headers(path: Path, name: str) -> tuple[list[str], bytes | None]:
     """What a file ``name`` holds beside its content, each as a few words, and how it is stored.
 
     The first is empty for unknown formats; the second is without content and size, None for other than pictures and
     volumes.
     """
-    return _jpeg(path) if name.endswith(_JPEG) else (_said_by(path, name), _form_of(path, name))
+    return _jpeg(path) if name.endswith(_JPEG) else (_header_texts(path, name), _storage_form(path, name))
 
 
-def _said_by(path: Path, name: str) -> list[str]:
+def _header_texts(path: Path, name: str) -> list[str]:
     if name.endswith(".png"):
         return _png(path)
     if name.endswith((".nii.gz", ".nii")):
@@ -55,7 +55,7 @@ def _said_by(path: Path, name: str) -> list[str]:
     return _json(path) if name.endswith(".json") else []
 
 
-def _form_of(path: Path, name: str) -> bytes | None:
+def _storage_form(path: Path, name: str) -> bytes | None:
     if name.endswith(".png"):
         return _head(path, 33)[24:29]  # IHDR: depth, colours, compression, filter, interlace
     if name.endswith(".nii.gz"):

@@ -20,7 +20,7 @@ from automedbench.datasets.forms.dicom import DICOM_SUFFIXES, picture_and_size
 from automedbench.datasets.forms.problems import first_file, missing, one_place, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import Corners, SourceBox, SourceImage, clipped, source_image
 from automedbench.datasets.forms.tables import csv_rows, json_object, parse_xml
-from automedbench.datasets.patterns import found_by
+from automedbench.datasets.patterns import search_pattern
 
 SUFFIXES = (*DICOM_SUFFIXES, ".png", ".jpg", ".jpeg")
 _COLUMNS = ["image_id", "class_name", "x_min", "y_min", "x_max", "y_max"]
@@ -352,7 +352,7 @@ def _yolo_image(path: Path, labels: Path, options: YoloBoxesOptions) -> SourceIm
 
 
 def _subject(path: Path, pattern: re.Pattern[str] | None) -> str:
-    found = found_by(pattern, path.stem) if pattern is not None else ""
+    found = search_pattern(pattern, path.stem) if pattern is not None else ""
     if found is None:
         raise unexpected(path, f"has a name in which {pattern and pattern.pattern!r} finds no patient")
     return found

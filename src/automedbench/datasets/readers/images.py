@@ -19,7 +19,7 @@ from automedbench.datasets.forms.pictures import picture_file, picture_of_array
 from automedbench.datasets.forms.problems import first_file, incomplete, unreadable
 from automedbench.datasets.forms.sources import LabelledImage
 from automedbench.datasets.forms.tables import csv_rows
-from automedbench.datasets.patterns import found_by
+from automedbench.datasets.patterns import search_pattern
 
 
 class ClassFoldersOptions(Model):
@@ -46,7 +46,10 @@ def class_folders(raw: Path, card: TaskCard) -> list[LabelledImage]:
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
         LabelledImage(
-            f"{classes.name}/{path.name}", picture_file(path), classes.name, found_by(options.group, path.name) or ""
+            f"{classes.name}/{path.name}",
+            picture_file(path),
+            classes.name,
+            search_pattern(options.group, path.name) or "",
         )
         for classes in _folders(folder)
         for path in sorted(classes.iterdir())

@@ -156,7 +156,7 @@ class _QuestionReader:
         if keys is None:
             return {}
         value = row.get(keys) if isinstance(keys, str) else {letter: row.get(key) for letter, key in keys.items()}
-        return options_of(value, lettered=self._options.lettered)
+        return parse_options(value, lettered=self._options.lettered)
 
     def _label(self, row: Row, options: Mapping[str, str]) -> str:
         if self._keys.label is not None:
@@ -253,7 +253,7 @@ def as_text(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def options_of(value: Any, *, lettered: bool = False) -> dict[str, str]:
+def parse_options(value: Any, *, lettered: bool = False) -> dict[str, str]:
     """Answer options by letter, in the order of the letters; empty when the cell is.
 
     ``value``: letter → text, a list of texts, a list of objects with ``letter`` and ``content``, or the Python literal
@@ -267,13 +267,13 @@ def options_of(value: Any, *, lettered: bool = False) -> dict[str, str]:
     if len(pairs) < 2 or len(options) < len(pairs) or len(good) < len(pairs) or not all(good.values()):
         raise Unfit("options", "has options that are not at least two texts with a letter each")
     texts = {letter: text or "" for letter, text in good.items()}
-    bare = {letter: without_letter(text, letter) for letter, text in texts.items()} if lettered else texts
+    bare = {letter: strip_letter(text, letter) for letter, text in texts.items()} if lettered else texts
     if not all(bare.values()):
         raise Unfit("options", "has an option that is a letter without a text")
     return bare
 
 
-def without_letter(text: str, letter: str) -> str:
+def strip_letter(text: str, letter: str) -> str:
     """The text without its letter and colon in front, if it has them."""
     return re.sub(rf"^\s*{letter}\s*:", "", text).strip()
 
@@ -281,7 +281,7 @@ def without_letter(text: str, letter: str) -> str:
 def equal_option(options: Mapping[str, str], answer: str) -> str:
     """The letter of the one option that equals the answer but for case and white space around it."""
     forms = {answer.strip().casefold()}
-    forms |= {without_letter(answer, letter).casefold() for letter in options}
+    forms |= {strip_letter(answer, letter).casefold() for letter in options}
     equal = [letter for letter, text in options.items() if text.strip().casefold() in forms]
     if len(equal) != 1:
         raise Unfit("label", f"has an answer that equals {len(equal)} of its options instead of one")

@@ -16,7 +16,7 @@ from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.problems import first_file, missing, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import SourceReport, compose
 from automedbench.datasets.forms.tables import Row, csv_rows, parse_xml, table_rows
-from automedbench.datasets.patterns import found_by
+from automedbench.datasets.patterns import search_pattern
 
 MAX_REPORT_BYTES = 1_000_000
 
@@ -256,7 +256,7 @@ def _subject(row: _Cells, table: Path, options: ReportFoldersOptions) -> str:
 
 def _found(pattern: re.Pattern[str] | None, name: str, table: Path) -> str | None:
     """What the pattern finds; raises InfrastructureError for nothing."""
-    found = found_by(pattern, name)
+    found = search_pattern(pattern, name)
     if pattern is not None and found is None:
         raise unexpected(table, f"names the image '{name[:60]}', in which {pattern.pattern!r} finds nothing")
     return found

@@ -35,11 +35,11 @@ from automedbench.datasets.forms.slices import (
     ImageFiles,
     SliceOrigin,
     SourceSlice,
-    at_places,
     find_images,
     place,
     shaped,
-    subject_of,
+    slice_positions,
+    subject_id,
 )
 
 MAX_PIXELS = 50_000_000
@@ -145,7 +145,7 @@ def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for subject, folders in sorted(patients.items()):
         largest = min(folders, key=lambda folder: (-len(folder.files), folder.path))
-        for identity, position in at_places(subject, options.positions):
+        for identity, position in slice_positions(subject, options.positions):
             chosen = _Slice(largest, options, position)
             found.append(SourceSlice(identity, subject, largest.path, chosen.pixels, origin=chosen.origin))
     return found
@@ -211,7 +211,7 @@ def _folders(raw: Path, options: DicomSlicesOptions) -> list[_Folder]:
         if image is None:
             continue
         name = folder.relative_to(raw).as_posix()
-        subject = image.patient if options.subject is None else subject_of(name, options.subject)
+        subject = image.patient if options.subject is None else subject_id(name, options.subject)
         if subject not in options.exclude:
             found.append(_Folder(folder, ordered, subject))
     return found
@@ -259,7 +259,7 @@ def kspace_volumes(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for each in find_images(raw, options):
         subject = _patient(each, options)
-        for identity, position in at_places(each.id, options.positions):
+        for identity, position in slice_positions(each.id, options.positions):
             pixels = functools.partial(read_slice, each.path, options, position)
             found.append(SourceSlice(identity, subject, each.path, pixels))
     return found
@@ -357,7 +357,7 @@ def volume_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for each in find_images(raw, options):
         twin = _twin(raw, each.path, options.degraded)
-        for identity, position in at_places(each.id, options.positions):
+        for identity, position in slice_positions(each.id, options.positions):
             pixels = functools.partial(read_plane, each.path, options, position)
             degraded = None if twin is None else functools.partial(_read_twin, twin, each.path, options, position)
             found.append(SourceSlice(identity, each.subject, each.path, pixels, degraded))

@@ -33,7 +33,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import JudgeModel, as_money, cost_of, load_judges
-from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, one_line, texts_of
+from automedbench.judge.evidence import blind, collect_agent_texts, collect_evidence, mask_evidence, one_line
 from automedbench.judge.panel.member import (
     NOTHING,
     TRIES,
@@ -78,7 +78,7 @@ def mean_stages(judgements: Sequence[Judgement]) -> dict[JudgedStage, float]:
     return {stage: _mean(values) for stage, values in scores.items() if values}
 
 
-def spread_of(judgements: Sequence[Judgement], stage: JudgedStage) -> float | None:
+def stage_spread(judgements: Sequence[Judgement], stage: JudgedStage) -> float | None:
     """Sample standard deviation of a stage between valid judgements, four decimals; None below two."""
     values = [item.stages[stage] for item in judgements if stage in item.stages]
     return round(statistics.stdev(values), DECIMALS) if len(values) > 1 else None
@@ -178,7 +178,7 @@ def open_panel(
     return Panel(members, repeats)
 
 
-def panel_of(
+def build_panel(
     names: Sequence[str], judges: Path | None, repeats: int, cache: Path | None, submission: Path | None
 ) -> Panel:
     """The panel of a judges file for the run of a collected submission; raises ConfigError with every problem."""
@@ -199,8 +199,8 @@ def judge_by_panel(
     ConfigError.
     """
     evidence = blind(collect_evidence(conversation), conversation.run)
-    injections = find_injections(texts_of(evidence))
-    masked = masked_evidence(evidence) if injections else None
+    injections = find_injections(collect_agent_texts(evidence))
+    masked = mask_evidence(evidence) if injections else None
     sittings = [_Sitting(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
     picture = plot if any(member.judge.images for member in panel.members) else None
     matter = Matter(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu)
@@ -233,7 +233,7 @@ def combine_judgements(judgements: Sequence[Judgement], rubric: Rubric, tier: Ti
     return {
         "criteria": consensus(judgements, rubric, tier),
         "stages": stages,
-        "spread": {stage: spread_of(judgements, stage) for stage in stages},
+        "spread": {stage: stage_spread(judgements, stage) for stage in stages},
         "error_codes": common_codes(judgements, panel),
         "tokens": sum((judgement.tokens for judgement in judgements), Tokens()),
         "cost_usd": total_cost([judgement.cost_usd for judgement in judgements]),

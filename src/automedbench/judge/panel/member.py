@@ -30,12 +30,12 @@ from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, 
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import RunEvidence
 from automedbench.judge.panel.structured import JudgeReply, answer_schema, read_reply
-from automedbench.judge.panel.tools import WHOLE, converse, to_be_read
+from automedbench.judge.panel.tools import WHOLE, converse, list_texts
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.record import History, read_history
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import MIN_ROOM, Shown, select, tokens_of
+from automedbench.judge.selection import MIN_ROOM, Shown, estimate_tokens, select
 
 ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""
@@ -100,7 +100,7 @@ class JudgeEndpoint(Closing):
             return self._refused(failure)
         usage = found.value.usage or _estimated(messages, found.value.text)
         spent = (*found.spent, Billed(usage, found.value.service_tier))
-        problem = problem_of(found.value)
+        problem = find_problem(found.value)
         return JudgeText(self._masked(found.value.text), problem and self._masked(problem), spent)
 
     def _masked(self, text: str) -> str:
@@ -153,7 +153,7 @@ class JudgeEndpoint(Closing):
         return body | judge.extra_body
 
 
-def problem_of(completion: Completion) -> str | None:
+def find_problem(completion: Completion) -> str | None:
     """Why a completion is no answer, if it is none."""
     refusal = completion.message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
@@ -315,7 +315,7 @@ class Member:
         own = self._room(question, picture is not None) if room is None else room
         if self.judge.tools:
             whole = question.shown(WHOLE)
-            return self._rendered(question, to_be_read(whole), picture), whole
+            return self._rendered(question, list_texts(whole), picture), whole
         shown = question.shown(own)
         if room is None and shown.needed > shown.spare:
             missing = int((shown.needed - shown.spare) / (1 - MARGIN)) + 1
@@ -409,7 +409,7 @@ class Member:
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
         blank = select(NOTHING, question.matter.rubric, question.stage, MIN_ROOM)
-        fixed = sum(tokens_of(message["content"]) for message in self._rendered(question, blank, None))
+        fixed = sum(estimate_tokens(message["content"]) for message in self._rendered(question, blank, None))
         repair = 2_000  # an invalid answer and its problems come on top
         window = int(self.judge.context_tokens * (1 - MARGIN)) - self.judge.max_tokens
         room = window - fixed - repair - (PICTURE_TOKENS if has_picture else 0)

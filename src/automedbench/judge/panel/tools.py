@@ -15,7 +15,7 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.files import sha256_bytes
 from automedbench.judge.evidence import fence
 from automedbench.judge.panel.structured import find_answer
-from automedbench.judge.selection import Block, Passage, Shown, tokens_of
+from automedbench.judge.selection import Block, Passage, Shown, estimate_tokens
 
 MAX_ACTIONS = 40
 """Times that the judge may look before it has to answer."""
@@ -99,7 +99,7 @@ class RunTexts:
                     yield f"{number}:{place}: {line[:300]}"
 
 
-def to_be_read(shown: Shown) -> Shown:
+def list_texts(shown: Shown) -> Shown:
     """The same, with the list of texts in place of the texts."""
     record = RunTexts(shown)
     index = record.index()
@@ -123,7 +123,7 @@ def converse(
         if problem or action is None:
             return _bare(text, value), problem, spent
         seen = record.act(action)
-        used += tokens_of(seen) + tokens_of(text)
+        used += estimate_tokens(seen) + estimate_tokens(text)
         if number == MAX_ACTIONS - 1 or used > room:
             seen = "There is no room for another look. Answer now, in the form that is asked for."
         turns += [{"role": "assistant", "content": text}, {"role": "user", "content": seen}]

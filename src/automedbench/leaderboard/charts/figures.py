@@ -10,7 +10,6 @@ from automedbench.leaderboard.charts.parts import (
     Width,
     agent_axis,
     agent_colour,
-    by_width,
     chart,
     difference_chart,
     heat,
@@ -21,6 +20,7 @@ from automedbench.leaderboard.charts.parts import (
     shown,
     shown_range,
     whisker,
+    width_dependent,
 )
 
 RINGS = "[0.25, 0.5, 0.75, 1]"
@@ -123,7 +123,7 @@ def profile(width: Width) -> Spec:
     }
     dots = {
         "transform": [{"filter": "isValid(datum.value)"}],
-        "mark": {"type": "point", "filled": True, "size": by_width(width, 46, 80), "opacity": 1},
+        "mark": {"type": "point", "filled": True, "size": width_dependent(width, 46, 80), "opacity": 1},
         "encoding": {"y": score_axis("value", "Mean score of the stage"), "tooltip": tooltip, **agent_colour(width)},
     }
     body = {
@@ -398,6 +398,6 @@ def _code_axis(field: str, width: Width) -> Spec:
         orient="top",
         labelAngle=0,
         labelColor="@ink",
-        labelLimit=by_width(width, 26, 150),
+        labelLimit=width_dependent(width, 26, 150),
         labelExpr="bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
     )

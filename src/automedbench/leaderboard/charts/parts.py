@@ -122,7 +122,7 @@ def chart(width: Width, body: Spec, *, height: Any = None) -> Spec:
     }
 
 
-def by_width(width: Width, narrow: int, wide: int) -> Any:
+def width_dependent(width: Width, narrow: int, wide: int) -> Any:
     """A number that follows the width of the place; of a fixed chart the narrow one."""
     return {"expr": f"{NARROW} ? {narrow} : {wide}"} if width is None else narrow
 
@@ -139,7 +139,7 @@ def name_axis(field: str, **axis: Any) -> Spec:
 
 def agent_axis(width: Width, *, limit: int = 92) -> Spec:
     """Agents from the top in the order of the rows; names are cut to the room there is, never wrapped."""
-    room = by_width(width, limit, 210)
+    room = width_dependent(width, limit, 210)
     return name_axis("agent", labelLimit=room, labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
 
 
@@ -156,7 +156,7 @@ def score_axis(field: str, title: str, **more: Any) -> Spec:
 
 def agent_colour(width: Width) -> Spec:
     """Colour and symbol of an agent, with one legend for both."""
-    where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
+    where = {"orient": "top", "columns": width_dependent(width, 2, 5), "title": None, "offset": 8}
     return {
         channel: {
             "field": "agent",

@@ -20,11 +20,11 @@ from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
-from automedbench.leaderboard.entries import BoardEntry, group_by, judged_by, scored
+from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
-from automedbench.leaderboard.tables.cells import cells_of, has_other_tasks, parts_of
+from automedbench.leaderboard.tables.cells import has_other_tasks, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
@@ -104,8 +104,8 @@ def other_pooling(board: Board) -> CompactTable:
     all_ = ["everything"]
     rows = [
         [track, agent, _shortened(row.overall), int(row["rank"])]
-        for track, part in parts_of(board.headline)
-        for (_, agent), row in pooled_ranks(cells_of(part), has_other_tasks(part, all_), all_, pooling).iterrows()
+        for track, part in split_by_track(board.headline)
+        for (_, agent), row in pooled_ranks(tabulate_cells(part), has_other_tasks(part, all_), all_, pooling).iterrows()
         if row["rank"] > 0  # none for agents on other tasks
     ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
@@ -180,7 +180,7 @@ def _how_sure(board: Board, scores: Sequence[ScoreRecord]) -> str:
 
 
 def _judge_noise(scores: Iterable[ScoreRecord]) -> str:
-    return definitions.judge_noise(judged_by(score) for score in scores if score.recipe.judge_kind == "llm")
+    return definitions.judge_noise(judge_scores(score) for score in scores if score.recipe.judge_kind == "llm")
 
 
 def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:

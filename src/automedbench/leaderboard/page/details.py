@@ -25,7 +25,7 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
-from automedbench.leaderboard.conditions import signature, told_by
+from automedbench.leaderboard.conditions import read_conditions, signature
 from automedbench.leaderboard.entries import group_by
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
@@ -118,7 +118,7 @@ def read_detail(
     return RunDetail.model_construct(
         folder=shown_as,
         score=score.model_copy(update={"case_scores": None}),
-        signature=signature([told_by(score)]),
+        signature=signature([read_conditions(score)]),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
         cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
@@ -170,7 +170,7 @@ def _row(check: CaseSubmission, metrics: Mapping[str, float | None], names: list
     return [check.case, check.status, shown, len(check.problems), *values]
 
 
-def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[TranscriptTurn]:
+def group_turns(messages: list[Message], calls: list[CodeCall]) -> list[TranscriptTurn]:
     """Messages and calls by turn; a message that only returns output shown with its call is left out."""
     said = group_by(messages, lambda message: message.turn)
     done = group_by(calls, lambda call: call.turn)
@@ -205,7 +205,7 @@ def _cut_transcript(
     conversation: Conversation, limit: int, notes: list[str]
 ) -> tuple[str | None, list[TranscriptTurn]]:
     """Plan and turns within ``limit`` characters: turns from both ends, and of these the longest texts cut."""
-    every = turns_of(conversation.messages, conversation.calls)
+    every = group_turns(conversation.messages, conversation.calls)
     turns = both_ends(every, max(2, limit // _MIN_TURN))
     if len(turns) < len(every):
         notes.append(f"{len(turns)} of {len(every)} turns are shown; all of them: conversation.json")

@@ -14,17 +14,17 @@ from typing import Any
 
 import pandas as pd
 
-from automedbench.base.files import digest_of
+from automedbench.base.files import hash_json
 from automedbench.base.records import TIERS, ScoreRecord, Used
-from automedbench.leaderboard.conditions import judge_class, signature, told_by
+from automedbench.leaderboard.conditions import judge_class, read_conditions, signature
 from automedbench.leaderboard.entries import (
     BoardEntry,
     group_by,
     has_failed,
     has_medal,
-    preset_of,
-    samples_of,
-    value_of,
+    make_samples,
+    score_preset,
+    score_value,
 )
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
@@ -54,7 +54,7 @@ USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "told", "sample")
 
 
-def runs_of(entries: Iterable[BoardEntry]) -> pd.DataFrame:
+def tabulate_runs(entries: Iterable[BoardEntry]) -> pd.DataFrame:
     """A row per planned run by track, task, tier, agent and repeat; without a score its numbers are null.
 
     ``sample`` is the run for the statistics, ``score`` its record, ``told`` what it tells of its conditions,
@@ -67,14 +67,14 @@ def runs_of(entries: Iterable[BoardEntry]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys([*SCORES, *USED], float))
 
 
-def scored_of(runs: pd.DataFrame) -> pd.DataFrame:
+def select_scored(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that have a score."""
     return runs[runs.score.notna()].astype(dict.fromkeys(_FLAGS, bool))
 
 
-def cells_of(runs: pd.DataFrame) -> pd.DataFrame:
+def tabulate_cells(runs: pd.DataFrame) -> pd.DataFrame:
     """A row per cell with a scored run: means of its scores, numbers of runs and medals, overall score of each run."""
-    groups = scored_of(runs).groupby(list(CELL), sort=False)
+    groups = select_scored(runs).groupby(list(CELL), sort=False)
     counts = {"n_scored": groups.size(), "n_medals": groups.medal.sum(), "every": groups.overall.agg(list)}
     return groups[list(SCORES)].agg(fmean).assign(everything=True, **counts).reset_index()
 
@@ -94,7 +94,7 @@ def pooled(cells: pd.DataFrame, keys: Sequence[str], pooling: Pooling, columns: 
     return runs[columns].div(runs.n_scored, axis=0)
 
 
-def parts_of(runs: pd.DataFrame) -> list[tuple[str | None, pd.DataFrame]]:
+def split_by_track(runs: pd.DataFrame) -> list[tuple[str | None, pd.DataFrame]]:
     """All runs (None), and those of each track in alphabetical order; nothing without runs."""
     return [(None, runs), *runs.groupby("track")] if len(runs) else []
 
@@ -105,7 +105,7 @@ def _place(entry: BoardEntry) -> tuple[str, str, int, str]:
 
 def _cell_rows(entries: Sequence[BoardEntry]) -> list[list[Any]]:
     """Rows of one cell's runs; its samples are made together."""
-    samples = iter(samples_of(entries))
+    samples = iter(make_samples(entries))
     return [_row(entry, next(samples) if entry.score else None) for entry in entries]
 
 
@@ -118,11 +118,11 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
     costs = [None if usd is None else Decimal(usd) for usd in (totals.cost_usd, score.judge_cost_usd)]
     took = score.used or Used()
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
-    values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
+    values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
     unverified = score.inference == "unverified"
     ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
-    classes = preset_of(score), score.enforced.isolation, judge_class(score)
-    return [*place, *values, *ends, *used, *classes, entry.outdated, told_by(score), sample]
+    classes = score_preset(score), score.enforced.isolation, judge_class(score)
+    return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
 
 
 _MICRO = Decimal("0.000001")
@@ -145,8 +145,8 @@ def ledger_row(score: ScoreRecord, outdated: Sequence[str] = ()) -> dict[str, An
 def _computed(score: ScoreRecord) -> dict[str, Any]:
     tokens, enforced, spread = score.totals.tokens, score.enforced, score.judge_spread
     return {
-        **{name: value_of(score, name) for name in ("overall", "agentic", "s1", "s2", "s3", "s4", "s5")},
-        "task_score": value_of(score, "task"),
+        **{name: score_value(score, name) for name in ("overall", "agentic", "s1", "s2", "s3", "s4", "s5")},
+        "task_score": score_value(score, "task"),
         "failed": has_failed(score),
         "n_case_scores": len(score.case_scores or []),
         "error_codes": " ".join(sorted({error.code for error in score.error_codes})),
@@ -157,15 +157,15 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
             name: ", ".join(getattr(score.used or Used(), name)) or None
             for name in ("nodes", "gpu_models", "gpu_drivers")
         },
-        "preset": preset_of(score),
+        "preset": score_preset(score),
         "sandbox": enforced.backend,
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,
         "n_judgements": len(score.panel) or 1,
-        "signature": signature([told_by(score)]),
+        "signature": signature([read_conditions(score)]),
         **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
         "judge_cost_usd": _money(score.judge_cost_usd),
-        "sources": digest_of(score.sources) if score.sources else None,
+        "sources": hash_json(score.sources) if score.sources else None,
     }
 
 

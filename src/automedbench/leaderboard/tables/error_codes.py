@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import ScoreRecord
-from automedbench.leaderboard.entries import BoardEntry, has_failed, value_of
+from automedbench.leaderboard.entries import BoardEntry, has_failed, score_value
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.scoring.codes.taxonomy import CODES, KNOWLEDGE
 
@@ -74,7 +74,7 @@ def _fired(causes: pd.DataFrame) -> pd.DataFrame:
 def _run(track: str, score: ScoreRecord) -> list[Any]:
     run = score.run
     cell = "\0".join((run.agent, run.task, run.tier))
-    return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
+    return [track, run.agent, cell, score_value(score, "overall"), score.disqualified, completed(score)]
 
 
 def _table(name: str, rows: pd.DataFrame) -> BoardTable:

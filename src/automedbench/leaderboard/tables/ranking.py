@@ -17,7 +17,15 @@ import pandas as pd
 
 from automedbench.base.records import TIERS
 from automedbench.leaderboard.conditions import signature, what_differs
-from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, has_other_tasks, pooled, scored_of
+from automedbench.leaderboard.tables.cells import (
+    CELL,
+    SCORES,
+    USED,
+    has_other_tasks,
+    pooled,
+    select_scored,
+    tabulate_cells,
+)
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
@@ -56,7 +64,7 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
         return NO_RANKING
     where = _WHERE[scope]
     table = _in_order(_numbers(runs, [*where, "agent"], method.pooling), where)
-    samples = scored_of(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
+    samples = select_scored(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
     found: list[dict[str, Any]] = []
     comparisons: list[dict[str, Any]] = []
     ranks: list[dict[str, Any]] = []
@@ -143,7 +151,7 @@ def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
 
 def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
     """What can be counted and averaged of every agent in every place, a row each."""
-    scored, cells = scored_of(runs), cells_of(runs)
+    scored, cells = select_scored(runs), tabulate_cells(runs)
     planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
     table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)

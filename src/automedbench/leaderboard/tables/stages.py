@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
-from automedbench.leaderboard.entries import JUDGED, judged_by
-from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
+from automedbench.leaderboard.entries import JUDGED, judge_scores
+from automedbench.leaderboard.tables.cells import pooled, select_scored, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import intervals
@@ -28,13 +28,15 @@ STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 
 def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
     """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``runs_of``."""
-    return BoardTable("stages", [row for track, part in parts_of(runs) for row in _stage_rows(track, part, method)])
+    return BoardTable(
+        "stages", [row for track, part in split_by_track(runs) for row in _stage_rows(track, part, method)]
+    )
 
 
 def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
-    means = pooled(cells_of(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
+    means = pooled(tabulate_cells(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
     for agent, own in runs.groupby("agent"):
-        scored = scored_of(own)
+        scored = select_scored(own)
         for stage in STAGES:
             span, spreads = _interval(scored, stage, method), _spreads(scored, stage)
             yield {
@@ -55,7 +57,7 @@ def _interval(scored: pd.DataFrame, stage: Stage, method: StatisticsMethod) -> I
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     values = zip(scored["sample"], scored[stage.lower()], scored.score, strict=True)
     samples = [
-        Sample(run.task, run.tier, run.repeat, value, 0.0, judged=judged_by(score, stage))
+        Sample(run.task, run.tier, run.repeat, value, 0.0, judged=judge_scores(score, stage))
         for run, value, score in values
     ]
     return intervals(samples, method, ("agentic",))["agentic"]
@@ -70,11 +72,11 @@ def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
 def build_agreement(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
     """Alpha over all tracks and in each, kappa of the pairs over all tracks; empty when no run has two judgements."""
     return BoardTable(
-        "agreement", [row for track, part in parts_of(runs) for row in _agreement_rows(track, part, method)]
+        "agreement", [row for track, part in split_by_track(runs) for row in _agreement_rows(track, part, method)]
     )
 
 
-def ratings_of(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, list[float]]:
+def collect_ratings(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, list[float]]:
     """Rater → its score of the stage in every run, NaN where it gave none; raters in alphabetical order."""
     runs = list(scores)
     raters = sorted({name for score in runs for name, stages in score.panel.items() if stage in stages})
@@ -83,9 +85,9 @@ def ratings_of(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, l
 
 def _agreement_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
     """Coefficients of every stage: of the panel, then of its pairs where all tracks are looked at."""
-    scores = [score for score in scored_of(runs).score if len(score.panel) > 1]
+    scores = [score for score in select_scored(runs).score if len(score.panel) > 1]
     for stage in JUDGED:
-        ratings = ratings_of(scores, stage)
+        ratings = collect_ratings(scores, stage)
         if len(ratings) < 2:
             continue
         alpha = krippendorff_alpha(np.array(list(ratings.values())), method)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from automedbench.base.records import HEADLINE_TIERS
-from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled
+from automedbench.leaderboard.tables.cells import pooled, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.samples import Pooling
 
@@ -20,11 +20,11 @@ def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> BoardTable:
 
     ``runs``: of ``runs_of``, those of the headline. An agent without such a task has no row.
     """
-    return BoardTable("tiers", [row for track, part in parts_of(runs) for row in _rows(track, part, pooling)])
+    return BoardTable("tiers", [row for track, part in split_by_track(runs) for row in _rows(track, part, pooling)])
 
 
 def _rows(track: str | None, runs: pd.DataFrame, pooling: Pooling) -> Iterator[dict[str, Any]]:
-    cells = cells_of(runs)
+    cells = tabulate_cells(runs)
     both = cells[cells.groupby(["agent", "task"]).tier.transform("nunique") == len(HEADLINE_TIERS)]
     means = pooled(both, ["agent", "tier"], pooling, list(_MEASURES.values()))
     for agent, own in both.groupby("agent"):

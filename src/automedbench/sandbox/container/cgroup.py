@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.sandbox.container.tree import task_of
+from automedbench.sandbox.container.tree import read_task
 
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -133,7 +133,7 @@ def make_group(
 
 def _named_after(pid: int) -> str:
     """Name of the group of a process; no other process ever had its id and its start."""
-    task = task_of(pid)
+    task = read_task(pid)
     return f"automedbench-{pid}-{task.started if task else 0}"
 
 

@@ -146,7 +146,7 @@ def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | 
     program = find_nvidia_smi()
     if (root / "dev/nvidiactl").exists() or program is not None:
         # Asking also makes the device files that the driver makes when it is first used.
-        said = _said(str(program), "-L") if program is not None and listing is None else listing or ""
+        said = _query_driver(str(program), "-L") if program is not None and listing is None else listing or ""
         return list(_nvidia(root, said, nvml))
     return list(_amd(root))
 
@@ -168,7 +168,7 @@ def _search_path() -> str:
     return f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
 
 
-def _said(*command: str) -> str:
+def _query_driver(*command: str) -> str:
     try:
         program = shutil.which(command[0], path=_search_path()) or command[0]
         return subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=60, check=False).stdout
@@ -269,7 +269,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def devices_of(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
+def list_devices(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
     """What a container needs to compute on ``cards`` and on no other.
 
     Raises InfrastructureError when the driver of the machine is not ready for it: nothing inside could make it so.
@@ -277,7 +277,7 @@ def devices_of(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
     amd = cards[0].amd
     shared = [root / "dev" / name for name in (("kfd",) if amd else ("nvidiactl", "nvidia-uvm"))]
     if not amd and not shared[1].exists():
-        _said(*MAKE_UVM)
+        _query_driver(*MAKE_UVM)
     for node in shared:
         if not _opens(node):
             raise InfrastructureError(
@@ -287,7 +287,9 @@ def devices_of(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
     nodes = dict.fromkeys([*shared, *(node for card in cards for node in card.nodes)])
     names = [card.uuid or str(place) for place, card in enumerate(cards)]
     variable = "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
-    return Devices(tuple(nodes), {} if amd else driver_files(_said("ldconfig", "-p")), {variable: ",".join(names)})
+    return Devices(
+        tuple(nodes), {} if amd else driver_files(_query_driver("ldconfig", "-p")), {variable: ",".join(names)}
+    )
 
 
 def driver_files(cache: str) -> dict[str, Path]:

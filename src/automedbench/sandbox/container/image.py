@@ -106,7 +106,7 @@ def recipe_digest(definition: Path, requirements: Path) -> str:
     """
     _require_files(definition, requirements)
     lines = [line.strip() for path in (definition, requirements) for line in path.read_text("utf-8").splitlines()]
-    return files.digest_of([line for line in lines if line and not line.startswith("#")])
+    return files.hash_json([line for line in lines if line and not line.startswith("#")])
 
 
 def record_beside(image: Path) -> ImageRecord | None:
@@ -255,10 +255,10 @@ def download_wheels(recipe: ImageRecipe) -> Path:
     """
     _require_apptainer()
     _require_files(recipe.requirements)
-    return download_for(recipe, ask_base(recipe.base or DEFAULT_BASE))
+    return download_platform_wheels(recipe, ask_base(recipe.base or DEFAULT_BASE))
 
 
-def download_for(recipe: ImageRecipe, inside: ImagePlatform) -> Path:
+def download_platform_wheels(recipe: ImageRecipe, inside: ImagePlatform) -> Path:
     """The same for a Python and a C library that are known; raises InfrastructureError when a step fails."""
     folder = wheels_folder(recipe, inside)
     complete = folder / "complete.txt"

@@ -177,7 +177,7 @@ def _unpacked_node(wheels: Path, scratch: Path) -> Path:
     glibc = int((platform.libc_ver()[1] or "2.17").split(".")[1])
     inside = images.ImagePlatform(f"3.{sys.version_info[1]}", glibc)
     recipe = images.ImageRecipe(NODE, NODE, None, wheels, platform.machine())
-    folder = images.download_for(recipe, inside)
+    folder = images.download_platform_wheels(recipe, inside)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(scratch / "node")

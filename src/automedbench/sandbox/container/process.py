@@ -161,7 +161,7 @@ def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
         return found
-    return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+    return {**found, "RLIMIT_NPROC": max_processes + count_tasks(user)}
 
 
 def own_limits(user: int, limits: Limits) -> dict[str, int]:
@@ -170,7 +170,7 @@ def own_limits(user: int, limits: Limits) -> dict[str, int]:
     return default_limits(user, limits) | ({} if own is None else {OWN_PROCESSES: own})
 
 
-def tasks_of(user: int) -> int:
+def count_tasks(user: int) -> int:
     """Processes and threads of a user on this machine."""
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -403,7 +403,7 @@ def lost(reason: str, *, gone: bool = False) -> Outcome:
     return Outcome("stopped", None, Captured(), Captured(), 0.0, reason, gone)
 
 
-def first_of(watches: Sequence[Watch]) -> Watch:
+def combine_watches(watches: Sequence[Watch]) -> Watch:
     """Several watches as one; the first reason counts, and those behind it are not asked."""
 
     def look() -> Stop | None:

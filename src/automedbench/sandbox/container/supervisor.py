@@ -72,7 +72,7 @@ class Wait:
     def over(self) -> str | None:
         """How it is over, or None."""
         if self.pid:
-            task = tree.task_of(self.pid)
+            task = tree.read_task(self.pid)
             if task is None or task.started != self.started or task.state == "Z":
                 return "ended"
         return "time" if time.monotonic() >= self.until else None
@@ -270,7 +270,7 @@ class Supervisor:
     def _wait(self, process: int | None, until: float) -> None:
         below = [] if process is None else tree.descendants(os.getpid())
         pid = next((pid for pid in below if inner_pid(pid) == process), 0)
-        task = tree.task_of(pid) if pid else None
+        task = tree.read_task(pid) if pid else None
         if process is None or task is not None:
             self.wait = Wait(until, pid, task.started if task else 0)
         else:

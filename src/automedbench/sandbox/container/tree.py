@@ -34,12 +34,12 @@ def tasks() -> dict[int, Task]:
     """Process id → every process on the machine."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (task := task_of(int(name))) is not None:
+        if name.isdigit() and (task := read_task(int(name))) is not None:
             found[int(name)] = task
     return found
 
 
-def task_of(pid: int) -> Task | None:
+def read_task(pid: int) -> Task | None:
     """One process; None when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:

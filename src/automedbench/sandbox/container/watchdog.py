@@ -98,7 +98,7 @@ class Watchdog:
     def tree(self, root: int) -> Breach | None:
         """The breach of a limit that the processes tell of."""
         pids = descendants(root)
-        tree = usage_of(pids, private_shm=self.private_shm, held=self._held)
+        tree = measure_tree(pids, private_shm=self.private_shm, held=self._held)
         self.peak = max(self.peak, tree.memory)
         limit = self.limit.processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
@@ -108,7 +108,7 @@ class Watchdog:
             # Pages shared by forked processes were counted once for each; the exact sum costs more time.
             used = proportional_memory(pids, replace(tree, files=0, queued=0))
             if used <= limit:  # what open files hold was seen a while ago, and decides
-                used = proportional_memory(pids, usage_of(pids, private_shm=self.private_shm))
+                used = proportional_memory(pids, measure_tree(pids, private_shm=self.private_shm))
             if used > limit:
                 return Breach(f"memory limit: {used / 1e9:.3g} GB are used, the limit is {limit / 1e9:.3g} GB", True)
         return None
@@ -132,7 +132,7 @@ class Watchdog:
     def _in_flight(self, pids: Sequence[int]) -> Breach | None:
         """What is open in no process that can be looked into is bad while free space shrinks by a limit."""
         closed = set[int]() if self._ours is None else closed_processes(pids) - self._ours
-        flying = in_flight(pids) + len(closed)
+        flying = count_queued_descriptors(pids) + len(closed)
         now = time.monotonic()
         self._flying_since = (self._flying_since or now) if flying else None
         if self._flying_since is None or now - self._flying_since < IN_FLIGHT_SECONDS:
@@ -223,7 +223,7 @@ def held_in_files(pids: Sequence[int]) -> Held:
     return Held(queued_bytes(pids), memory_files(pids))
 
 
-def usage_of(pids: Sequence[int], *, private_shm: bool = False, held: Held | None = None) -> TreeUsage:
+def measure_tree(pids: Sequence[int], *, private_shm: bool = False, held: Held | None = None) -> TreeUsage:
     """What a process tree uses now; ``private_shm`` adds its /dev/shm, ``held`` is not looked for again."""
     tasks = private = shared = 0
     for pid in pids:
@@ -328,7 +328,7 @@ def open_sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, str]]:
                 yield pid, int(place.rpartition("/")[2]), target
 
 
-def in_flight(pids: Iterable[int]) -> int:
+def count_queued_descriptors(pids: Iterable[int]) -> int:
     """Descriptors that lie in queues of a tree's UNIX sockets (``scm_fds`` of fdinfo, Linux 5.6)."""
     found: dict[str, int] = {}
     for pid, number, target in open_sockets(pids):

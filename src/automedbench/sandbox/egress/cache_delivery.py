@@ -105,7 +105,7 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
     if stored.sha256 in exchange.settings.hashes:
         entry.sha256 = stored.sha256
         raise DialRefused(found_labels(delivered=False))
-    begin, end, status = asked_range(exchange, stored.size)
+    begin, end, status = requested_range(exchange, stored.size)
     head = {**stored.headers, "content-length": str(end - begin), "accept-ranges": "bytes"}
     head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
     if exchange.method == "HEAD":
@@ -130,7 +130,7 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
     return ALLOWED if entry.service == "hub" else LISTED
 
 
-def asked_range(exchange: Exchange, size: int) -> tuple[int, int, int]:
+def requested_range(exchange: Exchange, size: int) -> tuple[int, int, int]:
     """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
     said = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", said)

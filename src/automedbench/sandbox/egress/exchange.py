@@ -364,7 +364,7 @@ class RefusalCount:
     where: Counter[str] = field(default_factory=Counter)
 
 
-def findings_of(kinds: Iterable[RefusalCount], turn: int | None, call: int | None) -> list[Finding]:
+def make_findings(kinds: Iterable[RefusalCount], turn: int | None, call: int | None) -> list[Finding]:
     """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
     ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.ruling.severity], kind.ruling.rule, -kind.count))
     kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
@@ -445,7 +445,7 @@ class RequestLog:
     def end_call(self, turn: int | None, call: int | None) -> list[Finding]:
         """Findings of what was refused since the last call of this; counts of what was not written go to the file."""
         self._write_skipped(turn, call)
-        findings = findings_of(self._kinds.values(), turn, call)
+        findings = make_findings(self._kinds.values(), turn, call)
         self._start_call()
         return findings
 

@@ -362,7 +362,7 @@ class EgressSettings:
         return cls(**{**_tuples(data), "index": index})
 
 
-def settings_for(
+def build_settings(
     card: TaskCard,
     cards: Iterable[TaskCard],
     *,
@@ -384,8 +384,8 @@ def settings_for(
     ``more`` is what EgressSettings says of the cache.
     """
     allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
-    own = homes_of(card.dataset)
-    others = [homes_of(other.dataset) for other in cards]
+    own = list_homes(card.dataset)
+    others = [list_homes(other.dataset) for other in cards]
     hub_host = host_name(urlsplit(hub).hostname or "") if hub else None
     hub_hosts = set(below(hub_host)) if hub_host else set()
     opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if open_tls else ()
@@ -416,13 +416,13 @@ def _is_source(url: str, homes: Iterable[str]) -> bool:
     return any(_lies_below(url, home) for home in homes) or is_named(homes, host, path)
 
 
-def homes_of(dataset: DataSet) -> Homes:
+def list_homes(dataset: DataSet) -> Homes:
     """Where a data set can be had, by its homepages and sources."""
     pages = [_location(page) for page in dataset.homepages]
     places: list[tuple[str, str]] = []
     for source in dataset.sources:
         for part in (source, *source.also):
-            places += _places_of(part)
+            places += _source_places(part)
     code = [page for page in pages if page[0].removeprefix("www.") in _CODE]
     homes = [*places, *(page for page in pages if page not in code)]
     hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
@@ -433,7 +433,7 @@ def _urls(places: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(host.removeprefix("www.") + path for host, path in places if path.strip("/"))
 
 
-def _places_of(source: Source) -> list[tuple[str, str]]:
+def _source_places(source: Source) -> list[tuple[str, str]]:
     """Hosts and paths of one source and of everything that it downloads."""
     places: list[tuple[str, str]] = []
     if "://" in source.where:
@@ -591,7 +591,7 @@ def read_index(python: str = sys.executable) -> PackageIndex:
     except (OSError, subprocess.TimeoutExpired):
         return default_index()
     configured = configured_url(done.stdout)
-    return default_index() if configured is None else index_at(configured)
+    return default_index() if configured is None else parse_index_url(configured)
 
 
 def configured_url(listing: str) -> str | None:
@@ -605,7 +605,7 @@ def configured_url(listing: str) -> str | None:
     return next((found[scope] for scope in (":env:", "install", "download", "global") if scope in found), None)
 
 
-def index_at(url: str) -> PackageIndex:
+def parse_index_url(url: str) -> PackageIndex:
     """An index at a URL that the operator configured: trusted, without its user name and password."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -221,7 +221,7 @@ async def run(control: socket.socket) -> None:
 
 
 @contextlib.asynccontextmanager
-async def on_loopback(
+async def serve_on_loopback(
     settings: EgressSettings,
     log: Path,
     cache: Cache | None,

@@ -43,13 +43,13 @@ def detectors(*tracks: str) -> list[Detector]:
     return [
         *SETUP,
         *verification.DETECTORS,
-        *(_of_signal(signal, track) for track in tracks for signal in get_track(track).signals),
+        *(_signal_detector(signal, track) for track in tracks for signal in get_track(track).signals),
         *EXECUTION,
         *deliverable.DETECTORS,
     ]
 
 
-def _of_signal(signal: Signal, track: str) -> Detector:
+def _signal_detector(signal: Signal, track: str) -> Detector:
     """E3 by what a track's own records say."""
 
     def find(facts: RunFacts) -> CodeFinding | None:

@@ -43,7 +43,7 @@ _MEMORY = re.compile(
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
-def broke_off_in(facts: RunFacts) -> Event | None:
+def find_failed_call(facts: RunFacts) -> Event | None:
     """The last call that failed, unless a later one that ended well wrote an output or all outputs are valid.
 
     Checks of outputs are left out: what they complain of is no fault of the pipeline.
@@ -68,7 +68,7 @@ def checks_outputs(event: Event) -> bool:
     return event.call.status == "error" and about_outputs and bool(event.facts.output_reads) and not event.cases
 
 
-def ran_out_of(event: Event) -> Resource | None:
+def exhausted_resource(event: Event) -> Resource | None:
     """The resource that a failed call ran out of, if any."""
     text = tail(event)
     if event.call.status == "timeout":
@@ -102,7 +102,12 @@ def _matters(facts: RunFacts, number: int) -> bool:
     """A call that fails after outputs were written explains what is missing only if it was about outputs or set-up."""
     event = facts.events[number]
     before = any(earlier.cases for earlier in facts.events[:number])
-    return not before or bool(event.cases) or _about_outputs(event) or bool(setup_message(event) or ran_out_of(event))
+    return (
+        not before
+        or bool(event.cases)
+        or _about_outputs(event)
+        or bool(setup_message(event) or exhausted_resource(event))
+    )
 
 
 def _about_outputs(event: Event) -> bool:
@@ -112,7 +117,7 @@ def _about_outputs(event: Event) -> bool:
 
 def _stopped_by_rule(event: Event) -> bool:
     """Killed, but not for want of memory: a rule of the sandbox ended it, which the audit deals with."""
-    return event.call.status == "killed" and ran_out_of(event) is None
+    return event.call.status == "killed" and exhausted_resource(event) is None
 
 
 _DOWNLOADS = re.compile(
@@ -123,8 +128,8 @@ _DOWNLOADS = re.compile(
 
 def setup_unrepaired(facts: RunFacts) -> CodeFinding | None:
     """The last failure was one of set-up, nothing after it wrote an output, and outputs are missing or malformed."""
-    failure = broke_off_in(facts)
-    if failure is None or ran_out_of(failure) or not (message := setup_message(failure)):
+    failure = find_failed_call(facts)
+    if failure is None or exhausted_resource(failure) or not (message := setup_message(failure)):
         return None
     return CodeFinding("S2", f"{failure.call.status}: {message}", failure.call.turn)
 
@@ -173,8 +178,8 @@ def _ended_in_its_last(facts: RunFacts, how: str, without_calls: Stage) -> CodeF
 
 
 def _last_ran_out(facts: RunFacts, resource: str) -> CodeFinding | None:
-    failure = broke_off_in(facts)
-    if failure is None or ran_out_of(failure) != resource:
+    failure = find_failed_call(facts)
+    if failure is None or exhausted_resource(failure) != resource:
         return None
     call = failure.call
     return CodeFinding(call.stage, f"{call.status}: {failure.complaint or 'no message'}", call.turn)
@@ -211,7 +216,7 @@ def code_unrepaired(facts: RunFacts) -> CodeFinding | None:
     failure = _failure(facts)
     if failure is None or failure.cases:
         return None
-    return CodeFinding(stage_of(failure), _shown(failure), failure.call.turn)
+    return CodeFinding(failed_call_stage(failure), _shown(failure), failure.call.turn)
 
 
 def partial(facts: RunFacts) -> CodeFinding | None:
@@ -221,7 +226,7 @@ def partial(facts: RunFacts) -> CodeFinding | None:
         return None
     share = f"after {len(failure.cases)} of {len(facts.submission.cases)} cases"
     part = f"while it wrote below {OUTPUT_FOLDER}" if ALL_CASES in failure.cases else share
-    return CodeFinding(stage_of(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
+    return CodeFinding(failed_call_stage(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
 
 
 def no_model_call(facts: RunFacts) -> CodeFinding | None:
@@ -236,7 +241,7 @@ def no_model_call(facts: RunFacts) -> CodeFinding | None:
     )
 
 
-def stage_of(event: Event) -> Stage:
+def failed_call_stage(event: Event) -> Stage:
     """Of a call that broke off, by what its code does, the same on every track: the full run where it goes through the
     cases and writes outputs, a first case where it writes one, else the stage that the driver saw it in."""
     writes = bool(event.cases) or any(write.output for write in event.facts.writes)
@@ -247,8 +252,8 @@ def stage_of(event: Event) -> Stage:
 
 
 def _failure(facts: RunFacts) -> Event | None:
-    failure = broke_off_in(facts)
-    if failure is None or ran_out_of(failure) or setup_message(failure):
+    failure = find_failed_call(facts)
+    if failure is None or exhausted_resource(failure) or setup_message(failure):
         return None
     return failure
 

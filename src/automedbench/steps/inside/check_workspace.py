@@ -24,9 +24,9 @@ RECORD = "submission.json"
 def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:
     """Collect into ``folder/submission``, write the picture anew, and check every expected case."""
     track, expected = get_track(card.track), expected_files(card, manifest)
-    collected = _with_new_plot(collect(workspace, expected, folder / "submission", PLAN_FILES), folder / "submission")
+    collected = _redraw_plot(collect(workspace, expected, folder / "submission", PLAN_FILES), folder / "submission")
     cases = [
-        _with_refusals(case, card, collected.rejected) for case in track.check(card, manifest, folder / "submission")
+        _add_refusals(case, card, collected.rejected) for case in track.check(card, manifest, folder / "submission")
     ]
     return SubmissionRecord(
         run=run,
@@ -44,7 +44,7 @@ def expected_files(card: TaskCard, manifest: Manifest) -> dict[str, int]:
     return {f"{OUTPUTS}/{path}": out.max_bytes for path, out in card.expected_outputs(manifest.case_ids).items()}
 
 
-def _with_new_plot(collected: Collected, folder: Path) -> Collected:
+def _redraw_plot(collected: Collected, folder: Path) -> Collected:
     """The picture as its pixels alone, small; one that does not decode is taken out again."""
     if PLOT not in collected.extra:
         return collected
@@ -61,7 +61,7 @@ def _with_new_plot(collected: Collected, folder: Path) -> Collected:
     return Collected(collected.files, extra, rejected)
 
 
-def _with_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected]) -> CaseSubmission:
+def _add_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected]) -> CaseSubmission:
     """The verdict on a case with what was refused of its own files and of those that hold all cases of the task.
 
     A missing case says why. A file that is too large was submitted, but is malformed: so is the case whose output it

@@ -15,7 +15,7 @@ from automedbench.base.errors import ConfigError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted import parse_json, read_bounded, shown
 from automedbench.base.untrusted.table import Bounds, read_table
-from automedbench.tracks.classification.stage import classes_of
+from automedbench.tracks.classification.stage import list_classes
 from automedbench.tracks.common.cases import completed, output_path
 from automedbench.tracks.common.staging import file_entry, normalised
 
@@ -62,7 +62,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
 def read_answers(card: TaskCard, cases: list[CaseEntry], submission: Path) -> list[PredictedLabel]:
     """Verdict and label of every expected case, in case order; nothing private is read."""
-    classes = frozenset(classes_of(card))
+    classes = frozenset(list_classes(card))
     table_output, file_output = label_outputs(card)
     table = _read_table(table_output, frozenset(case.id for case in cases), submission)
     answers = []

@@ -14,7 +14,7 @@ from automedbench.metrics.classification import Counts
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.classification.check import read_answers
 from automedbench.tracks.classification.settings import ClassificationSettings
-from automedbench.tracks.classification.stage import NONE, TRUTH, classes_of, read_truth
+from automedbench.tracks.classification.stage import NONE, TRUTH, list_classes, read_truth
 
 Metrics = dict[str, float | None]
 
@@ -38,7 +38,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when truth is missing or does not fit the card, or the submission was changed.
     """
     settings: ClassificationSettings = track_settings(inputs.card)
-    labels = labels_of(inputs)
+    labels = read_case_labels(inputs)
     confusion = labels.confusion()
     summary = overall(confusion)
     quality = summary[settings.score_metric]
@@ -51,7 +51,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         groups=per_class(labels.classes, confusion),
         cases=[_case(labels, number, verdict) for number, verdict in enumerate(inputs.checked.cases)],
         prior=prior(labels, settings.score_metric),
-        notes=notes_on(settings.score_metric, labels.classes, summary, confusion),
+        notes=write_notes(settings.score_metric, labels.classes, summary, confusion),
     )
 
 
@@ -66,10 +66,10 @@ def prior(labels: CaseLabels, score_metric: str) -> Prior:
     return Prior(answers=f"{labels.classes[best]} for every case", value=earned[best])
 
 
-def labels_of(inputs: ScoringInputs) -> CaseLabels:
+def read_case_labels(inputs: ScoringInputs) -> CaseLabels:
     """Truth and prediction of every expected case, in manifest order."""
     card, cases = inputs.card, inputs.manifest.cases
-    classes = classes_of(card)
+    classes = list_classes(card)
     answers = read_answers(card, cases, inputs.submission)
     for answer, (_, verdict) in zip(answers, inputs.pairs, strict=True):
         if answer.verdict.files != verdict.files:
@@ -130,7 +130,7 @@ def per_class(classes: list[str], confusion: Counts) -> dict[str, Metrics]:
     }
 
 
-def notes_on(score_metric: str, classes: list[str], summary: Metrics, confusion: Counts) -> list[str]:
+def write_notes(score_metric: str, classes: list[str], summary: Metrics, confusion: Counts) -> list[str]:
     """Sentences for a reader of the numbers."""
     notes = []
     if score_metric != "accuracy":
@@ -157,7 +157,7 @@ def _renamed(summary: Metrics, n_classes: int) -> bool:
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The quality again by scikit-learn, with missing predictions as a label of their own."""
     settings: ClassificationSettings = track_settings(inputs.card)
-    labels = labels_of(inputs)
+    labels = read_case_labels(inputs)
     plain, balanced = accuracies(labels.predicted, labels.truth)
     value = plain if settings.score_metric == "accuracy" else balanced
     return f"scikit-learn {version('scikit-learn')}", value, 1e-12

@@ -15,10 +15,10 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes
 from automedbench.base.records import CaseEntry, Model
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.pictures import compression, rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import as_cases, drawn, too_few
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
@@ -47,7 +47,7 @@ class LabelTruth(Model):
     seal: str = Field("", description="keeps size and hash of this file, which the manifest holds, from telling it")
 
 
-def classes_of(card: TaskCard) -> list[str]:
+def list_classes(card: TaskCard) -> list[str]:
     """Labels of the contract in card order: a class's place is its number. Aliases and upstream names are none."""
     classes = [normalised(target.name) for target in card.targets]
     if not classes or NONE in classes:
@@ -92,7 +92,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     def one(case: str) -> tuple[CaseEntry, dict[str, str]]:
         return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
 
-    staged = in_order(one, cases)
+    staged = map_in_order(one, cases)
     write_bytes(private / TABLE, table)
     counts = Counter(truth.values())
     write_split(
@@ -102,7 +102,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         {entry.id: origin for entry, origin in staged},
         dataset=card.dataset.name,
         revision=card.dataset.sources[0].revision,
-        cases_per_class={label: counts[label] for label in classes_of(card)},
+        cases_per_class={label: counts[label] for label in list_classes(card)},
         short=short,
     )
     return [entry for entry, _ in staged]
@@ -110,7 +110,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
 def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
     """Class of every image, by its name in the contract or upstream."""
-    classes = classes_of(card)
+    classes = list_classes(card)
     names = dict(zip(classes, classes, strict=True))
     for target in card.targets:
         if target.source and names.setdefault(normalised(target.source), normalised(target.name)) != normalised(
@@ -132,7 +132,7 @@ def _options(card: TaskCard) -> ClassificationSampling:
 
 def _limits(card: TaskCard) -> dict[str, int | None]:
     """Class → most cases of it that are taken."""
-    classes = classes_of(card)
+    classes = list_classes(card)
     per_class = _options(card).per_class
     if not isinstance(per_class, dict):
         return dict.fromkeys(classes, per_class)
@@ -206,7 +206,7 @@ def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
     def look_at(image: LabelledImage) -> None:
         seen.add(compression(image.image.read()))
 
-    in_order(look_at, itertools.takewhile(lambda _: len(seen) < 2, cases.values()))
+    map_in_order(look_at, itertools.takewhile(lambda _: len(seen) < 2, cases.values()))
     return len(seen) > 1
 
 
@@ -216,7 +216,7 @@ def _stage_case(
     file, upstream = card.inputs[0].file, image.image.held()
     picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
     record = to_json(truth.model_dump(mode="json")).encode()
-    width, height = size_of(picture)
+    width, height = picture_size(picture)
     entry = CaseEntry(
         id=case,
         inputs={file: put(public / case / file, picture)},

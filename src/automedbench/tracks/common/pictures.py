@@ -62,7 +62,7 @@ def magnified(size: tuple[int, int]) -> tuple[int, int]:
     return size[0] * factor, size[1] * factor
 
 
-def window_of(values: Plane) -> Window:
+def intensity_window(values: Plane) -> Window:
     """The 1st to 99th percentile of the finite values; widened where that is nothing."""
     finite = values[np.isfinite(values)]
     if not finite.size:
@@ -239,7 +239,7 @@ class AxialView:
         return turned[:: -1 if self.rows_flipped else 1, :: -1 if self.columns_flipped else 1]
 
 
-def planes_of(reader: VolumeReader) -> Iterator[Plane]:
+def iterate_planes(reader: VolumeReader) -> Iterator[Plane]:
     """The (x, y) planes of a volume along its third axis; of one with more axes those of the first volume."""
     x, y, z = (*reader.header.shape, 1, 1, 1)[:3]
     for values in itertools.islice(reader.blocks(x * y), z):

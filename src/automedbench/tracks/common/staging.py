@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_json
 from automedbench.base.records import FileEntry
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 
 SPLIT = "split.json"
 SourceT = TypeVar("SourceT")
@@ -38,7 +38,7 @@ def first_fit(
     others: list[tuple[SourceT, str]] = []
     rest = iter(order)
     while some := list(itertools.islice(rest, (len(order) if count is None else count) - len(chosen))):
-        for source, why in zip(some, in_order(unfit, some), strict=True):
+        for source, why in zip(some, map_in_order(unfit, some), strict=True):
             if why is None:
                 chosen.append(source)
             else:
@@ -57,7 +57,7 @@ def file_entry(data: bytes) -> FileEntry:
     return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
 
 
-def entry_of(path: Path) -> FileEntry:
+def describe_file(path: Path) -> FileEntry:
     """Hash and size of a file."""
     return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
 

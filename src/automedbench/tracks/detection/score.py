@@ -28,7 +28,7 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.detection.check import Prediction, parse_case
 from automedbench.tracks.detection.settings import DetectionSettings
-from automedbench.tracks.detection.stage import TRUTH, BoxTruth, classes_of, read_truth, spellings
+from automedbench.tracks.detection.stage import TRUTH, BoxTruth, list_classes, read_truth, spellings
 
 Metrics = dict[str, float | None]
 
@@ -129,7 +129,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when truth is missing, does not fit the card, or holds no box.
     """
     settings: DetectionSettings = track_settings(inputs.card)
-    evidence = evidence_of(inputs, settings.max_detections)
+    evidence = read_evidence(inputs, settings.max_detections)
     result, *coco = evaluate_thresholds(
         evidence.predicted,
         evidence.reference,
@@ -171,10 +171,10 @@ def prior(evidence: DetectionEvidence, settings: DetectionSettings) -> Prior:
     return Prior(answers="one box per class, at the same place of every image", value=min(result.mean_ap, 1.0))
 
 
-def evidence_of(inputs: ScoringInputs, max_detections: int) -> DetectionEvidence:
+def read_evidence(inputs: ScoringInputs, max_detections: int) -> DetectionEvidence:
     """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
     card, pairs = inputs.card, inputs.pairs
-    classes = classes_of(card)
+    classes = list_classes(card)
     truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case, _ in pairs]
     if not any(truth.boxes for truth in truths):
         raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
@@ -213,7 +213,7 @@ def _drawn(name: str, corners: Any) -> dict[str, Any]:
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """mAP@0.5 again by pycocotools with the exact recall grid."""
     settings: DetectionSettings = track_settings(inputs.card)
-    evidence = evidence_of(inputs, settings.max_detections)
+    evidence = read_evidence(inputs, settings.max_detections)
     ap = coco_average_precision(
         evidence.predicted,
         evidence.reference,

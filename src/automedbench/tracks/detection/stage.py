@@ -13,7 +13,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, Model, Sha256
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
@@ -51,7 +51,7 @@ class BoxTruth(Model):
     boxes: list[TruthBox]
 
 
-def classes_of(card: TaskCard) -> list[str]:
+def list_classes(card: TaskCard) -> list[str]:
     """Class names of the contract, in card order: a class's place is its number."""
     return [normalised(target.name) for target in card.targets]
 
@@ -103,7 +103,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     def one(case: str) -> tuple[CaseEntry, Sha256]:
         return _stage_case(card, case, cases[case], truths[case], public, private)
 
-    staged = in_order(one, cases)
+    staged = map_in_order(one, cases)
     rows = ([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
     header = ["patient_id", "image_id", "num_boxes", "has_finding"]
     write_bytes(private / "ground_truth.csv", csv_bytes(header, rows))
@@ -204,6 +204,6 @@ def _write_split(
         }
         for (case, image), digest in zip(cases.items(), digests, strict=True)
     }
-    per_class = {name: counts[name] for name in classes_of(card)}
+    per_class = {name: counts[name] for name in list_classes(card)}
     dropped = sum(image.dropped for image in cases.values())
     write_split(private, card, "split/1", origins, boxes_per_class=per_class, dropped_boxes=dropped)

@@ -19,7 +19,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, write_bytes, write_record
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.npy import npy_bytes
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import (
@@ -92,7 +92,7 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
         quality = None if settings.baselines else _measured(degradation, pair)
         return _StagedSlice(entry, _origin(pair), pair.origin.remarks, quality)
 
-    staged = in_order(one, chosen)
+    staged = map_in_order(one, chosen)
     origins = {each.entry.id: each.origin for each in staged}
     remarks = list(dict.fromkeys(remark for each in staged for remark in each.remarks))
     quality = [each.quality for each in staged if each.quality is not None]

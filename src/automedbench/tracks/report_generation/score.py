@@ -54,7 +54,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when a reference is missing or a resource cannot be used; zeros are never invented.
     """
     settings = _settings(inputs)
-    evidence = evidence_of(inputs, settings)
+    evidence = read_evidence(inputs, settings)
     measured = measure(evidence.pairs, settings, inputs.resources)
     rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
     reports = [settings.combined(row) for row in rows]
@@ -99,7 +99,7 @@ def _settings(inputs: ScoringInputs) -> ReportSettings:
     return rehearsed(settings, inputs.resources) if inputs.manifest.made_up else settings
 
 
-def evidence_of(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvidence:
+def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvidence:
     """Both texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
     output = case_output(inputs.card, "txt")
 
@@ -173,7 +173,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     A model's labels and graphs are its own, their comparison is the library's.
     """
     settings = _settings(inputs)
-    pairs, resources = evidence_of(inputs, settings).pairs, inputs.resources
+    pairs, resources = read_evidence(inputs, settings).pairs, inputs.resources
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
     twins: list[tuple[bool, Callable[[list[ReportPair], Resources], _Found], str]] = [

@@ -11,7 +11,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes, to_json
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
@@ -82,7 +82,7 @@ def stage_reports(
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         return _stage_case(card, case, cases[case], public, private)
 
-    staged = in_order(one, cases)
+    staged = map_in_order(one, cases)
     write_split(
         private,
         card,

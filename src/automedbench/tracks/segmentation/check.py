@@ -18,7 +18,7 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks.common.cases import missing, output_path
-from automedbench.tracks.common.staging import entry_of
+from automedbench.tracks.common.staging import describe_file
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
 AFFINE_TOLERANCE = 1e-3
@@ -26,7 +26,7 @@ AFFINE_TOLERANCE = 1e-3
 MAX_OVERSIZE = 4
 
 
-def geometry_of(header: VolumeHeader) -> dict[str, Any]:
+def describe_geometry(header: VolumeHeader) -> dict[str, Any]:
     """What the manifest says about a case: shape and voxel sizes (mm) along the file's axes, and the affine."""
     return {
         "shape": list(header.shape),
@@ -183,7 +183,7 @@ def check_case(case: CaseEntry, files: tuple[LabelFile, ...], submission: Path) 
             problems += [_named(fault, file, case) for fault in faults]
             remarks += [_named(note, file, case) for note in notes]
         if path.is_file() and not path.is_symlink():
-            entries[file.path(case.id)] = entry_of(path)
+            entries[file.path(case.id)] = describe_file(path)
     if len(unreadable) == len(files) and all(problem.code == NOT_FOUND for problem in unreadable):
         return missing(case, " and ".join(file.path(case.id) for file in files))
     return CaseSubmission(

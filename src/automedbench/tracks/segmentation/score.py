@@ -23,7 +23,7 @@ from automedbench.tracks.segmentation.settings import (
     LabelFile,
     SegmentationSettings,
     label_files,
-    settings_of,
+    load_settings,
 )
 
 Metrics = dict[str, float | None]
@@ -52,7 +52,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 
 def _report(inputs: ScoringInputs) -> SegmentationReport:
-    settings, files = settings_of(inputs.card), label_files(inputs.card)
+    settings, files = load_settings(inputs.card), label_files(inputs.card)
     cases = [compare_case(inputs, case, verdict, files, settings) for case, verdict in inputs.pairs]
     return SegmentationReport(cases, [target.name for target in inputs.card.targets], settings)
 
@@ -237,7 +237,7 @@ def _elsewhere(case: CaseCounts) -> bool:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Macro Dice again by nibabel and SimpleITK."""
-    quality = macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card))
+    quality = macro_dice(inputs, label_files(inputs.card), load_settings(inputs.card))
     return f"SimpleITK {version('simpleitk')}", quality, 1e-9
 
 

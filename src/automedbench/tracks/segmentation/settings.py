@@ -56,7 +56,7 @@ class LabelFile:
         return self.output.path.replace("{case}", case)
 
 
-def settings_of(card: TaskCard) -> SegmentationSettings:
+def load_settings(card: TaskCard) -> SegmentationSettings:
     """The card's settings, checked against its targets; raises ConfigError with every problem."""
     settings: SegmentationSettings = track_settings(card)
     names = [target.name for target in card.targets]
@@ -73,7 +73,7 @@ def settings_of(card: TaskCard) -> SegmentationSettings:
 
 def label_files(card: TaskCard) -> tuple[LabelFile, ...]:
     """The files that a case must have, in card order; raises ConfigError when outputs and targets do not fit."""
-    settings = settings_of(card)
+    settings = load_settings(card)
     outputs = [output for output in card.outputs if "{case}" in output.path and output.format == "nii.gz"]
     if not card.targets:
         raise ConfigError([f"{card.id}: targets: segmentation needs at least one"])

@@ -29,12 +29,12 @@ from automedbench.tracks.common.pictures import (
     choose_slices,
     fitted,
     grey_layer,
+    intensity_window,
+    iterate_planes,
     label_layer,
     magnified,
     pick,
-    planes_of,
     resized_numbers,
-    window_of,
 )
 from automedbench.tracks.segmentation.check import Encoder
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -121,7 +121,7 @@ class _Sources:
         with open_trusted(path) as reader:
             if reader.header.shape[: len(self.shape)] != self.shape:
                 raise InfrastructureError(f"{path}: shape differs from the manifest; stage the task again.")
-            return pick(planes_of(reader), view, wanted)
+            return pick(iterate_planes(reader), view, wanted)
 
     @contextlib.contextmanager
     def _planes(self, side: str, file: LabelFile) -> Iterator[Iterator[Plane]]:
@@ -129,7 +129,7 @@ class _Sources:
         with self._open(side, file) as reader:
             if reader.header.shape != self.shape:
                 raise InvalidSubmission("shape_mismatch", f"has shape {reader.header.shape}")
-            yield (encoder.encode(plane) for plane in planes_of(reader))
+            yield (encoder.encode(plane) for plane in iterate_planes(reader))
 
     def _open(self, side: str, file: LabelFile) -> contextlib.AbstractContextManager[VolumeReader]:
         if side == "reference":
@@ -182,7 +182,7 @@ def _window(inputs: ScoringInputs, scans: list[Plane]) -> tuple[Window, str]:
     values = np.stack(scans)
     is_ct = re.search(r"\bCT\b", inputs.card.modality) is not None and float(values.min()) < _AIR_HU
     if not is_ct:
-        window = window_of(values)
+        window = intensity_window(values)
         return window, f"grey {window[0]:.4g} to {window[1]:.4g}"
     lung = all(_LUNG_WORDS.search(target.name) for target in inputs.card.targets)
     window = LUNG if lung else SOFT_TISSUE

@@ -18,7 +18,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_file, write_bytes
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.volumes import (
@@ -30,8 +30,8 @@ from automedbench.datasets.forms.volumes import (
     write_volume,
 )
 from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
-from automedbench.tracks.common.staging import csv_bytes, entry_of, first_fit, write_split
-from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
+from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, write_split
+from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
 Volume = NDArray[Any]
@@ -99,7 +99,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         entry = _stage_case(card, case, subject_of[case], truth, files, public, private)
         return _StagedVolume(entry, _origin(subject_of[case], truth), truth.voxels(files))
 
-    staged = in_order(one, subject_of)
+    staged = map_in_order(one, subject_of)
     rows = [(each.entry.id, name, count) for each in staged for name, count in each.voxels.items()]
     if not any(count for _, _, count in rows):
         raise InfrastructureError(
@@ -281,9 +281,9 @@ def _stage_case(
         write_volume(private / case / file.name, blocks, volume.dtype, replace(truth.header, slope=1.0, inter=0.0))
     return CaseEntry(
         id=case,
-        inputs={image: entry_of(public / case / image)},
-        private={file.name: entry_of(private / case / file.name) for file in files},
-        geometry=geometry_of(truth.header),
+        inputs={image: describe_file(public / case / image)},
+        private={file.name: describe_file(private / case / file.name) for file in files},
+        geometry=describe_geometry(truth.header),
     )
 
 

@@ -17,10 +17,10 @@ from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, 
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, completed, malformed, missing, output_path
-from automedbench.tracks.common.staging import entry_of
+from automedbench.tracks.common.staging import describe_file
 from automedbench.tracks.synthesis.geometry import Geometry, probe_places, unpack_probes
 from automedbench.tracks.synthesis.settings import SynthesisSettings
-from automedbench.tracks.synthesis.stage import degradation_of
+from automedbench.tracks.synthesis.stage import read_degradation
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""
@@ -32,7 +32,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
     """Verdict on each expected volume; the case's grid comes from the manifest, nothing private is read."""
     settings: SynthesisSettings = track_settings(card)
-    output, paired = case_output(card, "nii.gz"), degradation_of(card) is None
+    output, paired = case_output(card, "nii.gz"), read_degradation(card) is None
     return [check_case(case, output, submission, settings, paired) for case in manifest.cases]
 
 
@@ -44,7 +44,7 @@ def check_case(
     files: dict[str, FileEntry] = {}
     try:
         with open_volume(path, max_bytes=output.max_bytes) as volume:
-            files = {name: entry_of(path)}
+            files = {name: describe_file(path)}
             problems, remarks = judge(volume, Geometry.model_validate(case.geometry), settings, paired)
     except InvalidSubmission as error:
         return missing(case, name) if error.code == "not_found" else malformed(case, name, error, files)

@@ -20,13 +20,13 @@ from automedbench.tracks.common.pictures import (
     difference_legend,
     fitted,
     grey_layer,
+    intensity_window,
+    iterate_planes,
     pick,
-    planes_of,
-    window_of,
 )
 from automedbench.tracks.synthesis.score import is_scorable
 from automedbench.tracks.synthesis.settings import SynthesisSettings
-from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
+from automedbench.tracks.synthesis.stage import TRUTH, read_degradation
 
 N_SLICES = 5
 DIFFERENCE_HU = 200.0
@@ -50,7 +50,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     size = fitted(truth[0].shape, view.spacing(entry.geometry["spacing"]))
     window = settings.soft_window
     # The source of paired data is an MR, with grey values of its own.
-    source_window = window_of(np.stack(source)) if degradation_of(inputs.card) is None else window
+    source_window = intensity_window(np.stack(source)) if read_degradation(inputs.card) is None else window
     frames = []
     for place, index in enumerate(wanted):
         layers: list[ViewLayer] = [grey_layer("input", source[place], source_window, size)]
@@ -68,7 +68,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
 def _cuts(volume: AbstractContextManager[VolumeReader], view: AxialView, wanted: list[int]) -> list[Plane]:
     """The wanted slices of one volume."""
     with volume as reader:
-        return pick(planes_of(reader), view, wanted)
+        return pick(iterate_planes(reader), view, wanted)
 
 
 def chosen(similarity: Sequence[float | None]) -> list[int]:

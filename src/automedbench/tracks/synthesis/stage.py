@@ -15,14 +15,14 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, write_record
 from automedbench.base.records import CaseEntry, FileEntry, Model, Number
 from automedbench.base.untrusted.nifti import VolumeHeader
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
 from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import entry_of, first_fit, write_split
+from automedbench.tracks.common.staging import describe_file, first_fit, write_split
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -56,7 +56,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     """
     volumes: list[SourceVolume] = get_reader(card.staging.reader)(raw, card)
     settings: SynthesisSettings = track_settings(card)
-    degradation = degradation_of(card)
+    degradation = read_degradation(card)
     options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
     cases = as_cases(card, chosen)
@@ -65,7 +65,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
         return entry, _origin(cases[case])
 
-    staged = in_order(one, cases)
+    staged = map_in_order(one, cases)
     write_split(
         private,
         card,
@@ -77,7 +77,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     return [entry for entry, _ in staged]
 
 
-def degradation_of(card: TaskCard) -> ZLinear | None:
+def read_degradation(card: TaskCard) -> ZLinear | None:
     """How the truth becomes the input; None for paired data. Raises ConfigError for a degradation it does not know."""
     if card.staging.degradation is None:
         return None
@@ -146,7 +146,7 @@ def _stage_case(
     if degradation is None:
         return entry
     write_record(private / case / BASELINE, _baseline(given[files[0]], truth.values, settings))
-    return entry.model_copy(update={"private": entry.private | {BASELINE: entry_of(private / case / BASELINE)}})
+    return entry.model_copy(update={"private": entry.private | {BASELINE: describe_file(private / case / BASELINE)}})
 
 
 def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> None:
@@ -209,7 +209,7 @@ def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
         codes=(1, 1),
     )
     write_volume(path, (values[:, :, k].ravel(order="F") for k in range(values.shape[2])), values.dtype, header)
-    return entry_of(path)
+    return describe_file(path)
 
 
 def _origin(source: SourceVolume) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> Question
     if label is not None and text.strip() and normalise(text) != normalise(options[label]):
         problems.append(Problem(code="option_text", message=f"has {label} but not the text of that option"))
     return QuestionAnswer(
-        text, label, str(record["predicted_label"]), filler_of(raw), problems, _remarks(raw, text, label, options)
+        text, label, str(record["predicted_label"]), find_filler(raw), problems, _remarks(raw, text, label, options)
     )
 
 
@@ -111,14 +111,14 @@ def placeholder_reason(raw: str, answer: str) -> str | None:
     stub = next((stub for stub in STUBS if start.startswith(stub)), None)
     if stub is not None:
         return f"raw_prefix_{stub.split()[0].rstrip(':')}"
-    filler = filler_of(raw)
-    if filler is None or not answer.strip() or filler == filler_of(answer):
+    filler = find_filler(raw)
+    if filler is None or not answer.strip() or filler == find_filler(answer):
         return None
     says_none = filler == "none" and normalise(answer) in ("no", "0")
     return None if says_none else "raw_empty_or_generic"
 
 
-def filler_of(text: str) -> str | None:
+def find_filler(text: str) -> str | None:
     """The word for nothing that is all there is, or None."""
     word = text.strip().rstrip(".!").lower()
     return word if word in FILLERS else None

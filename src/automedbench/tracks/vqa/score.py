@@ -121,7 +121,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
     by_case = {verdict.case: verdict for verdict in verdicts.verdicts} if verdicts else {}
     rows = [
-        _scored(case, truth, answer, by_case.get(case.case), settings) for case, truth, answer in evidence_of(inputs)
+        _scored(case, truth, answer, by_case.get(case.case), settings) for case, truth, answer in read_evidence(inputs)
     ]
     quality = min(sum(row.score for row in rows) / len(rows), 1.0)
     judged = judge_metrics(rows) if verdicts else {}
@@ -158,7 +158,7 @@ def _earned(kind: str, answer: str, golds: Mapping[str | None, int]) -> float:
     return sum(count * compare(answer, gold).score for gold, count in golds.items() if gold)
 
 
-def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, QuestionTruth, QuestionAnswer | None]]:
+def read_evidence(inputs: ScoringInputs) -> list[tuple[CaseSubmission, QuestionTruth, QuestionAnswer | None]]:
     """Verdict, gold and answer of every expected question; no answer where the format check found none."""
     return [
         (
@@ -311,7 +311,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     asked = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
     given = {verdict.case: verdict.score for verdict in asked if verdict.score is not None}
     total = 0.0
-    for case, truth, answer in evidence_of(inputs):
+    for case, truth, answer in read_evidence(inputs):
         if answer is None:
             continue
         if truth.answer_label is not None:

@@ -15,7 +15,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, to_json, write_bytes
 from automedbench.base.records import CaseEntry, FileEntry, Model
-from automedbench.base.workers import in_order
+from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
@@ -66,7 +66,8 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
     # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
     made = {
-        entry.id: (entry, origin) for entry, origin in in_order(one, sorted(cases, key=lambda case: cases[case].row))
+        entry.id: (entry, origin)
+        for entry, origin in map_in_order(one, sorted(cases, key=lambda case: cases[case].row))
     }
     staged = [made[case] for case in cases]
     write_split(
@@ -199,4 +200,4 @@ def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> Non
         gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
         write_bytes(folder / name / TRUTH, to_json(gold).encode())
 
-    in_order(one, enumerate(questions, 1))
+    map_in_order(one, enumerate(questions, 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, estimate_tokens
 from automedbench.base.endpoint.faults import Fault, FaultyReply
-from automedbench.base.files import json_object_in
+from automedbench.base.files import parse_json_object
 from automedbench.base.records import Tokens
 
 
@@ -47,7 +47,7 @@ def system_of(messages: Sequence[ChatMessage]) -> str:
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments as an object; what is none is empty."""
-    return json_object_in(call.arguments) or {}
+    return parse_json_object(call.arguments) or {}
 
 
 def parts_of(value: Any) -> list[dict[str, Any]]:

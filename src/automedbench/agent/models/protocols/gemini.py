@@ -14,7 +14,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSp
 from automedbench.agent.models.protocols import common
 from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, no_reply, stream_fault
 from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
-from automedbench.base.files import json_object_in
+from automedbench.base.files import parse_json_object
 from automedbench.campaign.agents import Agent
 
 _FILTERED = frozenset(
@@ -146,7 +146,7 @@ def _function_call(call: ToolCall, came: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(message: ChatMessage, call: ToolCall | None, with_id: bool) -> dict[str, Any]:
-    value = json_object_in(message.content)
+    value = parse_json_object(message.content)
     response = value if value is not None else {"error" if message.failed else "output": message.content}
     named = {"id": message.call_id} if with_id else {}
     return {"functionResponse": {**named, "name": call.name if call else "", "response": response}}
