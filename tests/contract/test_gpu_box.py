@@ -39,7 +39,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip(reason)
     if shutil.which("gcc") is None:
         pytest.skip("no gcc, with which the driver is made up")
-    for name in ("list_cards", "devices_of"):  # put back what the rehearsal replaces
+    for name in ("list_cards", "list_devices"):  # put back what the rehearsal replaces
         monkeypatch.setattr(gpus, name, getattr(gpus, name))
     with user_folder() as folder:
         yield folder

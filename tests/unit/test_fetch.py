@@ -171,7 +171,7 @@ def test_unchanged_files_are_not_read_again(
         read.append(path)
         return real(path)
 
-    monkeypatch.setattr(fetch, "entry_of", noted)
+    monkeypatch.setattr(fetch, "describe_file", noted)
     assert fetch_dataset(card, own, raw) == receipt
     assert read == []
     assert fetch_dataset(card, own, raw, check=True) == receipt

@@ -296,7 +296,7 @@ def test_only_what_computing_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         *("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1")
     }
     assert found["/.singularity.d/libs/libnvidia-ml.so.1"] == Path("/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
-    monkeypatch.setattr(gpus, "_said", lambda *_: LDCONFIG)
+    monkeypatch.setattr(gpus, "_query_driver", lambda *_: LDCONFIG)
     root = machine(tmp_path, (0, 1, 2, 3))
     devices = list_devices(list_cards(root, FOUR)[1:3], root)
     assert [node.name for node in devices.nodes] == ["nvidiactl", "nvidia-uvm", "nvidia1", "nvidia2"]
@@ -315,7 +315,7 @@ def test_nvidia_smi_is_the_drivers_own(tmp_path: Path, monkeypatch: pytest.Monke
     folder.mkdir(parents=True)
     monkeypatch.setenv("PATH", ":".join(str(path.parent) for path in (site, folder, driver)))
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(gpus, "_said", lambda *words: (asked.append(words), FOUR)[1])
+    monkeypatch.setattr(gpus, "_query_driver", lambda *words: (asked.append(words), FOUR)[1])
     assert len(list_cards(machine(tmp_path / "root", (0, 1, 2, 3)))) == 4
     assert asked == [(str(driver), "-L")]
     assert driver_files(LDCONFIG)["/usr/bin/nvidia-smi"] == driver
@@ -328,10 +328,10 @@ def test_a_driver_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     uvm = root / "dev/nvidia-uvm"
     uvm.unlink()
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(gpus, "_said", lambda *words: (asked.append(words), "")[1])
+    monkeypatch.setattr(gpus, "_query_driver", lambda *words: (asked.append(words), "")[1])
     with pytest.raises(InfrastructureError, match="Run once on this node: nvidia-modprobe -u -c=0"):
         list_devices(cards, root)
-    monkeypatch.setattr(gpus, "_said", lambda *_: (uvm.touch(), "")[1])
+    monkeypatch.setattr(gpus, "_query_driver", lambda *_: (uvm.touch(), "")[1])
     assert uvm in list_devices(cards, root).nodes
     assert asked == [("nvidia-modprobe", "-u", "-c=0")]
 
