@@ -298,6 +298,21 @@ def test_what_the_run_took_of_machines(visit: Visit) -> None:
     assert "CPU time 1.5 min (process) Memory at most unknown (nobody looked) Ran on node7, Slurm job 4711" in facts
 
 
+@pytest.mark.parametrize(
+    "visit", [PHONE, {"viewport": {"width": 1440, "height": 900}}], ids=["phone", "wide"], indirect=True
+)
+def test_facts_have_room_for_their_words(visit: Visit) -> None:
+    """A long name has its value below it, not one letter a line beside it; nothing leaves its cell."""
+    page = visit.open(GOOD)
+    page.locator("#scores dt", has_text="Medal").evaluate("e => { e.textContent = 'The given checkpoint was used ' }")
+    page.locator("#scores dt", has_text="The given").evaluate("e => { e.nextSibling.textContent = 'unknown, told' }")
+    cells = page.locator("#scores .facts > div").evaluate_all(
+        "all => all.map(e => [e.scrollWidth - e.clientWidth, ...[...e.children].map(c => c.offsetHeight)])"
+    )
+    assert [cell for cell in cells if cell[0] > 0 or max(cell[1:]) > 45] == []  # two lines of 14.4 px × 1.55
+    assert visit.overflow() <= 0
+
+
 def test_records_of_earlier_versions_tell_nothing_of_it(visit: Visit) -> None:
     assert "Ran on" not in visit.open(BAD).locator("body").inner_text()
 
