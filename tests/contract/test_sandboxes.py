@@ -378,6 +378,19 @@ def test_public_data_cannot_be_changed(container: Bench) -> None:
 
 
 @pytest.mark.apptainer
+def test_programs_of_the_workspace_are_for_calls_alone(container: Bench) -> None:
+    """A fake interpreter there neither starts the next container nor answers its probe; code finds it as any other."""
+    fakes = "for name in python3 bash sh; do printf '#!/bin/sh\\necho fake\\n' > ~/.local/bin/$name; done"
+    made = ("bash", f"mkdir -p ~/.local/bin; {fakes}; chmod +x ~/.local/bin/*")
+    (shown,) = container.calls(made, ("bash", "python3"), ("python", "print('real')"), selfcheck=True)[1:2]
+    assert shown.stdout == "fake\n"
+    assert [result.stdout for result in container.calls(("python", "print('real')"), ("bash", "python3"))] == [
+        "real\n",
+        "fake\n",
+    ]
+
+
+@pytest.mark.apptainer
 def test_no_image(container: Bench) -> None:
     with pytest.raises(MissingDataError, match="No container image"):
         container.call("bash", "true", image=container.folder / "none.sif")

@@ -14,6 +14,7 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
+    FIRST,
     RUNNER,
     AgentRole,
     Devices,
@@ -70,13 +71,18 @@ RUNNER_BIND = f"--bind {RUNNER}:/run/runner.py:ro"
 START = "apptainer --silent --nocolor exec --containall --no-init --no-mount bind-paths,hostfs,cwd"
 
 
+def words(line: str) -> list[str]:
+    """The words of a line; what the container starts with holds blanks itself."""
+    return [word for each in line.split(" ") for word in (FIRST if each == "FIRST" else (each,))]
+
+
 def test_agent_sealed() -> None:
-    assert agent_command(AGENT) == (
+    assert agent_command(AGENT) == words(
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
-        f"--bind /n/decoy:/data/private:ro --net --network none --env {AGENT_ENV} /i/agent.sif "
+        f"--bind /n/decoy:/data/private:ro --net --network none --env {AGENT_ENV} /i/agent.sif FIRST "
         "python3 -I -S /run/runner.py"
-    ).split(" ")
+    )
 
 
 def test_a_proxy_is_reached_without_a_network() -> None:
@@ -86,13 +92,13 @@ def test_a_proxy_is_reached_without_a_network() -> None:
 
 def test_agent_open_with_gpu_and_without_decoy() -> None:
     role = replace(AGENT, network="open", devices=DEVICES, decoy=None)
-    assert agent_command(role, runtime="/opt/a/bin/apptainer") == (
+    assert agent_command(role, runtime="/opt/a/bin/apptainer") == words(
         f"/opt/a/bin/{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
         "--bind /dev/nvidiactl:/dev/nvidiactl:rw --bind /dev/nvidia3:/dev/nvidia3:rw "
         "--bind /l/libcuda.so.1:/.singularity.d/libs/libcuda.so.1:ro "
-        f"--env {AGENT_ENV},CUDA_VISIBLE_DEVICES=GPU-3 /i/agent.sif python3 -I -S /run/runner.py"
-    ).split(" ")
+        f"--env {AGENT_ENV},CUDA_VISIBLE_DEVICES=GPU-3 /i/agent.sif FIRST python3 -I -S /run/runner.py"
+    )
 
 
 def test_a_value_with_a_comma_is_one_variable() -> None:
@@ -104,13 +110,13 @@ def test_a_value_with_a_comma_is_one_variable() -> None:
 
 def test_agent_with_filter_and_hook() -> None:
     role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=(Path("/n/hook"), Path("/n/pipe")), decoy=None)
-    assert agent_command(role) == (
+    assert agent_command(role) == words(
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
         "--bind /n/hook:/run/hook:ro --bind /n/pipe:/run/evidence:ro --net --network none "
         f"--security seccomp:/n/filter.json --env {AGENT_ENV.replace('PYTHONPATH=', 'PYTHONPATH=/run/hook:')} "
-        "/i/agent.sif python3 -I -S /run/runner.py"
-    ).split(" ")
+        "/i/agent.sif FIRST python3 -I -S /run/runner.py"
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from typing import Any, Literal
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_text
 from automedbench.campaign.recipes import LAYER_DIR
+from automedbench.sandbox.container.runner import CALL_PATH
 from automedbench.sandbox.places import (
     CA_FILE,
     CA_STORE,
@@ -54,6 +55,18 @@ Network = Literal["sealed", "proxied", "open"]
 
 INTERPRETERS = {"python": "python3", "bash": "bash"}
 SUFFIXES = {"python": ".py", "bash": ".sh"}
+
+PYTHON = ("python3", "-I", "-S")
+OWN_PROGRAMS = f"{WORKSPACE}/.local/bin"
+FIRST = (
+    *("/bin/sh", "-c"),
+    f'export {CALL_PATH}="$PATH" PATH="${{PATH#{OWN_PROGRAMS}:}}"; exec "$@"',
+    "sh",
+)
+"""Start of a container: runner, forwarder and probe find the programs of the image, never those of the workspace.
+
+With those, which come first, the image's PATH is kept for the programs of calls.
+"""
 
 # No image code, no host configuration, no service of the runtime: what is not named here is not there.
 _ISOLATION = ("--containall", "--no-init", "--no-mount", "bind-paths,hostfs,cwd")
@@ -153,7 +166,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         if "SSL_CERT_FILE" in role.services.environment:
             binds.append((role.services.folder / CA_FILE, CA_STORE, "ro"))
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
-        offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
+        offered = (*PYTHON, FORWARDER_PLACE, *ports, "--")
     layer = ("--bind", f"{_pair(role.layer, LAYER_DIR)}:image-src=/") if role.layer is not None else ()
     if role.trace is not None:
         binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
@@ -171,8 +184,9 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         *_filtered(role.seccomp),
         *_env(environment),
         str(role.image),
+        *FIRST,
         *offered,
-        *("python3", "-I", "-S", RUNNER_PLACE),
+        *(*PYTHON, RUNNER_PLACE),
         *((TRACE_PLACE,) if role.trace is not None else ()),
     ]
 

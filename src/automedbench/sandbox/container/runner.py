@@ -22,6 +22,8 @@ ANSWER = struct.Struct("!cIi")
 READY, ENDED, FAILED = b"H", b"E", b"F"
 """Kinds of answers: it listens; a call's wait status; the error number of a call that could not be started."""
 
+CALL_PATH = "AUTOMEDBENCH_PATH"
+"""Variable with the PATH of a call's programs; call 0 is a look from outside, which has the runner's own."""
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEFAULTS = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
@@ -65,10 +67,17 @@ def watch_children() -> int:
     return reader
 
 
-def start(argv: list[str], streams: list[int]) -> int:
-    """Start a program in a session of its own; raises OSError."""
+def environment_of(call: int) -> dict[str, str]:
+    """Environment of a call's program."""
+    own = {"PATH": os.environ[CALL_PATH]} if call and CALL_PATH in os.environ else {}
+    return {**os.environ, **own}
+
+
+def start(call: int, argv: list[str], streams: list[int]) -> int:
+    """Start a program in a session of its own, looked up along the runner's PATH; raises OSError."""
     actions = [(os.POSIX_SPAWN_DUP2, stream, place) for place, stream in enumerate(streams, start=1)]
-    return os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigdef=DEFAULTS)
+    environment = environment_of(call)
+    return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=DEFAULTS)
 
 
 def reap() -> dict[int, int]:
@@ -103,7 +112,7 @@ def serve(control: socket.socket, children: int) -> None:
             order = json.loads(packet)
             call = order["call"]
             try:
-                pid = start(order["argv"], streams)
+                pid = start(call, order["argv"], streams)
             except OSError as error:
                 control.send(ANSWER.pack(FAILED, call, error.errno or 0))
             for stream in streams:
