@@ -165,7 +165,7 @@ def test_unchanged_files_are_not_read_again(
     """Size and time are enough, unless all is to be checked."""
     receipt = fetch_dataset(card, own, raw)
     read: list[Path] = []
-    real = fetch.entry_of
+    real = fetch.describe_file
 
     def noted(path: Path) -> FileEntry:
         read.append(path)
