@@ -19,7 +19,7 @@ from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding, GpuUse, Process, Tokens
-from automedbench.campaign.agents import Pricing
+from automedbench.campaign.prices import Pricing
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
 

@@ -16,8 +16,9 @@ from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.records import CaseEntry, Manifest, RunId, RunRecord
-from automedbench.campaign.agents import Agent, Pricing
+from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
+from automedbench.campaign.prices import Pricing
 from automedbench.sandbox.boxes import Sandbox
 
 KEY = "sk-canary-0123456789"

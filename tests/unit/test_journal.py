@@ -32,7 +32,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens, Totals
-from automedbench.campaign.agents import Pricing
+from automedbench.campaign.prices import Pricing
 
 NUMBER: TypeAdapter[int] = TypeAdapter(int)
 TEXT: TypeAdapter[str] = TypeAdapter(str)

@@ -10,7 +10,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tokens
-from automedbench.campaign.agents import Pricing
+from automedbench.campaign.prices import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
 NONE = Limits(time_limit_s=None, max_turns=None, disk_gb=None)

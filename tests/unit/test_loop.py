@@ -25,7 +25,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import GpuUse, Process, Tokens
-from automedbench.campaign.agents import Pricing
+from automedbench.campaign.prices import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
 THOUGHT = "[a thought that the provider wants back]"

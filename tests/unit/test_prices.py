@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.budget.ledger import CostBound, expected_cost, most_of_request, most_of_run, reserve_for_run
+from automedbench.agent.budget.bounds import CostBound, expected_cost, most_of_request, most_of_run, reserve_for_run
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.replies import read_completion
 from automedbench.base.endpoint.usage import (
@@ -24,8 +24,9 @@ from automedbench.base.endpoint.usage import (
     service_tier,
 )
 from automedbench.base.records import Tokens
-from automedbench.campaign.agents import Agent, Pricing, as_money, cost_of
+from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
+from automedbench.campaign.prices import Pricing, as_money, cost_of
 
 DATED = {"as_of": "2026-05-28", "source": "test"}
 PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", **DATED)

@@ -22,7 +22,7 @@ from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, GpuUse, Language, Model, Process, Stage, Totals
-from automedbench.campaign.agents import as_money
+from automedbench.campaign.prices import as_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
 from automedbench.sandbox.evidence.audit import Strikes

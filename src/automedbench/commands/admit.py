@@ -41,9 +41,10 @@ from automedbench.base.records import (
     ScoreRecord,
     SubmissionRecord,
 )
-from automedbench.campaign.agents import REACHED, Agent, Pricing
+from automedbench.campaign.agents import REACHED, Agent
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix
+from automedbench.campaign.prices import Pricing
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents

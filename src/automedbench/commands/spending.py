@@ -16,7 +16,7 @@ from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Posit
 from automedbench.agent.budget.used import gpu_use
 from automedbench.base.plaintable import table
 from automedbench.base.records import Used
-from automedbench.campaign.agents import as_money
+from automedbench.campaign.prices import as_money
 from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import spent_line, usd_text
 from automedbench.planning.load import add_campaign_options, find_results

@@ -40,7 +40,8 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.judge.panel import NoValidAnswer, total_cost
+from automedbench.campaign.prices import total_cost
+from automedbench.judge.panel import NoValidAnswer
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_score
 
 Quality = Literal["good", "medium", "bad"]

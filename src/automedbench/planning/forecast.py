@@ -17,7 +17,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from automedbench.agent.budget.ledger import CampaignLedger, Position, expected_cost, expected_usage, most_of_run
+from automedbench.agent.budget.bounds import expected_cost, expected_usage, most_of_run
+from automedbench.agent.budget.ledger import CampaignLedger, Position
 from automedbench.base.cards import Limits
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import RunId, Tokens, Totals, Used

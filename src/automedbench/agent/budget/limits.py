@@ -12,7 +12,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import Outcome, Tokens
-from automedbench.campaign.agents import Pricing, cost_of
+from automedbench.campaign.prices import Pricing, cost_of
 
 NOTICE_AT = (0.95, 0.80, 0.50)
 

@@ -12,7 +12,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.agents import JudgeModel, as_money, cost_of, load_judges
+from automedbench.campaign.agents import JudgeModel, load_judges
+from automedbench.campaign.prices import as_money, cost_of, total_cost
 from automedbench.judge.evidence import blind, collect_agent_texts, collect_evidence, mask_evidence, one_line
 from automedbench.judge.panel.member import (
     NOTHING,
@@ -104,11 +104,6 @@ def common_codes(judgements: Sequence[Judgement], panel: str) -> list[ErrorCode]
         for _, codes in sorted(found.items())
         if len(codes) * 2 > len(voting)
     ]
-
-
-def total_cost(costs: Sequence[Money | None]) -> Money | None:
-    """USD of all of them; unknown when one is."""
-    return None if None in costs else as_money(sum((Decimal(cost or "0") for cost in costs), Decimal(0)))
 
 
 def _valid(rule: RubricCriterion, judgements: Sequence[Judgement]) -> list[Criterion]:
