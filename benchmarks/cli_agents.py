@@ -1,12 +1,12 @@
 """Command-line agents as people install them, in sealed containers: does the same work earn the same score?
 
-    python benchmarks/cli_agents.py [PROGRAM ...] [--tracks detection,vqa] [--protocol chat] [--out build/cli-agents]
+    python benchmarks/cli_agents.py [PROGRAM ...] [--tracks detection,vqa] [--out build/cli-agents]
 
 The demo's careful agent is played by a scripted model server on loopback, once for our own loop and once for every
 program with a recipe in config/agents whose layer is built. Each run is a real one: Apptainer, no network, one task of
 each track. Printed, as Markdown: the scores of the stages beside those of our own loop, what the run cost beside the
-sum of what the server has told, and in how many places the key was found. ``--protocol`` is that of the endpoint
-(default: the program's own); others are translated. Runs as an ordinary user, needs images and half a minute per run.
+sum of what the server has told, and in how many places the key was found. Runs as an ordinary user, needs images and
+half a minute per run.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", help="names of recipes; default: all whose layers are built")
     parser.add_argument("--tracks", default=",".join(TASKS), help="comma-separated")
-    parser.add_argument("--protocol", help="of the endpoint; default: the program's own")
     parser.add_argument("--images", type=Path, default=Path("images"), help="folder with images and layers")
     parser.add_argument("--out", type=Path, default=Path("build/cli-agents"))
     options = parser.parse_args(arguments)
@@ -121,7 +120,7 @@ def run_track(track: str, programs: Sequence[str], options: argparse.Namespace) 
     key = f"sk-canary-{secrets.token_hex(16)}"
     folder = (options.out / track).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with served(track, programs, options.protocol, key) as players:
+    with served(track, programs, key) as players:
         campaign = written(folder, track, players, options.images)
         command = [sys.executable, "-m", "snakemake", "--profile", "profiles/demo", "--keep-going"]
         command += ["--configfile", "demo/config.yaml", "demo/apptainer.yaml", str(campaign)]
@@ -135,13 +134,13 @@ def run_track(track: str, programs: Sequence[str], options: argparse.Namespace) 
 
 
 @contextlib.contextmanager
-def served(track: str, programs: Sequence[str], protocol: str | None, key: str) -> Iterator[list[Player]]:
+def served(track: str, programs: Sequence[str], key: str) -> Iterator[list[Player]]:
     """A server for each player: its requests are its own."""
     script = ROOT / f"demo/agents/{track}/careful.yaml"
     with contextlib.ExitStack() as stack:
         players = []
         for name in (OWN, *programs):
-            spoken = protocol or ("chat" if name == OWN else load_recipe(name).protocol)
+            spoken = "chat" if name == OWN else load_recipe(name).protocol
 
             def usage(turn: int, spoken: str = spoken) -> Usage:
                 return usage_of(turn, spoken)

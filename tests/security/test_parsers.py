@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.protocols import SPOKEN
-from automedbench.agent.command.protocols.common import Call, Refused
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ChatMessage, ToolCall
+from automedbench.agent.protocols import PROTOCOLS
+from automedbench.agent.protocols.common import ApiCall, RequestRefused
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, call_stage
 from automedbench.base.records import RunId
@@ -35,10 +35,10 @@ _BRIEF = "What is told: find all cells and draw a box around each of them.\n" * 
 def read(text: str) -> None:
     message, part = {"role": "user", "content": text}, {"role": "user", "parts": [{"text": text}]}
     body = json.dumps({"messages": [message], "input": text, "contents": [part]}).encode()
-    for name, spoken in SPOKEN.items():
+    for name, protocol in PROTOCOLS.items():
         for data in (body, text.encode("utf-8", "replace")):
-            with contextlib.suppress(Refused):
-                spoken.refuse_outside(spoken.read(Call(name), data).fields)
+            with contextlib.suppress(RequestRefused):
+                protocol.parse_request(ApiCall(name), data)
 
 
 def names(text: str) -> None:

@@ -25,10 +25,10 @@ from automedbench.agent.command.bridge import (
     Bridge,
 )
 from automedbench.agent.command.program import BRIEF, FOLDER
-from automedbench.agent.command.protocols import SPOKEN
-from automedbench.agent.command.protocols.common import MAX_DEPTH, Call, ProgramRequest, Refused
 from automedbench.agent.log import Masker
 from automedbench.agent.models.model import Reply
+from automedbench.agent.protocols import PROTOCOLS
+from automedbench.agent.protocols.common import MAX_DEPTH, ApiCall, ProgramRequest, RequestRefused
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.campaign.agents import Agent
 
@@ -84,11 +84,13 @@ def error(answer: tuple[int, bytes]) -> tuple[int, str | None]:
 
 def chat_request(body: Any) -> ProgramRequest:
     """A body of chat completions, read."""
-    return SPOKEN["chat"].read(Call("chat"), body if isinstance(body, bytes) else json.dumps(body).encode())
+    return PROTOCOLS["chat"].parse_request(
+        ApiCall("chat"), body if isinstance(body, bytes) else json.dumps(body).encode()
+    )
 
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-    return SPOKEN["chat"].upstream(agent, request)
+    return PROTOCOLS["chat"].upstream_body(agent, request)
 
 
 def told(content: str | None = "hello", finish: str = "stop", **message: Any) -> Reply:
@@ -286,7 +288,7 @@ def test_keys_are_masked_in_all_that_goes_in(folder: Path) -> None:
 
     def reflects(request: ProgramRequest) -> Reply:
         if request.max_tokens:
-            raise Refused(400, "invalid_request_error", None, f"bad key {key}")
+            raise RequestRefused(400, "invalid_request_error", None, f"bad key {key}")
         call = CALL | {"function": {"name": "bash", "arguments": json.dumps({"command": f"echo {key}"})}}
         return told(f"your key is {key}", tool_calls=[call], reasoning=[key])
 
@@ -320,7 +322,7 @@ def test_before_and_after_the_command_nothing_is_answered(folder: Path) -> None:
 
 def test_a_refusal_is_an_error_object(folder: Path) -> None:
     def refuse(_request: ProgramRequest) -> Reply:
-        raise Refused(429, "insufficient_quota", "insufficient_quota", "all used up")
+        raise RequestRefused(429, "insufficient_quota", "insufficient_quota", "all used up")
 
     with Bridge(agent(), folder, brief="") as bridge, bridge.serving(refuse):
         status, data = ask(folder, bridge.token)
@@ -367,7 +369,7 @@ def test_what_the_endpoint_gets_is_the_agents_request() -> None:
         "messages": [{"role": "developer", "content": [{"type": "image_url", "image_url": {"url": "data:"}}], "x": 1}],
         "temperature": 2.0,
         "max_tokens": 5000,
-        "tools": [{"type": "function"}],
+        "tools": [{"type": "function", "function": {"name": "bash"}}],
         "tool_choice": "required",
         "user": "tracked",
         "store": True,
@@ -380,7 +382,7 @@ def test_what_the_endpoint_gets_is_the_agents_request() -> None:
         "messages": [{"role": "developer", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}],
         "max_tokens": 1000,
         "temperature": 0.0,
-        "tools": [{"type": "function"}],
+        "tools": [{"type": "function", "function": {"name": "bash"}}],
         "tool_choice": "required",
         "top_p": 0.9,
         "routing": "x",
@@ -410,7 +412,7 @@ def test_streams_say_everything_once() -> None:
         "choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
         "usage": {},
     }
-    events = list(SPOKEN["chat"].stream(chat_request(HELLO), whole))
+    events = list(PROTOCOLS["chat"].stream_answer(chat_request(HELLO), whole))
     assert len(events) == 3 and events[-1] == b"data: [DONE]\n\n"
 
 

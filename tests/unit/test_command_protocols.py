@@ -21,12 +21,12 @@ from test_bridge import SOCKET, Connection, agent
 from test_command_loop import Bench, Client
 
 from automedbench.agent.command import bridge as bridge_module
-from automedbench.agent.command.protocols import SPOKEN, called
-from automedbench.agent.command.protocols.common import Call, Refused
 from automedbench.agent.command.reported import asked_of
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.agent.protocols import PROTOCOLS, find_call
+from automedbench.agent.protocols.common import ApiCall, RequestRefused
 from automedbench.base.errors import InfrastructureError
 from automedbench_rehearsal.model_server.faults import FaultPlan
 from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
@@ -490,17 +490,17 @@ def test_nothing_makes_the_provider_go_out(serve: Callable[..., Bench], name: st
     rules = [event["finding"]["rule"] for event in bench.events("finding")]
     assert sorted(rules) == ["net.provider_tool", "net.remote_content"]
     for change in form.hosted:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             check(form, form.first() | change)
         assert refused.value.rule == "net.provider_tool", change
 
 
 def check(form: Any, body: Any) -> None:
     """Read a request as the bridge does."""
-    asked = called("POST", form.target(False))
+    asked = find_call("POST", form.target(False))
     assert asked is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    SPOKEN[asked.protocol].refuse_outside(SPOKEN[asked.protocol].read(asked, data).fields)
+    PROTOCOLS[asked.protocol].parse_request(asked, data)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -551,7 +551,7 @@ def test_a_stream_that_is_waited_for_lives(
     bench = serve(program, name, before=lambda: time.sleep(0.3), faults=FaultPlan(requests={1: fault} if fault else {}))
     assert bench.loop.run().outcome == "submitted"
     ((status, data),) = told
-    assert status == 200 and data.startswith(SPOKEN[form.name].KEEP_ALIVE)
+    assert status == 200 and data.startswith(PROTOCOLS[form.name].KEEP_ALIVE)
     if fault is None:
         assert form.said(form.assembled(events_in(data)))[0] == "First."
     else:
@@ -650,20 +650,19 @@ def with_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_hostile_bodies_are_read_or_refused(name: str) -> None:
-    """Every value of a body replaced by every hostile one: nothing but Refused is raised, and that takes seconds."""
+    """Every value of a body replaced by every hostile one: only RequestRefused is raised, within seconds."""
     form, chance = FORMS[name], random.Random(0)
-    asked = called("POST", form.target(False))
+    asked = find_call("POST", form.target(False))
     assert asked is not None
-    spoken, read = SPOKEN[asked.protocol], 0
+    protocol, read = PROTOCOLS[asked.protocol], 0
     body = form.first()
     begin = time.process_time()
     for path in places(body):
         for new in HOSTILE:
             data = json.dumps(with_value(body, path, new)).encode()
-            with contextlib.suppress(Refused):
-                request = spoken.read(asked, data)
-                spoken.refuse_outside(request.fields)
-                spoken.upstream(agent(protocol=name), request)
+            with contextlib.suppress(RequestRefused):
+                request = protocol.parse_request(asked, data)
+                protocol.upstream_body(agent(protocol=name), request)
                 read += 1
                 if chance.random() < 0.1:
                     for message in request.chat:
@@ -678,13 +677,13 @@ def test_the_calls_and_results_of_a_conversation_are_bounded() -> None:
         asked = [{"type": "tool_use", "id": "x", "name": "bash", "input": {}}] * calls
         told = [{"type": "tool_result", "tool_use_id": "x"}] * results
         messages = [{"role": "assistant", "content": asked}, {"role": "user", "content": told}]
-        with pytest.raises(Refused, match="10002 messages, calls and results"):
+        with pytest.raises(RequestRefused, match="10002 messages, calls and results"):
             check(FORMS["messages"], {"messages": messages})
 
 
 def test_instructions_are_text() -> None:
     """A list of items would reach the endpoint unread."""
-    with pytest.raises(Refused, match="must be text"):
+    with pytest.raises(RequestRefused, match="must be text"):
         check(FORMS["responses"], FORMS["responses"].first() | {"instructions": [{"role": "user", "content": "x"}]})
 
 
@@ -692,15 +691,15 @@ def test_nothing_stands_beside_a_function() -> None:
     """An endpoint that is a gateway to others may take any field of a tool for the name of one that it runs."""
     function = {"type": "function", "function": {"name": "bash"}}
     body = FORMS["chat"].first() | {"tools": [function | {"googleSearch": {}}]}
-    asked = SPOKEN["chat"].read(Call("chat"), json.dumps(body).encode())
-    assert SPOKEN["chat"].upstream(agent(protocol="chat"), asked)["tools"] == [function]
+    asked = PROTOCOLS["chat"].parse_request(ApiCall("chat"), json.dumps(body).encode())
+    assert PROTOCOLS["chat"].upstream_body(agent(protocol="chat"), asked)["tools"] == [function]
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_body_full_of_nothing_is_not_read(name: str) -> None:
     """16 MiB of empty lists took 30 s and a gigabyte."""
     begin = time.process_time()
-    with pytest.raises(Refused, match="lists and objects"):
+    with pytest.raises(RequestRefused, match="lists and objects"):
         check(FORMS[name], b'{"messages": [' + b"[]," * 5_000_000 + b"[]]}")
     assert time.process_time() - begin < 5
 

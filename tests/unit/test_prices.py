@@ -192,12 +192,12 @@ REPLIES: dict[str, tuple[Callable[[Any], Tokens | None], dict[str, Any], Pricing
         Tokens(prompt=32, cached=6, completion=103, reasoning=94),
         "0.003223",  # 26 × 5 + 6 × 0.5 + 103 × 30
     ),
-    "chat, thoughts only in the total (Gemini's compatible path)": (
+    "chat, a total that is larger for no reason given": (
         chat_usage,
         chat({"prompt_tokens": 20, "completion_tokens": 151, "total_tokens": 553}),
         GEMINI,
-        Tokens(prompt=20, completion=533, reasoning=382),
-        "0.006436",  # 20 × 2 + 533 × 12
+        Tokens(prompt=20, completion=151),
+        "0.001852",  # 20 × 2 + 151 × 12
     ),
     "DeepSeek": (
         chat_usage,

@@ -34,8 +34,8 @@ from automedbench.agent.models.model import (
     ToolCall,
     ToolSpec,
 )
-from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
+from automedbench.agent.protocols import PROTOCOLS, read_reply
 from automedbench.agent.run import RunPlan
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.address import ProtocolName, api_root
@@ -46,7 +46,7 @@ from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, usage_rule
 
 KEY = "sk-canary-0123456789"
-PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "responses", "messages", "gemini")
+NAMES: tuple[ProtocolName, ...] = ("chat", "responses", "messages", "gemini")
 NEW: tuple[ProtocolName, ...] = ("responses", "messages", "gemini")
 SCHEMA = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 TOOL = ToolSpec("run", "Runs code.", SCHEMA)
@@ -58,7 +58,7 @@ def agent(protocol: ProtocolName, url: str = "http://x/v1", **options: Any) -> A
 
 
 def request(protocol: ProtocolName, messages: Sequence[ChatMessage], **options: Any) -> dict[str, Any]:
-    return WIRES[protocol].request(agent(protocol, **options), messages, [TOOL])
+    return PROTOCOLS[protocol].make_request(agent(protocol, **options), messages, [TOOL])
 
 
 def parse(protocol: ProtocolName, body: Any) -> Reply:
@@ -305,7 +305,7 @@ USAGE["messages"] = Tokens(prompt=127, cached=100, cache_write=20, cache_write_1
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_reply_with_everything(protocol: ProtocolName, streamed: bool) -> None:
     reply = parse(protocol, GOLDEN[protocol][streamed])
     assert (reply.content, reply.reasoning, reply.finish_reason) == ("I run both.", "Two calls.", "tool_calls")
@@ -313,7 +313,7 @@ def test_a_reply_with_everything(protocol: ProtocolName, streamed: bool) -> None
     assert (reply.usage, reply.service_tier, reply.model) == (USAGE[protocol], SERVED[protocol], MODELS[protocol])
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_stream_is_the_same_reply(protocol: ProtocolName) -> None:
     whole, stream = (parse(protocol, body) for body in GOLDEN[protocol])
     assert (stream.opaque, stream.calls) == (whole.opaque, whole.calls)
@@ -533,7 +533,7 @@ def test_chat_marks_only_models_that_need_it() -> None:
     assert "cache_control" not in json.dumps(request("chat", conversation("chat")))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_reasoning_that_is_not_to_be_echoed(protocol: ProtocolName) -> None:
     sent = json.dumps(request(protocol, conversation(protocol), echo_reasoning=False))
     assert not any(word in sent for word in ("Two calls", "ZW5j", "ZGF0YQ"))
@@ -592,7 +592,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_credentials(protocol: ProtocolName) -> None:
     with ScriptedServer(answers=[Answer(body=GOLDEN[protocol][0])]) as server:
         reply = ask(protocol, server.url if protocol == "chat" else server.root)
@@ -715,7 +715,7 @@ def test_faults(protocol: ProtocolName, status: int, body: Any, kind: str, reque
         assert server.count() >= PATIENT if requests == PATIENT else server.count() == requests
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_stream_that_ends_early_is_no_reply(protocol: ProtocolName) -> None:
     """Every beginning of a stream, cut at an event."""
     stream = GOLDEN[protocol][1]
@@ -766,7 +766,7 @@ def play(folder: Path, protocol: ProtocolName, server: ScriptedServer, **options
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_run_on_a_demanding_server(protocol: ProtocolName, stream: bool, tmp_path: Path) -> None:
     with ScriptedServer(SCRIPT, demand=True, usage=usage_rule, keys=[KEY]) as server:
         bench, outcome = play(tmp_path, protocol, server, stream=stream, limits=Limits(max_turns=8))
@@ -788,7 +788,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_trouble_on_the_way(protocol: ProtocolName, stream: bool, tmp_path: Path) -> None:
     """Limits, overload, broken streams are waited out; what is too long is shortened, and still valid."""
     plan = FaultPlan(turns=TROUBLE)
@@ -843,7 +843,7 @@ REST = re.compile(r'(\\*"remaining_s\\*": )\d+')
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_run_that_died_goes_on_with_the_same_bytes(
     protocol: ProtocolName, stream: bool, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -892,7 +892,7 @@ def die_behind_a_reply(plan: RunPlan) -> None:
     play_plan(plan)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", NAMES)
 def test_a_journalled_reply_goes_back_as_the_same_bytes(protocol: ProtocolName) -> None:
     """What a crash makes of a reply: the journal's line, read again."""
     journal: TypeAdapter[Journalled] = TypeAdapter(Journalled)

@@ -19,9 +19,9 @@ from harness_fakes import contract
 from traffic_reader import Reader, reading
 
 from automedbench.agent.command import traffic as command_traffic
-from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
+from automedbench.agent.protocols import PROTOCOLS, find_call
 from automedbench.base.records import CodeCall, Process
 from automedbench.sandbox.evidence.trace import TracedProgram
 
@@ -39,9 +39,9 @@ def replay(
         body = dict(request["body"])
         key = next(key for key in ("messages", "input", "contents") if key in body)
         sent = body[key] = sent[: request["same"]] + body[key]
-        call = called("POST", request["path"])
+        call = find_call("POST", request["path"])
         assert call is not None
-        asked = SPOKEN[call.protocol].read(call, json.dumps(body).encode())
+        asked = PROTOCOLS[call.protocol].parse_request(call, json.dumps(body).encode())
         calls = distinct_calls([ToolCall(*each) for each in request["reply"]["calls"]], number + 1)
         reader.exchange(asked.chat, Reply(request["reply"]["content"], calls), tools=bool(asked.fields.get("tools")))
     before(reader, len(requests))

@@ -28,8 +28,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from automedbench.agent.command.program import Program
-from automedbench.agent.command.protocols import PATHS, SPOKEN, called, count, models
-from automedbench.agent.command.protocols.common import Answer, Call, ProgramRequest, Refused
+from automedbench.agent.models.model import Reply
+from automedbench.agent.protocols import PATHS, PROTOCOLS, count_tokens, find_call, list_models, whole_answer
+from automedbench.agent.protocols.common import ApiCall, ProgramRequest, RequestRefused
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
@@ -47,22 +48,24 @@ MAX_CONNECTIONS = 32
 IDLE_S, BODY_S, JOIN_S = 60.0, 120.0, 5.0
 ALIVE_S = 15.0
 """Seconds between two signs of life to a client that waits for a stream; programs give up after a minute or more."""
-MAX_ASKED = 50
+MAX_COUNTED = 50
 """Different paths and statuses that are counted."""
+
+AnswerFunction = Callable[[ProgramRequest], Reply]
 
 
 @dataclass
-class Place:
-    """What the handlers of one bridge share; ``answer`` is None while no command runs."""
+class BridgeState:
+    """State that the handlers of one bridge share; ``answer`` is None while no command runs."""
 
     agent: Agent
     token: str
     mask: Callable[[Any], Any] = lambda value: value
-    answer: Answer | None = None
-    refused: Callable[[Refused], None] = lambda refusal: None
-    unknown: Callable[[str], None] = lambda asked: None
-    asked: Counter[str] = field(default_factory=Counter)
-    """What was asked for (method, path, status), and how often."""
+    answer: AnswerFunction | None = None
+    refused: Callable[[RequestRefused], None] = lambda refusal: None
+    unknown: Callable[[str], None] = lambda path: None
+    requested: Counter[str] = field(default_factory=Counter)
+    """Requests by method, path and status."""
     waiting: int = 0
     """Bytes of the requests that are read or wait."""
     reading: threading.Lock = field(default_factory=threading.Lock)
@@ -73,10 +76,10 @@ class Place:
 
     @contextmanager
     def room(self, size: int) -> Iterator[None]:
-        """Room for the bytes of a request; raises Refused when others have taken it."""
+        """Room for the bytes of a request; raises RequestRefused when others have taken it."""
         with self.counting:
             if self.waiting + size > MAX_BODIES:
-                raise Refused(503, "server_error", None, "too many large requests at a time")
+                raise RequestRefused(503, "server_error", None, "too many large requests at a time")
             self.waiting += size
         try:
             yield
@@ -85,41 +88,38 @@ class Place:
                 self.waiting -= size
 
     def note(self, method: str, target: str, status: int) -> None:
-        """Count what was asked for; of a path that does not exist the log is told once."""
+        """Count a request; the first one for a path that does not exist is logged."""
         path = self.mask(target.partition("?")[0][:80])
-        asked = f"{method} {path} {status}"
+        request = f"{method} {path} {status}"
         with self.counting:
-            if asked not in self.asked and len(self.asked) >= MAX_ASKED:
-                asked = "others"
-            self.asked[asked] += 1
-            first = self.asked[asked] == 1
+            if request not in self.requested and len(self.requested) >= MAX_COUNTED:
+                request = "others"
+            self.requested[request] += 1
+            first = self.requested[request] == 1
         if status == 404 and first and self.answer is not None:
             self.unknown(f"{method} {path}")
 
-    def read(self, call: Call, data: bytes) -> ProgramRequest:
-        """A request, checked; raises Refused. One is read at a time: it may need memory, so it is not kept either."""
-        spoken = SPOKEN[call.protocol]
+    def read(self, call: ApiCall, data: bytes) -> ProgramRequest:
+        """A request, checked; raises RequestRefused. One is read at a time, and none is kept: it may need memory."""
         try:
             with self.reading:
-                request = spoken.read(call, data)
-                spoken.refuse_outside(request.fields)
-        except Refused as refusal:
+                return PROTOCOLS[call.protocol].parse_request(call, data)
+        except RequestRefused as refusal:
             if self.answer is not None and refusal.rule:
                 self.refused(refusal)
             raise
-        return request
 
-    def reply(self, call: Call, data: bytes, hung_up: Callable[[], bool]) -> tuple[ProgramRequest, dict[str, Any]]:
-        """A request and the whole answer to it, in its turn; raises Refused."""
+    def reply(self, call: ApiCall, data: bytes, hung_up: Callable[[], bool]) -> tuple[ProgramRequest, dict[str, Any]]:
+        """A request and the whole answer to it, in its turn; raises RequestRefused."""
         with self.one_at_a_time:
             request = self.read(call, data)
             if self.answer is None:
-                raise Refused(503, "server_error", None, "the run is over")
+                raise RequestRefused(503, "server_error", None, "the run is over")
             digest = sha256_bytes(json.dumps([request.protocol, request.fields]).encode())
             if self.lost is not None and self.lost[0] == digest:
                 whole = self.lost[1]
             else:
-                whole = self.mask(SPOKEN[request.protocol].answer(request, self.answer(request)))
+                whole = self.mask(whole_answer(request, self.answer(request)))
             self.lost = (digest, whole) if hung_up() else None
             return request, whole
 
@@ -138,9 +138,9 @@ class Bridge:
         port = secrets.choice(PORTS)
         url = f"http://127.0.0.1:{port}"
         self.program = Program.of(agent, url, self.token)
-        told = _environment(agent, self.token, url) | self.program.environment
-        self.services = Services(folder, {port: SOCKET}, told)
-        self._place = Place(agent, self.token, mask)
+        variables = _environment(agent, self.token, url) | self.program.environment
+        self.services = Services(folder, {port: SOCKET}, variables)
+        self._state = BridgeState(agent, self.token, mask)
         self._folder, self._brief = folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -153,13 +153,13 @@ class Bridge:
                 "\nSet TMPDIR to a shorter folder."
             )
         self.program.place(self._folder, self._brief)
-        self._server = _Server(str(path), self._place)
+        self._server = _Server(str(path), self._state)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._place.answer = None
+        self._state.answer = None
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join()
@@ -170,25 +170,25 @@ class Bridge:
     @contextmanager
     def serving(
         self,
-        answer: Answer,
-        refused: Callable[[Refused], None] = lambda refusal: None,
-        unknown: Callable[[str], None] = lambda asked: None,
+        answer: AnswerFunction,
+        refused: Callable[[RequestRefused], None] = lambda refusal: None,
+        unknown: Callable[[str], None] = lambda path: None,
     ) -> Iterator[None]:
-        """Answer the program's requests, one at a time, with ``answer``, which raises Refused.
+        """AnswerFunction the program's requests, one at a time, with ``answer``, which raises RequestRefused.
 
-        ``refused`` is told of requests that would have made the provider go out, ``unknown`` of paths that do not
-        exist.
+        ``refused`` is called for requests that would have made the provider go out, ``unknown`` for paths that do
+        not exist.
         """
-        self._place.answer, self._place.refused, self._place.unknown = answer, refused, unknown
+        self._state.answer, self._state.refused, self._state.unknown = answer, refused, unknown
         try:
             yield
         finally:
-            self._place.answer = None
+            self._state.answer = None
 
     @property
-    def asked(self) -> Counter[str]:
-        """What the program asked for so far: method, path and status of the answer, and how often."""
-        return self._place.asked
+    def requested(self) -> Counter[str]:
+        """Requests of the program so far by method, path and status of the answer."""
+        return self._state.requested
 
 
 def _environment(agent: Agent, token: str, url: str) -> dict[str, str]:
@@ -215,8 +215,8 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, path: str, place: Place) -> None:
-        self.place = place
+    def __init__(self, path: str, state: BridgeState) -> None:
+        self.state = state
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
         super().__init__(path, _Handler)
@@ -257,8 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "bridge", ""
     timeout = IDLE_S
     server: _Server
-    asks: Call | None = None
-    """What the request at hand asks for; an error has the form of its protocol."""
+    call: ApiCall | None = None
+    """The API call of the request at hand; an error has the form of its protocol."""
 
     def do_POST(self) -> None:
         self._guarded(self._post)
@@ -274,65 +274,67 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class finds wrong with a request, as an error object."""
         self.close_connection = True
-        self._send(code, self._error(Refused(code, "invalid_request_error", None, message or "bad request")))
+        self._send(code, self._error(RequestRefused(code, "invalid_request_error", None, message or "bad request")))
 
     def _guarded(self, handle: Callable[[], None]) -> None:
-        self.asks = called("GET" if self.command == "HEAD" else self.command, self.path)
-        if self.asks and self.asks.action in ("models", "model") and self.headers.get("x-goog-api-key"):
-            self.asks = replace(self.asks, protocol="gemini")  # its SDKs ask on a path that others use as well
+        self.call = find_call("GET" if self.command == "HEAD" else self.command, self.path)
+        if self.call and self.call.action in ("models", "model") and self.headers.get("x-goog-api-key"):
+            self.call = replace(self.call, protocol="gemini")  # its SDKs use a path that others use as well
         try:
             handle()
-        except Refused as refused:
+        except RequestRefused as refused:
             # A body that was not read would be taken for the next request.
             self.close_connection = True
             self._send(refused.status, self._error(refused))
 
-    def _error(self, refused: Refused) -> dict[str, Any]:
-        return SPOKEN[self.asks.protocol if self.asks else "chat"].error(refused)
+    def _error(self, refused: RequestRefused) -> dict[str, Any]:
+        return PROTOCOLS[self.call.protocol if self.call else "chat"].error_body(refused)
 
-    def _check(self) -> Call:
-        """What is asked for, by a client with the token; raises Refused."""
+    def _check(self) -> ApiCall:
+        """The API call of a client with the token; raises RequestRefused."""
         scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
         given = [bearer] if scheme.lower() == "bearer" else []
         given += [self.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
         given += _key_of(self.path)
-        token = self.server.place.token.encode()
+        token = self.server.state.token.encode()
         if not any(hmac.compare_digest(word.strip().encode(), token) for word in given):
-            raise Refused(401, "invalid_request_error", "invalid_api_key", "this is not the key in OPENAI_API_KEY")
-        if self.asks is None:
+            raise RequestRefused(
+                401, "invalid_request_error", "invalid_api_key", "this is not the key in OPENAI_API_KEY"
+            )
+        if self.call is None:
             message = f"no such path: {self.path[:80]}; there are {PATHS}"
-            raise Refused(404, "invalid_request_error", "unknown_url", message)
-        return self.asks
+            raise RequestRefused(404, "invalid_request_error", "unknown_url", message)
+        return self.call
 
     def _get(self) -> None:
         if self.path in ("/", "/health"):  # whether a server is there at all
             return self._send(200, {})
-        return self._send(200, models(self._check(), self.server.place.agent))
+        return self._send(200, list_models(self._check(), self.server.state.agent))
 
     def _post(self) -> None:
-        place, length = self.server.place, self._length()
-        with place.room(length):
+        state, length = self.server.state, self._length()
+        with state.room(length):
             # Read first: a client that is refused while it still sends does not hear why.
             data = self._body(length)
             call = self._check()
-            asked = place.read(call, data)
-            counting, stream = count(asked) if call.action == "count" else None, asked.stream
-            del asked
-            if counting is not None:
-                self._send(200, counting)
+            request = state.read(call, data)
+            tokens, stream = count_tokens(request) if call.action == "count" else None, request.stream
+            del request  # it may need memory, and is read again in its turn
+            if tokens is not None:
+                self._send(200, tokens)
             elif stream:
                 self._stream(call, data)
             else:
-                self._send(200, place.reply(call, data, self._hung_up)[1])
+                self._send(200, state.reply(call, data, self._hung_up)[1])
 
     def _length(self) -> int:
         if self.headers.get("Content-Encoding", "identity") != "identity":
-            raise Refused(415, "invalid_request_error", None, "a body must not be compressed")
+            raise RequestRefused(415, "invalid_request_error", None, "a body must not be compressed")
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 12):
-            raise Refused(411, "invalid_request_error", None, "a body needs its Content-Length")
+            raise RequestRefused(411, "invalid_request_error", None, "a body needs its Content-Length")
         if int(length) > MAX_BODY:
-            raise Refused(413, "invalid_request_error", None, f"{length} bytes, at most {MAX_BODY} are taken")
+            raise RequestRefused(413, "invalid_request_error", None, f"{length} bytes, at most {MAX_BODY} are taken")
         return int(length)
 
     def _body(self, length: int) -> bytes:
@@ -340,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         while len(data) < length:
             block = self.rfile.read1(min(length - len(data), 1 << 20))
             if not block or time.monotonic() > end:
-                raise Refused(408, "invalid_request_error", None, "the body ended early or came too slowly")
+                raise RequestRefused(408, "invalid_request_error", None, "the body ended early or came too slowly")
             data += block
         return bytes(data)
 
@@ -355,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: Mapping[str, Any]) -> None:
         self._note(status)
-        data = json.dumps(self.server.place.mask(body)).encode()
+        data = json.dumps(self.server.state.mask(body)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -367,36 +369,36 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _note(self, status: int) -> None:
         if self.command in ("GET", "POST"):
-            self.server.place.note(self.command, self.path, status)
+            self.server.state.note(self.command, self.path, status)
 
-    def _stream(self, call: Call, data: bytes) -> None:
+    def _stream(self, call: ApiCall, data: bytes) -> None:
         """The answer as a stream; while it is waited for, the client sees that the connection lives."""
-        spoken, place = SPOKEN[call.protocol], self.server.place
-        pending = _Pending(lambda: place.reply(call, data, self._hung_up))
+        protocol, state = PROTOCOLS[call.protocol], self.server.state
+        pending = _Pending(lambda: state.reply(call, data, self._hung_up))
         begun = False
         try:
             while not pending.done.wait(ALIVE_S):
                 if not begun:
                     self._begin_stream(call)
                     begun = True
-                self.wfile.write(spoken.KEEP_ALIVE)
+                self.wfile.write(protocol.KEEP_ALIVE)
         except OSError:
             pending.done.wait()  # what comes is kept for the client's next try
             return
         try:
             request, whole = pending.result()
-        except Refused as refused:
+        except RequestRefused as refused:
             if not begun:
                 raise
-            told = Refused(refused.status, refused.kind, refused.code, place.mask(str(refused)))
-            self.wfile.write(spoken.failed(told))
+            masked = RequestRefused(refused.status, refused.kind, refused.code, state.mask(str(refused)))
+            self.wfile.write(protocol.error_event(masked))
             return
         if not begun:
             self._begin_stream(call)
-        for part in spoken.stream(request, whole):
+        for part in protocol.stream_answer(request, whole):
             self.wfile.write(part)
 
-    def _begin_stream(self, call: Call) -> None:
+    def _begin_stream(self, call: ApiCall) -> None:
         self._note(200)
         self.send_response(200)
         self.send_header("Content-Type", "application/json" if call.stream == "array" else "text/event-stream")

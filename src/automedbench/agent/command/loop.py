@@ -18,8 +18,6 @@ from typing import Any
 from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.protocols import SPOKEN
-from automedbench.agent.command.protocols.common import ProgramRequest, Refused
 from automedbench.agent.command.traffic import Traffic
 from automedbench.agent.durable.attempts import DEATHS
 from automedbench.agent.log import Dialogue
@@ -33,6 +31,8 @@ from automedbench.agent.models.model import (
     distinct_calls,
     estimate_tokens,
 )
+from automedbench.agent.protocols import PROTOCOLS
+from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
 from automedbench.agent.toolbox import Toolbox, died, recorded_call
 from automedbench.agent.tools import SUMMARY_LENGTH
 from automedbench.base.errors import InfrastructureError
@@ -52,7 +52,7 @@ COMMAND = 1
 
 
 @dataclass
-class Desk:
+class RequestHandler:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
     agent: Agent
@@ -65,30 +65,33 @@ class Desk:
     answered: int = 0
     """Requests that got a reply, a refusal of the provider's included."""
     busy: bool = False
-    told: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
+    """Rules with a finding so far."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, request: ProgramRequest) -> Reply:
-        """The model's reply to one request; raises Refused when there is none, and notes why the run must end."""
+        """The model's reply to one request; raises RequestRefused without one, and notes why the run must end."""
         with self.lock:
             self._admit()
             self.busy = True
             try:
                 return self._ask(request)
-            except Refused:
+            except RequestRefused:
                 raise
             except BaseException as failure:
                 # It must end the run in the main thread; here it would only end a connection.
                 self.failure = failure
-                raise Refused(503, "server_error", None, "the model does not answer; the run ends here") from failure
+                raise RequestRefused(
+                    503, "server_error", None, "the model does not answer; the run ends here"
+                ) from failure
             finally:
                 self.busy = False
 
-    def refused(self, refusal: Refused) -> None:
+    def refused(self, refusal: RequestRefused) -> None:
         """Note a request that would have made the provider go out; one finding for each way."""
-        if refusal.rule is None or refusal.rule in self.told:
+        if refusal.rule is None or refusal.rule in self.noted:
             return
-        self.told.add(refusal.rule)
+        self.noted.add(refusal.rule)
         finding = Finding.of(
             refusal.rule, "egress", "network", "notice", "medium", f"refused: {refusal}", place="bridge", blocked=True
         )
@@ -96,10 +99,10 @@ class Desk:
             turn = self.toolbox.budget.turns
             self.toolbox.log.event("finding", turn, finding=finding.model_dump(mode="json"))
 
-    def unknown(self, asked: str) -> None:
+    def unknown(self, path: str) -> None:
         """Note a path that does not exist."""
         with self.lock:
-            self.toolbox.log.event("bridge_unknown_path", self.toolbox.budget.turns, asked=asked)
+            self.toolbox.log.event("bridge_unknown_path", self.toolbox.budget.turns, asked=path)
 
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
@@ -107,7 +110,7 @@ class Desk:
             self.ending = self.toolbox.budget.exceeded()
         if self.ending is not None or self.failure is not None:
             why = self.ending.detail if self.ending else "the model does not answer"
-            raise Refused(429, "insufficient_quota", "insufficient_quota", f"the run is over: {why}")
+            raise RequestRefused(429, "insufficient_quota", "insufficient_quota", f"the run is over: {why}")
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
@@ -142,20 +145,20 @@ class Desk:
         if problem and not self.answered:
             raise InfrastructureError(f"Nothing was asked of the endpoint: {problem}")
         if problem:
-            raise Refused(400, "invalid_request_error", None, problem)
-        return SPOKEN[request.protocol].upstream(self.agent, request)
+            raise RequestRefused(400, "invalid_request_error", None, problem)
+        return PROTOCOLS[request.protocol].upstream_body(self.agent, request)
 
     def _refuse(self, failure: RequestFailed) -> None:
-        """Raise Refused where the run goes on or ends as the loop's would; nonsense of the program's is its own."""
+        """Raise RequestRefused where the run goes on, or ends as our own loop's would."""
         if isinstance(failure, ContextOverflow):
-            raise Refused(400, "invalid_request_error", "context_length_exceeded", str(failure)) from failure
+            raise RequestRefused(400, "invalid_request_error", "context_length_exceeded", str(failure)) from failure
         if isinstance(failure, (ProviderRefusal, ReplyTimeout)):
             outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
             self.ending = Ending(outcome, f"{failure}"[:300])
             self.answered += outcome == "refused"
-            raise Refused(400, "invalid_request_error", "content_filter", str(failure)) from failure
+            raise RequestRefused(400, "invalid_request_error", "content_filter", str(failure)) from failure
         if isinstance(failure, EndpointError) and failure.kind == "bad_request":
-            raise Refused(400, "invalid_request_error", None, "the endpoint refuses this request") from failure
+            raise RequestRefused(400, "invalid_request_error", None, "the endpoint refuses this request") from failure
 
 
 @dataclass
@@ -171,7 +174,7 @@ class CommandLoop:
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
-        self._desk = Desk(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
+        self._handler = RequestHandler(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
         self._look_at = 0.0
 
     def run(self) -> Ending:
@@ -184,20 +187,20 @@ class CommandLoop:
         kills = toolbox.oom_kills()
         toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
         self._traffic.look()
-        with self.bridge.serving(self._desk.answer, self._desk.refused, self._desk.unknown):
+        with self.bridge.serving(self._handler.answer, self._handler.refused, self._handler.unknown):
             code, result = self._run_command()
-        with self._desk.lock:
+        with self._handler.lock:
             # A request that was on its way when the command ended is answered and counted.
             self._book(code, result)
-        if self._desk.failure is not None:
-            raise self._desk.failure
+        if self._handler.failure is not None:
+            raise self._handler.failure
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
         toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
         toolbox.out_of_memory = toolbox.over_its_memory(result, kills)
-        if not self._desk.answered and toolbox.ending is None:
+        if not self._handler.answered and toolbox.ending is None:
             raise InfrastructureError(self._unanswered(result))
-        ending = toolbox.ending or self._desk.ending or self._ending_of(result)
+        ending = toolbox.ending or self._handler.ending or self._ending_of(result)
         if ending.outcome == "submitted":
             toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_words[:SUMMARY_LENGTH])
         toolbox.ending = ending
@@ -222,24 +225,24 @@ class CommandLoop:
 
     def _watch(self) -> Stop | None:
         """Why the command must end; asked about once a second. Time that a provider loses is not charged."""
-        desk, toolbox = self._desk, self.toolbox
+        handler, toolbox = self._handler, self.toolbox
         self._prolong()
-        if desk.failure is not None:
+        if handler.failure is not None:
             return Stop("the model does not answer")
-        if desk.lock.acquire(blocking=False):
+        if handler.lock.acquire(blocking=False):
             try:
-                desk.ending = desk.ending or toolbox.budget.out_of_time()
+                handler.ending = handler.ending or toolbox.budget.out_of_time()
                 self._look()
             finally:
-                desk.lock.release()
-        ending = toolbox.ending or desk.ending
-        return None if ending is None or desk.busy else Stop(f"the run is over: {ending.detail}")
+                handler.lock.release()
+        ending = toolbox.ending or handler.ending
+        return None if ending is None or handler.busy else Stop(f"the run is over: {ending.detail}")
 
     def _prolong(self) -> None:
         """Tell the sandbox the time that is left; a reply that is waited for may turn out not to be charged."""
         remaining = self.toolbox.budget.remaining_s
         if remaining is not None:
-            self.toolbox.sandbox.ends_in(max(remaining, BUSY_S) if self._desk.busy else remaining)
+            self.toolbox.sandbox.ends_in(max(remaining, BUSY_S) if self._handler.busy else remaining)
 
     def _look(self) -> None:
         """Note changed files and findings; a look takes at most a twentieth of the time."""
@@ -278,10 +281,10 @@ class CommandLoop:
 
     def _unanswered(self, result: CodeResult) -> str:
         """Why a command without one answered request is no result; what it asked for, and its last words."""
-        asked = ", ".join(f"{what} ({times} times)" for what, times in self.bridge.asked.most_common(5))
+        requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
         said = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         return (
-            f"Not one request of the command was answered; it asked for: {asked or 'nothing'}.\n"
+            f"Not one request of the command was answered; it asked for: {requested or 'nothing'}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}, and said: "
             f"{self.toolbox.log.mask(said) or 'nothing'}\n"
             "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models import model
-from automedbench.agent.models.protocols import WIRES, as_asked, path_of, read_reply
+from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.faults import speaks_of_key
@@ -33,7 +33,7 @@ class EndpointModel(Closing):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._agent, self._wire = agent, WIRES[agent.protocol]
+        self._agent, self._protocol = agent, PROTOCOLS[agent.protocol]
         target = agent.target(agent.model, keys, agent.protocol)
         self._client = Client(
             replace(target, asker=asker or target.asker),
@@ -52,7 +52,7 @@ class EndpointModel(Closing):
         self, messages: Sequence[model.ChatMessage], tools: Sequence[model.ToolSpec], timeout_s: float
     ) -> model.Reply:
         """See ``ChatModel.reply``; transient faults are repeated as the error policy says."""
-        body = self._wire.request(self._agent, messages, tools)
+        body = self._protocol.make_request(self._agent, messages, tools)
         return replace(self.complete(body, messages, timeout_s), body=None)
 
     def complete(self, body: dict[str, Any], messages: Sequence[model.ChatMessage], timeout_s: float) -> model.Reply:
@@ -64,10 +64,10 @@ class EndpointModel(Closing):
         agent = self._agent
         try:
             found = self._client.ask(
-                as_asked(agent, body),
+                whole_or_stream(agent, body),
                 lambda data: read_reply(agent.protocol, data, messages),
                 timeout_s,
-                path_of(agent),
+                endpoint_path(agent),
             )
         except GivenUp as failure:
             if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
@@ -23,20 +23,30 @@ def is_stream(data: bytes) -> bool:
     return _FIELD.match(data.removeprefix(b"\xef\xbb\xbf")) is not None
 
 
-def read_events(data: bytes) -> list[dict[str, Any]]:
-    """The objects of a stream; comments, end marks and a last event that was cut are left out."""
-    found: list[dict[str, Any]] = []
+@dataclass
+class EventStream:
+    """The JSON objects of a stream in their order; ``done``: it ended in ``[DONE]``."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    done: bool = False
+
+
+def read_events(data: bytes) -> EventStream:
+    """The objects of a stream; comments and a last event that was cut are left out."""
+    found = EventStream()
     lines: list[str] = []
     for line in [*_LINE.split(data.decode("utf-8-sig", "replace")), ""]:
         if line.startswith("data:"):
             lines.append(line[5:].removeprefix(" "))
         elif not line and lines:
+            text = "\n".join(lines)
             try:
-                value = cleaned(json.loads("\n".join(lines)))
+                value = cleaned(json.loads(text))
             except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict):
-                found.append(value)
+                found.events.append(value)
+            found.done = text.strip() == "[DONE]"
             lines = []
     return found
 

@@ -3,7 +3,8 @@
 Pure functions. A provider that does not tell, or tells nonsense, gives None: the caller decides what is estimated.
 
 - OpenAI (chat, Responses) counts what it read from and wrote to its cache inside the input, reasoning inside the
-  output. Some servers of the same form count reasoning beside the output: there the sum of all tokens tells.
+  output. Some servers of the same form count the reasoning that they report beside the output (xAI): their total
+  shows it. A total that exceeds the counts for no reason given is not believed.
 - Anthropic counts both parts of the cache beside ``input_tokens``; thinking is inside ``output_tokens``.
 - Gemini counts the cached part inside the prompt, but thoughts beside the candidates, and what its own tools put into
   the prompt beside that.
@@ -41,10 +42,8 @@ def chat_usage(usage: Any) -> Tokens | None:
     found = _openai(usage, "prompt_tokens", "completion_tokens")
     if found is None:
         return None
-    beside = (_count(usage.get("total_tokens")) or 0) - found.total
-    if beside <= 0 or found.reasoning not in (0, beside):
-        return found
-    return found.model_copy(update={"completion": found.completion + beside, "reasoning": beside})
+    is_beside = found.reasoning and _count(usage.get("total_tokens")) == found.total + found.reasoning
+    return found.model_copy(update={"completion": found.completion + found.reasoning}) if is_beside else found
 
 
 def responses_usage(usage: Any) -> Tokens | None:

@@ -1,0 +1,334 @@
+"""OpenAI chat completions, towards an endpoint and towards a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.protocols import common
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.base.endpoint.faults import stream_fault
+from automedbench.base.endpoint.replies import EventStream, completion_of
+from automedbench.base.endpoint.usage import chat_usage, service_tier
+from automedbench.campaign.agents import Agent
+
+OPAQUE = ("reasoning_details", "reasoning_content", "reasoning")
+"""Fields of an assistant message that providers want echoed back unchanged."""
+_OF_CALL = frozenset({"id", "type", "index", "function"})
+MARKED = 2
+"""Messages at the end whose text is marked for the cache, where the model is one that needs marks."""
+
+# --- a request to an endpoint ---------------------------------------------------------------------------------
+
+
+def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
+    """See ``Protocol.make_request``."""
+    body: Body = {"model": agent.model}
+    if agent.native_tools:
+        body["messages"] = [_message(message, agent.echo_reasoning) for message in messages]
+        body["tools"] = [_tool(tool) for tool in tools]
+        body["tool_choice"] = "auto"
+    else:
+        turns = common.calls_as_text(messages, native=False)
+        body["messages"] = _joined([_message(message, agent.echo_reasoning) for message in turns])
+    if agent.prompt_cache == "auto" and "claude" in agent.model.lower():
+        _mark(body["messages"])
+    if "max_completion_tokens" not in agent.extra_body:
+        body["max_tokens"] = agent.max_tokens
+    if agent.temperature is not None:
+        body["temperature"] = agent.temperature
+    if agent.reasoning.mode == "field":
+        body["reasoning"] = {"enabled": True}
+    elif agent.reasoning.mode == "effort":
+        body["reasoning_effort"] = agent.reasoning.effort
+    elif agent.reasoning.mode == "budget":
+        body["reasoning"] = {"max_tokens": agent.reasoning.budget_tokens}
+    return common.merged(body, agent.extra_body)
+
+
+def _message(message: ChatMessage, echo: bool) -> Body:
+    """A message in the protocol's words; ``echo`` keeps the provider's reasoning fields."""
+    # Some servers refuse empty text; beside calls the protocol allows null.
+    result: Body = {"role": message.role, "content": message.content or (None if message.calls else "")}
+    if message.call_id is not None:
+        result["tool_call_id"] = message.call_id
+    if message.calls:
+        result["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            | dict(call.opaque)
+            for call in message.calls
+        ]
+    return result | ({name: message.opaque[name] for name in OPAQUE if name in message.opaque} if echo else {})
+
+
+def _tool(tool: ToolSpec) -> Body:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def _joined(messages: list[Body]) -> list[Body]:
+    """Neighbouring user messages as one: many chat templates demand that roles alternate."""
+    joined: list[Body] = []
+    for message in messages:
+        if joined and message["role"] == joined[-1]["role"] == "user":
+            joined[-1] = {"role": "user", "content": f"{joined[-1]['content']}\n\n{message['content']}"}
+        else:
+            joined.append(message)
+    return joined
+
+
+def _mark(messages: list[Body]) -> None:
+    """Mark the system prompt and the last messages: a text becomes a part that says where the cache may end."""
+    others = [message for message in messages[1:] if message["role"] != "assistant"]
+    for message in [*messages[:1], *others[-MARKED:]]:
+        if message["content"]:
+            part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+            message["content"] = [part]
+
+
+# --- an answer of an endpoint ---------------------------------------------------------------------------------
+
+
+def assemble_stream(stream: EventStream) -> Body:
+    """See ``Protocol.assemble_stream``; a stream that ends in ``[DONE]`` is whole, also without a finish reason."""
+    body: Body = {}
+    message: Body = {}
+    calls: list[Body] = []
+    finish = None
+    for event in stream.events:
+        body |= {name: value for name, value in event.items() if value is not None}
+        if event.get("error"):
+            raise stream_fault(event["error"], chat_usage(body.get("usage")), service_tier(body))
+        for choice in objects_in(event.get("choices"))[:1]:
+            finish = choice.get("finish_reason") or finish
+            delta = choice.get("delta")
+            for name, value in delta.items() if isinstance(delta, dict) else ():
+                if name == "tool_calls":
+                    for part in objects_in(value):
+                        _grow_call(calls, part)
+                else:
+                    _grow(message, name, value)
+    if finish is None and not (stream.done and (message or calls)):
+        raise stream_fault(None, chat_usage(body.get("usage")), service_tier(body))
+    if calls:
+        message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+    finish = finish or ("tool_calls" if calls else "stop")
+    return body | {"choices": [{"index": 0, "finish_reason": finish, "message": message}]}
+
+
+def _grow_call(calls: list[Body], part: Body) -> None:
+    """Add a piece of a call: to the one with its index, unless it has an id of its own. Some servers send no index."""
+    index, name = part.get("index"), part.get("id")
+    call = next((each for each in reversed(calls) if each.get("index") == index), None)
+    if call is None or (name and call.get("id") and name != call["id"]):
+        call = {"index": index}
+        calls.append(call)
+    for key, value in part.items():
+        if key == "function" and isinstance(value, dict):
+            function = call.setdefault("function", {})
+            for inner, text in value.items():
+                _grow(function, inner, text)
+        elif value not in (None, ""):
+            call[key] = value
+
+
+_WHOLE = frozenset({"role", "name"})
+
+
+def _grow(grown: Body, name: str, value: Any) -> None:
+    """Add a piece: texts and lists are continued, objects merged; items of a list with the same index are one."""
+    before = grown.get(name)
+    if value is None or (name in _WHOLE and not value):
+        return
+    if isinstance(value, str) and isinstance(before, str) and name not in _WHOLE:
+        grown[name] = before + value
+    elif isinstance(value, dict) and isinstance(before, dict):
+        for inner, text in value.items():
+            _grow(before, inner, text)
+    elif isinstance(value, list):
+        grown[name] = _lengthened(objects_in(before), value)
+    else:
+        grown[name] = dict(value) if isinstance(value, dict) else value
+
+
+def _lengthened(items: list[Body], more: list[Any]) -> list[Body]:
+    """A list of a stream with more of it: text of an item with the same index is continued."""
+    for item in objects_in(more):
+        last = items[-1] if items else {}
+        if item.get("index") is None or any(item.get(name) != last.get(name) for name in ("index", "type")):
+            items.append(dict(item))
+            continue
+        for name, value in item.items():
+            if name in ("text", "summary", "data"):
+                _grow(last, name, value)
+            elif value is not None:
+                last[name] = value
+    return items
+
+
+def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
+    """See ``Protocol.parse_reply``; the older ``function_call`` is read as a call."""
+    found = completion_of(body)
+    message = found.message
+    reply = Reply(
+        content=found.text,
+        calls=_calls(message.get("tool_calls")) or _calls([{"function": message.get("function_call")}]),
+        finish_reason=found.finish_reason,
+        opaque={name: message[name] for name in OPAQUE if message.get(name)},
+        reasoning=_reasoning(message),
+        model=found.model,
+        reported_cost=found.reported_cost,
+    )
+    return common.finished(reply, body, found.usage, sent)
+
+
+def _calls(value: Any) -> tuple[ToolCall, ...]:
+    """The ``tool_calls`` of a message; what is none, as one without name and arguments, is left out."""
+    calls = []
+    for item in objects_in(value):
+        function = item.get("function")
+        if isinstance(function, dict) and (function.get("name") or function.get("arguments")):
+            opaque = {name: value for name, value in item.items() if name not in _OF_CALL}
+            arguments = function.get("arguments")
+            calls.append(common.tool_call(item.get("id"), function.get("name"), arguments, opaque=opaque))
+    return tuple(calls)
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    """The model's thoughts, where they are given as text."""
+    text = text_in(message.get("reasoning_content")) or text_in(message.get("reasoning"))
+    details = objects_in(message.get("reasoning_details"))
+    return text or "".join(text_in(item.get("text")) or text_in(item.get("summary")) for item in details)
+
+
+# --- a request of a program -----------------------------------------------------------------------------------
+
+_PASSED = (
+    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "seed", "top_p"),
+    *("presence_penalty", "frequency_penalty"),
+)
+_OF_MESSAGE = (
+    *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call"),
+    *("reasoning", "reasoning_content", "reasoning_details"),
+)
+_OF_TOOL = ("type", "function", "custom", "cache_control")
+"""Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
+_REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
+_LENGTHS = ("max_completion_tokens", "max_tokens")
+_TEXTS = frozenset({"text", "refusal", "input_audio"})
+"""Parts of a message that hold what they say themselves."""
+
+
+def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
+    """See ``Protocol.parse_request``."""
+    body = common.parse_body(data)
+    messages = common.list_of(body.get("messages"), "messages")
+    if body.get("n") not in (None, 1):
+        raise common.invalid("'n' must be 1")
+    common.refuse_fields(body, _REFUSED)
+    for message in messages:
+        common.role_of(message)
+        for part in common.parts_of(message.get("content")):
+            if not _holds_itself(part):
+                common.refuse_part(part)
+    fields = common.passed_on(body, _PASSED)
+    fields["messages"] = [common.passed_on(message, _OF_MESSAGE, empty=True) for message in messages]
+    _refuse_tools(fields)
+    options = body.get("stream_options")
+    return ProgramRequest(
+        protocol="chat",
+        fields=fields,
+        chat=tuple(map(_logged, messages)),
+        model=str(body.get("model") or ""),
+        max_tokens=min((length for name in _LENGTHS if (length := common.length_of(body.get(name)))), default=None),
+        stream=body.get("stream") is True,
+        form="usage" if isinstance(options, dict) and options.get("include_usage") is True else "",
+    )
+
+
+def _refuse_tools(fields: Mapping[str, Any]) -> None:
+    choice = fields.get("tool_choice", "auto")
+    for tool in common.tools_of(fields):
+        if not _is_own_tool(tool):
+            common.refuse_tool(tool)
+    if not isinstance(choice, str) and common.kind_of(choice) != "allowed_tools" and not _is_own_tool(choice):
+        common.refuse_tool(choice)
+
+
+def _is_own_tool(tool: Any) -> bool:
+    """A function that the program runs itself; names with a dollar sign are some providers' own."""
+    kind = common.type_of(tool)
+    function = tool.get(kind) if kind in ("function", "custom") else None
+    return isinstance(function, dict) and not str(function.get("name")).startswith("$")
+
+
+def _holds_itself(part: Any) -> bool:
+    """A part that brings its content along, and nothing beside it that a provider could fetch."""
+    if isinstance(part, str):
+        return True
+    kind = common.type_of(part)
+    if not kind or set(part) - {"type", kind, "cache_control"}:
+        return False
+    value = part.get(kind)
+    if kind in _TEXTS:
+        return isinstance(value, str) or (isinstance(value, dict) and kind == "input_audio")
+    place = {"image_url": "url", "file": "file_data"}.get(kind)
+    if place is None or (isinstance(value, dict) and set(value) - {place, "detail", "filename", "format"}):
+        return False
+    return common.is_data(value.get(place) if isinstance(value, dict) else value)
+
+
+def _logged(message: Mapping[str, Any]) -> ChatMessage:
+    call_id = message.get("tool_call_id")
+    return ChatMessage(
+        role=common.role_of(message),
+        content=common.logged_text(message.get("content")),
+        calls=_calls(message.get("tool_calls")),
+        call_id=call_id if isinstance(call_id, str) else None,
+    )
+
+
+def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
+    """See ``Protocol.upstream_body``."""
+    settings = common.without(make_request(agent, (), ()), ("messages", "tools", "tool_choice"))
+    if request.max_tokens is not None and "max_tokens" in settings:
+        settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
+    tools = request.fields.get("tools")
+    own = {"tools": [common.passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
+    return dict(request.fields) | own | settings
+
+
+# --- an answer to a program -----------------------------------------------------------------------------------
+
+KEEP_ALIVE = b": waiting\n\n"
+
+
+def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
+    """See ``Protocol.stream_answer``: role, text, calls, end, usage where it was asked for."""
+    head = {name: whole.get(name) for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    choice = whole["choices"][0]
+    message = dict(choice["message"])
+    calls = [call | {"index": index} for index, call in enumerate(message.pop("tool_calls", None) or [])]
+    text, role = message.pop("content", None), message.pop("role", "assistant")
+    deltas: list[Body] = [{"role": role, "content": ""}]
+    deltas += [{name: value} for name, value in message.items() if value is not None]
+    deltas += [{"content": text}] if text else []
+    deltas += [{"tool_calls": [call]} for call in calls]
+    for delta in deltas:
+        yield common.sse_event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    end = {"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}
+    yield common.sse_event(head | {"choices": [end]})
+    if request.form == "usage":
+        yield common.sse_event(head | {"choices": [], "usage": whole.get("usage")})
+    yield b"data: [DONE]\n\n"
+
+
+def error_body(refused: RequestRefused) -> Body:
+    """The error object of OpenAI's APIs."""
+    return {"error": {"message": str(refused), "type": refused.kind, "param": None, "code": refused.code}}
+
+
+def error_event(refused: RequestRefused) -> bytes:
+    """The same in a stream that has begun."""
+    return common.sse_event(error_body(refused))

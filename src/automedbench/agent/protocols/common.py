@@ -1,0 +1,347 @@
+"""Shared by the protocols: parts of messages, requests of programs with their limits and refusals, SSE."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
+
+from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, estimate_tokens
+from automedbench.base.endpoint.address import ProtocolName
+from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
+from automedbench.base.endpoint.replies import clean_text
+from automedbench.base.endpoint.usage import service_tier
+from automedbench.base.files import parse_json_object
+from automedbench.base.records import Tokens
+
+Body = dict[str, Any]
+
+# --- parts of messages ----------------------------------------------------------------------------------------
+
+
+def objects_in(value: Any) -> list[Body]:
+    """The objects in a list; anything else holds none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text_in(value: Any) -> str:
+    """``value`` where it is text, else nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def type_of(value: Any) -> str:
+    """The ``type`` of a part, a block or an item; empty where it has none."""
+    return text_in(value.get("type")) if isinstance(value, dict) else ""
+
+
+def kind_of(value: Any) -> str:
+    """Name of a tool or a part for messages."""
+    if not isinstance(value, dict):
+        return type(value).__name__
+    return str(value.get("type") or value.get("name") or next(iter(value), "nothing"))[:80]
+
+
+def tool_call(ident: Any, name: Any, arguments: Any, **more: Any) -> ToolCall:
+    """A call as it came; arguments that are an object instead of its text become text, null an empty object."""
+    value = {} if arguments is None else arguments
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return ToolCall(str(ident or ""), str(name or ""), clean_text(text), **more)
+
+
+def arguments_of(call: ToolCall) -> Body:
+    """The arguments as an object; what is none is empty."""
+    return parse_json_object(call.arguments) or {}
+
+
+def logged_text(content: Any, between: str = "\n") -> str:
+    """Text of a content as the log keeps it: parts without text are named. A reply's is joined as it came."""
+    if isinstance(content, str):
+        return content
+    return between.join(_part_text(part) for part in content or [])
+
+
+def _part_text(part: Any) -> str:
+    if not isinstance(part, dict):
+        return text_in(part)
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{kind_of(part)[:40]}]"
+
+
+# --- requests to an endpoint ----------------------------------------------------------------------------------
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Body:
+    """``body`` with ``extra`` in it, which has the last word; objects are merged, all else is replaced."""
+    both = {name: (body[name], extra[name]) for name in extra if name in body}
+    inner = {
+        name: merged(old, new) for name, (old, new) in both.items() if isinstance(old, dict) and isinstance(new, dict)
+    }
+    return {**body, **extra, **inner}
+
+
+def calls_as_text(messages: Sequence[ChatMessage], *, native: bool) -> list[ChatMessage]:
+    """Calls that a model wrote as text stay text, and their results come as user messages.
+
+    A call of the protocol that the provider never made would lack its signature. Without ``native`` tools all calls
+    are such.
+    """
+    written: set[str] = set()
+    result = []
+    for message in messages:
+        own = {call.id for call in message.calls if call.recovered or not native}
+        written |= own
+        if message.role == "tool" and message.call_id in written:
+            message = ChatMessage("user", f"[RESULT] {message.content}")
+        elif own:
+            message = replace(message, calls=tuple(call for call in message.calls if call.id not in own))
+        result.append(message)
+    return result
+
+
+def system_text(messages: Sequence[ChatMessage]) -> str:
+    """Text of the system messages, which most protocols take beside the conversation."""
+    return "\n\n".join(message.content for message in messages if message.role == "system")
+
+
+def replayed(
+    message: ChatMessage,
+    came: Any,
+    *,
+    text: Body,
+    is_call: Callable[[Body], bool],
+    call_part: Callable[[ToolCall, Body], Body],
+    keep: Callable[[Body], bool],
+) -> Iterator[Body]:
+    """Parts of an assistant's message to send back: as they ``came``, with its calls as they had to be repaired.
+
+    ``text`` stands for a message of which nothing is kept as it came. ``call_part`` makes the part of a call out of the
+    one that came, or of an empty one; ``keep`` says which other parts are sent.
+    """
+    parts, calls = objects_in(came), iter(message.calls)
+    if not parts and message.content:
+        parts = [text]
+    for part in parts:
+        if is_call(part):
+            if (call := next(calls, None)) is not None:
+                yield call_part(call, part)
+        elif keep(part):
+            yield part
+    yield from (call_part(call, {}) for call in calls)
+
+
+def add_turn(turns: list[Body], role: str, name: str, parts: list[Body]) -> None:
+    """Add parts to a conversation of alternating roles: to the last turn where it has the same role."""
+    if turns and turns[-1]["role"] == role:
+        turns[-1][name] += parts
+    elif parts:
+        turns.append({"role": role, name: parts})
+
+
+# --- answers of an endpoint -----------------------------------------------------------------------------------
+
+
+def content_of(body: Mapping[str, Any], name: str, usage: Tokens | None) -> list[Body]:
+    """The objects that a whole answer consists of; raises FaultyReply where it is none.
+
+    An empty answer that reports its usage is one; without it there was no reply.
+    """
+    content = body.get(name)
+    if not isinstance(content, list) or body.get("error") or (not content and usage is None):
+        raise no_reply(body, usage)
+    return objects_in(content)
+
+
+def finished(reply: Reply, body: Mapping[str, Any], usage: Tokens | None, sent: Sequence[ChatMessage]) -> Reply:
+    """The reply with its service tier and usage, estimated where none is reported; raises FaultyReply if filtered."""
+    if usage is None:
+        answer = ChatMessage("assistant", reply.content, reply.calls)
+        usage = Tokens(prompt=estimate_tokens(sent), completion=estimate_tokens([answer]), estimated=True)
+    tier = service_tier(body)
+    if reply.finish_reason == "content_filter":
+        raise FaultyReply(Fault("content_policy", 200, f"stopped by the provider; {reply.content[:200]}"), usage, tier)
+    return replace(reply, usage=usage, service_tier=tier)
+
+
+# --- requests of a program ------------------------------------------------------------------------------------
+
+MAX_MESSAGES = 5000
+MAX_TURNS = 10_000
+"""Messages, calls and results of a conversation together: a message may hold any number of the others."""
+MAX_DEPTH = 64
+MAX_OPENED = 1_000_000
+"""Brackets that a body opens: 16 MiB of empty lists would take half a minute and a gigabyte."""
+ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+class RequestRefused(Exception):
+    """A request that gets an error object instead of a reply: status, type and code as OpenAI names them.
+
+    ``rule``: that of a finding, where the request is one.
+    """
+
+    def __init__(self, status: int, kind: str, code: str | None, message: str, rule: str | None = None) -> None:
+        self.status, self.kind, self.code, self.rule = status, kind, code, rule
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """The method of an API that a path names: a reply, a count of tokens, or the list of models."""
+
+    protocol: ProtocolName
+    action: Literal["reply", "count", "models", "model"] = "reply"
+    model: str = ""
+    stream: Literal["", "sse", "array"] = ""
+    """Gemini alone says in the path that it wants a stream, and in which form."""
+
+
+@dataclass(frozen=True)
+class ProgramRequest:
+    """A request of the program, checked: what goes to the endpoint, and how the program wants the answer."""
+
+    protocol: ProtocolName
+    fields: Mapping[str, Any]
+    """The fields that are passed on, as they came; conversation and tools are among them."""
+    chat: tuple[ChatMessage, ...]
+    """The messages as the log keeps them: parts that are no text are named, not kept."""
+    model: str = ""
+    """As the program named it; the endpoint is asked for the agent's."""
+    max_tokens: int | None = None
+    stream: bool = False
+    form: str = ""
+    """Of a stream: ``usage`` (chat: usage at its end), ``array`` (Gemini: one JSON array)."""
+
+    def __post_init__(self) -> None:
+        turns = len(self.chat) + sum(len(message.calls) for message in self.chat)
+        if turns > MAX_TURNS:
+            raise invalid(f"{turns} messages, calls and results, at most {MAX_TURNS} are taken")
+
+
+def parse_body(data: bytes) -> Body:
+    """The JSON object in a body; raises RequestRefused."""
+    if data.count(b"[") + data.count(b"{") > MAX_OPENED:
+        raise invalid(f"more than {MAX_OPENED} lists and objects")
+    try:
+        value = _clean(json.loads(data, parse_constant=_refuse_constant), MAX_DEPTH)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the body is not JSON: {str(error)[:200]}") from None
+    if not isinstance(value, dict):
+        raise invalid("the body must be a JSON object")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _clean(value: Any, depth: int) -> Any:
+    """The value without lone surrogates; raises ValueError beyond the depth."""
+    if depth < 0:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(key): _clean(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_clean(inner, depth - 1) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def invalid(message: str) -> RequestRefused:
+    """The refusal of a malformed request."""
+    return RequestRefused(400, "invalid_request_error", None, message)
+
+
+_REASONS = {
+    "net.provider_tool": "nothing runs at the provider",
+    "net.remote_content": "nothing is kept at the provider; send the whole conversation",
+}
+
+
+def refuse_fields(body: Mapping[str, Any], rules: Mapping[str, str]) -> None:
+    """Raise RequestRefused for a field that names what lies or runs at the provider; ``rules``: field → rule."""
+    for name, rule in rules.items():
+        if body.get(name):
+            raise _outside(rule, f"'{name}' does not exist here: {_REASONS[rule]}")
+
+
+def refuse_tool(tool: Any) -> NoReturn:
+    """Refuse a tool that the program does not run itself."""
+    raise _outside("net.provider_tool", f"tools of the provider do not exist here: {kind_of(tool)}")
+
+
+def refuse_part(part: Any) -> NoReturn:
+    """Refuse a part of a message that does not bring its content along."""
+    raise _outside("net.remote_content", f"only text and data of your own are passed on, not: {kind_of(part)}")
+
+
+def _outside(rule: str, message: str) -> RequestRefused:
+    """The refusal of a request that would make the provider go out; a finding."""
+    return RequestRefused(400, "invalid_request_error", None, message, rule)
+
+
+def role_of(message: Mapping[str, Any]) -> Role:
+    """The role of a message in the log's words; raises RequestRefused."""
+    role = message.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise invalid(f"each message needs a 'role' out of {', '.join(ROLES)}")
+    return ROLES[role]
+
+
+def is_data(value: Any) -> bool:
+    """True for a URL that holds its content."""
+    return isinstance(value, str) and value[:5].lower() == "data:"
+
+
+def list_of(value: Any, name: str) -> list[Body]:
+    """A list of at least one object; raises RequestRefused."""
+    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+        raise invalid(f"'{name}' must be a list with at least one object")
+    if len(value) > MAX_MESSAGES:
+        raise invalid(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
+    return value
+
+
+def tools_of(fields: Mapping[str, Any]) -> list[Any]:
+    """The tools that a request offers, checked or not."""
+    tools = fields.get("tools")
+    return tools if isinstance(tools, list) else [] if tools is None else [tools]
+
+
+def parts_of(content: Any, name: str = "content") -> list[Any]:
+    """Parts of a content that may be text, a list or nothing; raises RequestRefused."""
+    if not isinstance(content, (str, list, type(None))):
+        raise invalid(f"'{name}' must be text, a list of parts, or null")
+    return [content] if isinstance(content, str) else content or []
+
+
+def length_of(value: Any) -> int | None:
+    """A length that was asked for; None for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> Body:
+    """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
+    return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
+
+
+def without(settings: Mapping[str, Any], names: Sequence[str]) -> Body:
+    """The fields of the agent's own request, less those that are the program's."""
+    return {name: value for name, value in settings.items() if name not in names}
+
+
+def sse_event(value: Any, name: str = "") -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + json.dumps(value).encode() + b"\n\n"

@@ -1,0 +1,350 @@
+"""Gemini generateContent, towards an endpoint and towards a program.
+
+The model's turns go back as the parts that came, thought signatures included; only ids and arguments that had to be
+repaired differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.protocols import common
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, no_reply, stream_fault
+from automedbench.base.endpoint.replies import EventStream
+from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
+from automedbench.base.files import parse_json_object
+from automedbench.campaign.agents import Agent
+
+# --- a request to an endpoint ---------------------------------------------------------------------------------
+
+
+def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
+    """See ``Protocol.make_request``."""
+    settings: Body = {"maxOutputTokens": agent.max_tokens}
+    if agent.temperature is not None:
+        settings["temperature"] = agent.temperature
+    if agent.reasoning.mode != "none":
+        settings["thinkingConfig"] = {"includeThoughts": True, **_thinking(agent)}
+    turns = common.calls_as_text(messages, native=agent.native_tools)
+    body: Body = {"contents": _contents(turns, agent.echo_reasoning), "generationConfig": settings}
+    if system := common.system_text(messages):
+        body["systemInstruction"] = {"parts": [{"text": system}]}
+    if tools and agent.native_tools:
+        declared = [
+            {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
+            for tool in tools
+        ]
+        body["tools"] = [{"functionDeclarations": declared}]
+    return common.merged(body, agent.extra_body)
+
+
+def _thinking(agent: Agent) -> Body:
+    if agent.reasoning.mode == "budget":
+        return {"thinkingBudget": agent.reasoning.budget_tokens}
+    return {"thinkingLevel": agent.reasoning.effort} if agent.reasoning.mode == "effort" else {}
+
+
+def _contents(messages: Sequence[ChatMessage], echo: bool) -> list[Body]:
+    """Turns of alternating roles: the results of all calls of a turn stand in one, notices behind them."""
+    turns: list[Body] = []
+    calls: dict[str | None, ToolCall] = {}
+    with_id: set[str | None] = set()
+    for message in messages:
+        if message.role == "assistant":
+            parts = list(_model_parts(message, echo))
+            calls |= {call.id: call for call in message.calls}
+            with_id |= {part["functionCall"].get("id") for part in parts if "functionCall" in part}
+            common.add_turn(turns, "model", "parts", parts)
+        elif message.role == "tool":
+            result = _result(message, calls.get(message.call_id), message.call_id in with_id)
+            common.add_turn(turns, "user", "parts", [result])
+        elif message.role == "user":
+            common.add_turn(turns, "user", "parts", [{"text": message.content}])
+    return turns
+
+
+def _model_parts(message: ChatMessage, echo: bool) -> Iterator[Body]:
+    return common.replayed(
+        message,
+        message.opaque.get("parts"),
+        text={"text": message.content},
+        is_call=lambda part: isinstance(part.get("functionCall"), dict),
+        call_part=_call_part,
+        # An empty text is refused, unless it is there for its signature.
+        keep=lambda part: part != {"text": ""} and (echo or not part.get("thought")),
+    )
+
+
+def _call_part(call: ToolCall, part: Body) -> Body:
+    """The part of a call as it came; what had to be repaired is ours."""
+    came = part.get("functionCall", {"id": call.id})
+    ours: Body = {"name": call.name}
+    if "id" in came:
+        ours["id"] = call.id
+    if not isinstance(came.get("args", {}), dict) or call.arguments != _call(came).arguments:
+        ours["args"] = common.arguments_of(call)
+    return part | {"functionCall": came | ours}
+
+
+def _result(message: ChatMessage, call: ToolCall | None, with_id: bool) -> Body:
+    value = parse_json_object(message.content)
+    response = value if value is not None else {"error" if message.failed else "output": message.content}
+    named = {"id": message.call_id} if with_id else {}
+    return {"functionResponse": {**named, "name": call.name if call else "", "response": response}}
+
+
+# --- an answer of an endpoint ---------------------------------------------------------------------------------
+
+_FILTERED = frozenset(
+    {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT"}
+)
+
+
+def assemble_stream(stream: EventStream) -> Body:
+    """See ``Protocol.assemble_stream``."""
+    body: Body = {}
+    candidate: Body = {}
+    parts: list[Body] = []
+    usage = merged_usage(event.get("usageMetadata") for event in stream.events)
+    for event in stream.events:
+        if event.get("error"):
+            raise stream_fault(event["error"], gemini_usage(usage), service_tier({"usageMetadata": usage}))
+        body |= event
+        for found in objects_in(event.get("candidates"))[:1]:
+            candidate |= found
+            for part in _parts(found):
+                _append(parts, part)
+    body |= {"usageMetadata": usage} if usage else {}
+    if candidate.get("finishReason") is None and not _blocked(body):
+        raise stream_fault(None, gemini_usage(usage), service_tier(body))
+    if candidate:
+        body["candidates"] = [candidate | {"content": {"role": "model", "parts": parts}}]
+    return body
+
+
+def _append(parts: list[Body], part: Body) -> None:
+    """Add a part of a stream; plain text joins plain text of the same kind, a part with a signature stays alone."""
+    kind = {name: value for name, value in part.items() if name != "text"}
+    if parts and "text" in part and "text" in parts[-1] and kind in ({}, {"thought": True}):
+        last = parts[-1]
+        if {name: value for name, value in last.items() if name != "text"} == kind:
+            parts[-1] = part | {"text": text_in(last["text"]) + text_in(part["text"])}
+            return
+    parts.append(part)
+
+
+def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
+    """See ``Protocol.parse_reply``."""
+    usage = gemini_usage(body.get("usageMetadata"))
+    candidate = next(iter(objects_in(body.get("candidates"))), None)
+    if candidate is None and (why := _blocked(body)):
+        raise FaultyReply(Fault("content_policy", 200, f"blockReason {why}"), usage or NO_USAGE, service_tier(body))
+    if candidate is None or body.get("error"):
+        raise no_reply(body, usage)
+    parts = _parts(candidate)
+    calls = tuple(_call(part["functionCall"]) for part in parts if isinstance(part.get("functionCall"), dict))
+    reason = candidate.get("finishReason")
+    ended = "length" if reason == "MAX_TOKENS" else "content_filter" if reason in _FILTERED else None
+    reply = Reply(
+        content="".join(text_in(part.get("text")) for part in parts if not part.get("thought")),
+        calls=calls,
+        finish_reason=ended or ("tool_calls" if calls else "stop"),
+        opaque={"parts": parts},
+        reasoning="".join(text_in(part.get("text")) for part in parts if part.get("thought")),
+        model=str(body.get("modelVersion") or ""),
+    )
+    return common.finished(reply, body, usage, sent)
+
+
+def _parts(candidate: Mapping[str, Any]) -> list[Body]:
+    content = candidate.get("content")
+    return objects_in(content.get("parts")) if isinstance(content, dict) else []
+
+
+def _blocked(body: Mapping[str, Any]) -> str:
+    feedback = body.get("promptFeedback")
+    return text_in(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+
+
+def _call(value: Mapping[str, Any]) -> ToolCall:
+    return common.tool_call(value.get("id"), value.get("name"), value.get("args"))
+
+
+# --- a request of a program -----------------------------------------------------------------------------------
+
+_PASSED = ("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig")
+_REFUSED = {"cachedContent": "net.remote_content", "mcpServers": "net.provider_tool"}
+_OF_PART = frozenset(
+    {
+        *("text", "thought", "thoughtSignature", "inlineData", "functionCall", "functionResponse"),
+        *("videoMetadata", "mediaResolution", "partMetadata"),
+    }
+)
+_CAMEL = re.compile(r"_([a-z])")
+
+
+def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
+    """See ``Protocol.parse_request``."""
+    body = _camel(common.parse_body(data))
+    if isinstance(body.get("generateContentRequest"), dict):  # countTokens may hold a whole request
+        body = _camel(body["generateContentRequest"])
+    contents = [_content(content) for content in common.list_of(body.get("contents"), "contents")]
+    common.refuse_fields(body, _REFUSED)
+    fields = common.passed_on(body, _PASSED) | {"contents": contents}
+    config = fields["generationConfig"] = _camel(_object(body.get("generationConfig"), "generationConfig"))
+    if config.get("candidateCount") not in (None, 1):
+        raise common.invalid("'candidateCount' must be 1")
+    if "systemInstruction" in fields:
+        fields["systemInstruction"] = _content(_object(fields["systemInstruction"], "systemInstruction"))
+    _refuse_tools(fields)
+    return ProgramRequest(
+        protocol="gemini",
+        fields=fields,
+        chat=tuple(_logged(fields)),
+        model=call.model,
+        max_tokens=common.length_of(config.get("maxOutputTokens")),
+        stream=bool(call.stream),
+        form=call.stream,
+    )
+
+
+def _camel(value: Mapping[str, Any]) -> Body:
+    """An object with its own names as the protocol writes them; it takes names with underscores as well."""
+    return {_CAMEL.sub(lambda match: match[1].upper(), name): inner for name, inner in value.items()}
+
+
+def _object(value: Any, name: str) -> Body:
+    if not isinstance(value, (dict, type(None))):
+        raise common.invalid(f"'{name}' must be an object")
+    return value or {}
+
+
+def _content(content: Body) -> Body:
+    """A content with the parts' names as the protocol writes them; raises RequestRefused for parts from elsewhere."""
+    parts = content.get("parts")
+    if isinstance(parts, dict):
+        parts = [parts]
+    if content.get("role") not in [None, "user", "model", "function", "system"]:
+        raise common.invalid("each content needs a 'role' out of user, model")
+    parts = [_camel(part) for part in common.list_of(parts, "parts")] if parts else []
+    _refuse_parts(parts)
+    return content | {"parts": parts}
+
+
+def _refuse_tools(fields: Mapping[str, Any]) -> None:
+    for tool in common.tools_of(fields):
+        if not isinstance(tool, dict) or set(_camel(tool)) - {"functionDeclarations"}:
+            common.refuse_tool(tool)
+    if isinstance(fields.get("toolConfig"), dict) and _camel(fields["toolConfig"]).get("retrievalConfig"):
+        common.refuse_tool({"name": "retrievalConfig"})
+
+
+def _refuse_parts(parts: list[Any]) -> None:
+    for part in parts:
+        if not isinstance(part, dict) or set(part) - _OF_PART:
+            if isinstance(part, dict) and set(part) & {"executableCode", "codeExecutionResult", "toolCall"}:
+                common.refuse_tool({"name": "codeExecution"})
+            common.refuse_part(part)
+        data, response = part.get("inlineData"), part.get("functionResponse")
+        if data is not None and (not isinstance(data, dict) or set(_camel(data)) - {"mimeType", "data", "displayName"}):
+            common.refuse_part(part)
+        inner = response.get("parts") if isinstance(response, dict) else None
+        # The protocol takes one object where a list belongs.
+        inner = inner if isinstance(inner, list) else [inner] if inner else []
+        _refuse_parts([_camel(each) if isinstance(each, dict) else each for each in inner])
+
+
+def _logged(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:
+    """Messages of the log: results of functions are messages of their own there, thoughts left out."""
+    if "systemInstruction" in fields:
+        yield ChatMessage("system", _text(fields["systemInstruction"]["parts"]))
+    for content in fields["contents"]:
+        parts = content["parts"]
+        results = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
+        calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
+        for result in results:
+            response = result.get("response")
+            failed = True if isinstance(response, dict) and response.get("error") else None
+            call_id = str(result.get("id") or result.get("name") or "")
+            yield ChatMessage("tool", _output(response), call_id=call_id, failed=failed)
+        text = _text(parts, "" if content.get("role") == "model" else "\n")
+        if text or calls or not results:
+            yield ChatMessage("assistant" if content.get("role") == "model" else "user", text, tuple(map(_call, calls)))
+
+
+def _output(response: Any) -> str:
+    """Output or error of a function as text; all of it as JSON where it has another form."""
+    for name in ("output", "error"):
+        if isinstance(response, dict) and isinstance(response.get(name), str):
+            return str(response[name])
+    return json.dumps(response)
+
+
+def _text(parts: list[Body], between: str = "\n") -> str:
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and not part.get("thought")]
+    return between.join([*texts, *("[inlineData]" for part in parts if "inlineData" in part)])
+
+
+def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
+    """See ``Protocol.upstream_body``."""
+    settings = common.without(make_request(agent, (), ()), ("contents",))
+    config = request.fields["generationConfig"] | settings["generationConfig"]
+    config["maxOutputTokens"] = min(request.max_tokens or agent.max_tokens, config["maxOutputTokens"])
+    return dict(request.fields) | settings | {"generationConfig": config}
+
+
+# --- an answer to a program -----------------------------------------------------------------------------------
+
+KEEP_ALIVE = b"\n"
+"""An empty line: the SDKs take nothing else between events, and it may stand before a JSON array as well."""
+
+
+def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
+    """See ``Protocol.stream_answer``: a part in each chunk, the last one with end and usage, or one JSON array."""
+    chunks = list(_chunks(whole))
+    if request.form == "array":
+        yield b"[" + b",\r\n".join(json.dumps(chunk).encode() for chunk in chunks) + b"]"
+        return
+    for chunk in chunks:
+        yield common.sse_event(chunk)
+
+
+def _chunks(whole: Mapping[str, Any]) -> Iterator[Body]:
+    candidates = whole.get("candidates") or []
+    if not candidates:
+        yield dict(whole)
+        return
+    head = {name: value for name, value in whole.items() if name not in ("candidates", "usageMetadata")}
+    content = candidates[0].get("content") or {}
+    parts = content.get("parts") or []
+    for part in parts[:-1]:
+        yield head | {"candidates": [{"index": 0, "content": dict(content) | {"parts": [part]}}]}
+    last = dict(candidates[0]) | ({"content": dict(content) | {"parts": parts[-1:]}} if content else {})
+    yield dict(whole) | {"candidates": [last]}
+
+
+_STATES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+
+
+def error_body(refused: RequestRefused) -> Body:
+    """The error object of Google's APIs; a conversation that is too long is known by its words."""
+    state = _STATES.get(refused.status, "INVALID_ARGUMENT" if refused.status < 500 else "INTERNAL")
+    too_long = "The input token count exceeds the maximum number of tokens allowed: "
+    words = f"{too_long if refused.code == 'context_length_exceeded' else ''}{refused}"
+    return {"error": {"code": refused.status, "message": words, "status": state}}
+
+
+def error_event(refused: RequestRefused) -> bytes:
+    """The same in a stream that has begun."""
+    return common.sse_event(error_body(refused))

@@ -1,0 +1,375 @@
+"""Anthropic Messages, towards an endpoint and towards a program.
+
+An assistant message goes back as the content blocks that came, thinking with its signature included; only ids and
+inputs that had to be repaired differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.protocols import common
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.base.endpoint.faults import FaultyReply, stream_fault
+from automedbench.base.endpoint.replies import EventStream
+from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
+from automedbench.campaign.agents import Agent
+
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+# --- a request to an endpoint ---------------------------------------------------------------------------------
+
+_MARK = {"cache_control": {"type": "ephemeral"}}
+MARKED_TURNS = 2
+"""User messages whose end is marked for the cache; with tools and system these are the four marks that may be set."""
+
+
+def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
+    """See ``Protocol.make_request``."""
+    turns = common.calls_as_text(messages, native=agent.native_tools)
+    body: Body = {
+        "model": agent.model,
+        "max_tokens": agent.max_tokens,
+        "messages": _conversation(turns, agent.echo_reasoning),
+    }
+    if system := common.system_text(messages):
+        body["system"] = [{"type": "text", "text": system}]
+    if tools and agent.native_tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+            for tool in tools
+        ]
+    if agent.prompt_cache == "auto":
+        _mark(body)
+    return common.merged(body | _thinking(agent), agent.extra_body)
+
+
+def _conversation(messages: Sequence[ChatMessage], echo: bool) -> list[Body]:
+    """Turns of alternating roles; empty ones are left out, as the protocol demands."""
+    turns: list[Body] = []
+    for message in messages:
+        if message.role != "system":
+            role = "assistant" if message.role == "assistant" else "user"
+            common.add_turn(turns, role, "content", list(_blocks(message, echo)))
+    return turns
+
+
+def _blocks(message: ChatMessage, echo: bool) -> Iterator[Body]:
+    if message.role == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.call_id, "content": message.content}
+        yield result | ({"is_error": True} if message.failed else {})
+        return
+
+    def keep(block: Body) -> bool:
+        if block.get("type") in _THOUGHTS:
+            # A thought that was cut has no signature yet, and is refused.
+            return echo and bool(block.get("signature") or block.get("data"))
+        return block.get("type") != "text" or bool(text_in(block.get("text")).strip())
+
+    yield from common.replayed(
+        message,
+        message.opaque.get("blocks"),
+        text={"type": "text", "text": message.content},
+        is_call=lambda block: block.get("type") == "tool_use",
+        call_part=_tool_use,
+        keep=keep,
+    )
+
+
+def _tool_use(call: ToolCall, block: Body) -> Body:
+    """The block of a call as it came; what had to be repaired is the call's."""
+    kept = isinstance(block.get("input"), dict) and call.arguments == _call(block).arguments
+    own = {} if kept else {"input": common.arguments_of(call)}
+    return {"type": "tool_use", **block, "id": call.id, "name": call.name, **own}
+
+
+def _mark(body: Body) -> None:
+    """Mark where a later request may take up the cache: behind tools, system and the last turns of the user."""
+    for name in ("tools", "system"):
+        if body.get(name):
+            body[name][-1] |= _MARK
+    for turn in [turn for turn in body["messages"] if turn["role"] == "user"][-MARKED_TURNS:]:
+        turn["content"][-1] = turn["content"][-1] | _MARK
+
+
+def _thinking(agent: Agent) -> Body:
+    """Thinking, or the temperature, which the protocol does not take beside it."""
+    reasoning = agent.reasoning
+    if reasoning.mode == "budget":
+        return {"thinking": {"type": "enabled", "budget_tokens": reasoning.budget_tokens}}
+    if reasoning.mode == "none":
+        return {} if agent.temperature is None else {"temperature": agent.temperature}
+    thinking = {"thinking": {"type": "adaptive", "display": "summarized"}}
+    return thinking | ({"output_config": {"effort": reasoning.effort}} if reasoning.mode == "effort" else {})
+
+
+# --- an answer of an endpoint ---------------------------------------------------------------------------------
+
+_FINISHED = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+def assemble_stream(stream: EventStream) -> Body:
+    """See ``Protocol.assemble_stream``."""
+    body: Body = {}
+    blocks: dict[Any, Body] = {}
+    usage: list[Any] = []
+    for event in stream.events:
+        kind = event.get("type")
+        if kind == "error" or event.get("error"):
+            raise _broken(event.get("error") or event, usage)
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            body = dict(event["message"])
+            usage.append(body.get("usage"))
+        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+            blocks[event.get("index")] = dict(event["content_block"])
+        elif kind == "content_block_delta" and isinstance(event.get("delta"), dict):
+            _grow(blocks.setdefault(event.get("index"), {"type": "text"}), event["delta"])
+        elif kind == "message_delta" and isinstance(event.get("delta"), dict):
+            body |= event["delta"]
+            usage.append(event.get("usage"))
+        elif kind == "message_stop":
+            whole = [_ended(block) for block in blocks.values()]
+            return body | {"content": whole, "usage": merged_usage(usage)}
+    raise _broken(None, usage)
+
+
+def _broken(error: Any, reported: Sequence[Any]) -> FaultyReply:
+    """The fault of a stream that had reported so much of its usage before it broke."""
+    usage = merged_usage(reported)
+    return stream_fault(error, messages_usage(usage), service_tier({"usage": usage}))
+
+
+_GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+
+def _grow(block: Body, delta: Mapping[str, Any]) -> None:
+    kind = str(delta.get("type"))
+    if kind == "input_json_delta":
+        block["partial"] = text_in(block.get("partial")) + text_in(delta.get("partial_json"))
+    elif kind == "citations_delta":
+        block["citations"] = [*objects_in(block.get("citations")), delta.get("citation")]
+    elif kind in _GROWS:
+        name = _GROWS[kind]
+        block[name] = text_in(block.get(name)) + text_in(delta.get(name))
+
+
+def _ended(block: Body) -> Body:
+    """A block with its input as an object; an input that was cut stays text."""
+    if not (text := text_in(block.pop("partial", ""))):
+        return block
+    try:
+        return block | {"input": json.loads(text)}
+    except (ValueError, RecursionError):
+        return block | {"input": text}
+
+
+def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
+    """See ``Protocol.parse_reply``."""
+    usage = messages_usage(body.get("usage"))
+    blocks = common.content_of(body, "content", usage)
+    calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
+    finish = _FINISHED.get(str(body.get("stop_reason")), "stop")
+    if finish == "length" and calls and blocks[-1].get("type") == "tool_use" and not blocks[-1].get("input"):
+        # What was cut before its input began comes with an empty one; that is no call without arguments.
+        calls[-1] = replace(calls[-1], arguments="")
+    reply = Reply(
+        content="".join(text_in(block.get("text")) for block in blocks if block.get("type") == "text"),
+        calls=tuple(calls),
+        finish_reason=finish,
+        opaque={"blocks": blocks},
+        reasoning="\n\n".join(filter(None, (text_in(block.get("thinking")) for block in blocks))),
+        model=str(body.get("model") or ""),
+    )
+    return common.finished(reply, body, usage, sent)
+
+
+def _call(block: Mapping[str, Any]) -> ToolCall:
+    return common.tool_call(block.get("id"), block.get("name"), block.get("input"))
+
+
+# --- a request of a program -----------------------------------------------------------------------------------
+
+_PASSED = (
+    *("messages", "system", "tools", "tool_choice", "stop_sequences", "top_p", "top_k"),
+    *("thinking", "output_config", "cache_control"),
+)
+_REFUSED = {"mcp_servers": "net.provider_tool", "container": "net.provider_tool"}
+_HOLD_THEMSELVES = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference"})
+"""Blocks without content that lies elsewhere."""
+LEAST_THINKING = 1024
+"""Tokens of thinking that the protocol takes at least."""
+
+
+def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
+    """See ``Protocol.parse_request``."""
+    body = common.parse_body(data)
+    messages = common.list_of(body.get("messages"), "messages")
+    common.refuse_fields(body, _REFUSED)
+    for tool in common.tools_of(body):
+        if not isinstance(tool, dict) or tool.get("type") not in (None, "custom") or not tool.get("name"):
+            common.refuse_tool(tool)
+    system = common.parts_of(body.get("system") or None, "system")
+    _refuse_blocks(system)
+    logged = [ChatMessage("system", common.logged_text(system))] if system else []
+    for message in messages:
+        common.role_of(message)
+        _refuse_blocks(common.parts_of(message.get("content")))
+        logged += _logged(message)
+    # Instructions between messages are a trial of the provider's, by a header that is not passed on.
+    plain = [message | {"role": "user"} if message["role"] == "system" else message for message in messages]
+    return ProgramRequest(
+        protocol="messages",
+        fields=common.passed_on(body, _PASSED) | {"messages": plain},
+        chat=tuple(logged),
+        model=str(body.get("model") or ""),
+        max_tokens=common.length_of(body.get("max_tokens")),
+        stream=body.get("stream") is True,
+    )
+
+
+def _refuse_blocks(blocks: list[Any]) -> None:
+    for block in blocks:
+        kind = common.type_of(block)
+        if isinstance(block, str) or kind in _HOLD_THEMSELVES:
+            continue
+        if kind in ("tool_result", "search_result"):
+            _refuse_blocks(common.parts_of(block.get("content")))
+        elif kind in ("image", "document"):
+            _refuse_source(block)
+        elif "tool" in kind or kind.endswith("_result"):
+            common.refuse_tool(block)  # an earlier result of a tool that the provider ran
+        else:
+            common.refuse_part(block)
+
+
+def _refuse_source(block: Mapping[str, Any]) -> None:
+    source = block.get("source")
+    kind = common.type_of(source)
+    if not isinstance(source, dict) or kind not in ("base64", "text", "content") or {"url", "file_id"} & set(source):
+        common.refuse_part(block)
+    if kind == "content":
+        _refuse_blocks(common.parts_of(source.get("content")))
+
+
+def _logged(message: Mapping[str, Any]) -> list[ChatMessage]:
+    """Messages of the log for one of the protocol's: results of tools are messages of their own there."""
+    found: list[ChatMessage] = []
+    texts: list[Any] = []
+    calls: list[ToolCall] = []
+    for block in common.parts_of(message.get("content")):
+        kind = common.type_of(block)
+        if kind == "tool_result":
+            failed, call_id = block.get("is_error"), str(block.get("tool_use_id") or "")
+            text = common.logged_text(common.parts_of(block.get("content")))
+            failed = failed if isinstance(failed, bool) else None
+            found.append(ChatMessage("tool", text, call_id=call_id, failed=failed))
+        elif kind == "tool_use":
+            calls.append(_call(block))
+        elif kind not in _THOUGHTS:
+            texts.append(block)
+    if texts or calls or not found:
+        role = common.role_of(message)
+        found.append(ChatMessage(role, common.logged_text(texts, "" if role == "assistant" else "\n"), tuple(calls)))
+    return found
+
+
+def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
+    """See ``Protocol.upstream_body``; the protocol takes no temperature beside thinking."""
+    settings = common.without(make_request(agent, (), ()), ("messages",))
+    settings["max_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_tokens"])
+    body = dict(request.fields) | settings
+    _fit_thinking(body)
+    if _thinks(body):
+        body.pop("temperature", None)
+    if "temperature" in body:
+        body.pop("top_p", None)  # newer models take one of the two
+    return body
+
+
+def _thinks(body: Mapping[str, Any]) -> bool:
+    thinking = body.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _fit_thinking(body: Body) -> None:
+    """A budget of thinking must be smaller than the length of the reply, which the agent may have cut."""
+    budget = common.length_of(body["thinking"].get("budget_tokens")) if _thinks(body) else None
+    if budget is None or budget < body["max_tokens"]:
+        return
+    if body["max_tokens"] <= LEAST_THINKING:
+        del body["thinking"]
+    else:
+        body["thinking"] = body["thinking"] | {"budget_tokens": max(LEAST_THINKING, body["max_tokens"] // 2)}
+
+
+# --- an answer to a program -----------------------------------------------------------------------------------
+
+KEEP_ALIVE = common.sse_event({"type": "ping"}, "ping")
+
+
+def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
+    """See ``Protocol.stream_answer``."""
+    usage, content = whole.get("usage") or {}, whole.get("content") or []
+    begun: Body = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage | {"output_tokens": 0}}
+    yield _event("message_start", message=dict(whole) | begun)
+    yield KEEP_ALIVE
+    for index, block in enumerate(content):
+        opened, deltas = _in_deltas(block)
+        yield _event("content_block_start", index=index, content_block=opened)
+        for delta in deltas:
+            yield _event("content_block_delta", index=index, delta=delta)
+        yield _event("content_block_stop", index=index)
+    ending = {name: whole.get(name) for name in ("stop_reason", "stop_sequence")}
+    yield _event("message_delta", delta=ending, usage=usage)
+    yield _event("message_stop")
+
+
+def _in_deltas(block: Mapping[str, Any]) -> tuple[Body, list[Body]]:
+    """A block as it begins, and what is added to it; blocks without deltas of their own come whole."""
+    kind, begun = block.get("type"), dict(block)
+    if kind == "text":
+        deltas = [{"type": "citations_delta", "citation": citation} for citation in begun.get("citations") or []]
+        if deltas:
+            begun["citations"] = []
+        return begun | {"text": ""}, [{"type": "text_delta", "text": block.get("text", "")}, *deltas]
+    if kind == "thinking":
+        deltas = [{"type": "thinking_delta", "thinking": block.get("thinking", "")}]
+        deltas += [{"type": "signature_delta", "signature": block["signature"]}] if block.get("signature") else []
+        return begun | {"thinking": "", "signature": ""}, deltas
+    if kind == "tool_use":
+        return begun | {"input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block.get("input"))}]
+    return begun, []
+
+
+def _event(name: str, **fields: Any) -> bytes:
+    return common.sse_event({"type": name} | fields, name)
+
+
+_KINDS = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def error_body(refused: RequestRefused) -> Body:
+    """The error object of the protocol; a conversation that is too long is known by its words."""
+    kind = _KINDS.get(refused.status, "invalid_request_error" if refused.status < 500 else "api_error")
+    too_long = "prompt is too long: " if refused.code == "context_length_exceeded" else ""
+    return {"type": "error", "error": {"type": kind, "message": f"{too_long}{refused}"}}
+
+
+def error_event(refused: RequestRefused) -> bytes:
+    """The same in a stream that has begun."""
+    return common.sse_event(error_body(refused), "error")

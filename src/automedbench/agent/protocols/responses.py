@@ -1,0 +1,338 @@
+"""OpenAI Responses, towards an endpoint and towards a program.
+
+Nothing is stored at the provider (``store: false``): the items of an answer go back as they came, reasoning with its
+encrypted content included; only ids and arguments that had to be repaired differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.protocols import chat, common
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.base.endpoint.faults import no_reply, stream_fault
+from automedbench.base.endpoint.replies import EventStream
+from automedbench.base.endpoint.usage import responses_usage
+from automedbench.base.files import sha256_bytes
+from automedbench.campaign.agents import Agent
+
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Items that are calls, and where their arguments stand; the input of a program's own tools may be plain text."""
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+# --- a request to an endpoint ---------------------------------------------------------------------------------
+
+
+def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
+    """See ``Protocol.make_request``."""
+    turns = common.calls_as_text(messages, native=agent.native_tools)
+    body: Body = {
+        "model": agent.model,
+        "input": [item for message in turns for item in _items(message, agent.echo_reasoning)],
+        "max_output_tokens": agent.max_tokens,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+    }
+    if system := common.system_text(messages):
+        body["instructions"] = system
+    if tools and agent.native_tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+    if agent.temperature is not None:
+        body["temperature"] = agent.temperature
+    if agent.reasoning.mode == "effort":
+        body["reasoning"] = {"effort": agent.reasoning.effort, "summary": "auto"}
+    elif agent.reasoning.mode == "field":
+        body["reasoning"] = {"summary": "auto"}
+    if agent.prompt_cache == "auto":
+        # The provider finds its cache by this name: one for all requests that begin alike.
+        start = "\n".join(message.content for message in messages[:2])
+        body["prompt_cache_key"] = sha256_bytes(start.encode())[:32]
+    return common.merged(body, agent.extra_body)
+
+
+def _tool(tool: ToolSpec) -> Body:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", **function, "strict": False}
+
+
+def _items(message: ChatMessage, echo: bool) -> Iterator[Body]:
+    if message.role == "tool":
+        yield {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
+    elif message.role == "user":
+        yield {"role": "user", "content": message.content}
+    elif message.role == "assistant":
+        items = list(
+            common.replayed(
+                message,
+                message.opaque.get("items"),
+                text={"role": "assistant", "content": message.content},
+                is_call=lambda item: item.get("type") == "function_call",
+                call_part=_function_call,
+                keep=lambda item: echo or item.get("type") != "reasoning",
+            )
+        )
+        # Reasoning alone is refused: what it was for must follow it.
+        yield from items if any(item.get("type") != "reasoning" for item in items) else []
+
+
+def _function_call(call: ToolCall, item: Body) -> Body:
+    return {"type": "function_call", **item, "call_id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+# --- an answer of an endpoint ---------------------------------------------------------------------------------
+
+_CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def assemble_stream(stream: EventStream) -> Body:
+    """See ``Protocol.assemble_stream``."""
+    items: dict[Any, Any] = {}
+    for event in stream.events:
+        kind = event.get("type")
+        if kind == "error" or (kind is None and event.get("error")):
+            raise stream_fault(event.get("error") or event, None)
+        if kind == "response.output_item.done":
+            items[event.get("output_index")] = event.get("item")
+        elif kind in _ENDS and isinstance(event.get("response"), dict):
+            # Some servers send the items on their way only.
+            body: Body = event["response"]
+            return body if body.get("output") else body | {"output": list(items.values())}
+    raise stream_fault(None, None)
+
+
+def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
+    """See ``Protocol.parse_reply``."""
+    usage = responses_usage(body.get("usage"))
+    items = common.content_of(body, "output", usage)
+    if body.get("status") == "failed":
+        raise no_reply(body, usage)
+    calls = tuple(_call(item) for item in items if item.get("type") in _CALLS)
+    texts = [part for item in items if item.get("type") == "message" for part in objects_in(item.get("content"))]
+    details = body.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    reply = Reply(
+        content="".join(text_in(part.get("text")) or text_in(part.get("refusal")) for part in texts),
+        calls=calls,
+        finish_reason=_CUT.get(str(reason), "tool_calls" if calls else "stop"),
+        opaque={"items": items},
+        reasoning="\n\n".join(filter(None, map(_thought, items))),
+        model=str(body.get("model") or ""),
+    )
+    return common.finished(reply, body, usage, sent)
+
+
+def _call(item: Mapping[str, Any]) -> ToolCall:
+    return common.tool_call(item.get("call_id"), item.get("name"), item.get(_CALLS[item["type"]]))
+
+
+def _thought(item: Mapping[str, Any]) -> str:
+    if item.get("type") != "reasoning":
+        return ""
+    parts = [*objects_in(item.get("summary")), *objects_in(item.get("content"))]
+    return "\n\n".join(filter(None, (text_in(part.get("text")) for part in parts)))
+
+
+# --- a request of a program -----------------------------------------------------------------------------------
+
+_PASSED = (
+    *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "include"),
+    *("truncation", "top_p", "prompt_cache_key"),
+)
+_REFUSED = {
+    **dict.fromkeys(("previous_response_id", "conversation", "prompt"), "net.remote_content"),
+    "background": "net.provider_tool",
+}
+_INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
+_OWN_TOOLS = frozenset({"function", "custom", "namespace"})
+_TEXTS = frozenset({"input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text", "input_audio"})
+_OPAQUE = frozenset({"reasoning", "compaction"})
+"""Items that only the provider reads; they say everything themselves where nothing is stored."""
+
+
+def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
+    """See ``Protocol.parse_request``."""
+    body = common.parse_body(data)
+    items = body.get("input")
+    if isinstance(items, str):
+        items = [{"type": "message", "role": "user", "content": items}]
+    items = common.list_of(items, "input")
+    for item in items:
+        _check(item)
+    common.refuse_fields(body, _REFUSED)
+    # Without its encrypted content a piece of reasoning is only a name of something that is kept at the provider.
+    kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
+    fields = common.passed_on(body, _PASSED) | {"input": kept}
+    if "include" in fields:
+        asked = common.parts_of(fields["include"], "include")
+        fields["include"] = [name for name in _INCLUDED if name in asked]
+    _refuse_tools(common.tools_of(fields))
+    choice = fields.get("tool_choice", "auto")
+    if not isinstance(choice, str) and common.kind_of(choice) not in (*_OWN_TOOLS, "allowed_tools"):
+        common.refuse_tool(choice)
+    instructions = body.get("instructions")
+    if not isinstance(instructions, (str, type(None))):
+        raise common.invalid("'instructions' must be text")
+    system = [ChatMessage("system", instructions)] if instructions is not None else []
+    return ProgramRequest(
+        protocol="responses",
+        fields=fields,
+        chat=(*system, *_logged(items)),
+        model=str(body.get("model") or ""),
+        max_tokens=common.length_of(body.get("max_output_tokens")),
+        stream=body.get("stream") is True,
+    )
+
+
+def _check(item: Body) -> None:
+    """Raise RequestRefused for an item that is none, that the provider would run, or whose content it would fetch."""
+    kind = item.get("type", "message")
+    if not isinstance(kind, str):
+        raise common.invalid("the 'type' of an item must be text")
+    if kind == "message":
+        common.role_of(item)
+        _refuse_parts(common.parts_of(item.get("content")))
+    elif kind in _RESULTS:
+        _refuse_parts(common.parts_of(item.get("output"), "output"))
+    elif kind == "item_reference":
+        common.refuse_part(item)
+    elif kind not in _CALLS and kind not in _OPAQUE:
+        common.refuse_tool(item)
+
+
+def _refuse_tools(tools: list[Any]) -> None:
+    for tool in tools:
+        if common.type_of(tool) not in _OWN_TOOLS or not tool.get("name"):
+            common.refuse_tool(tool)
+        if tool["type"] == "namespace":
+            _refuse_tools(common.list_of(tool.get("tools"), "tools"))
+
+
+def _refuse_parts(parts: list[Any]) -> None:
+    for part in parts:
+        kind = common.type_of(part)
+        if isinstance(part, str) or (kind in _TEXTS and not {"image_url", "file_url", "file_id"} & set(part)):
+            continue
+        place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
+        if place is None or part.get("file_id") or part.get("file_url"):
+            common.refuse_part(part)
+        if not common.is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
+            common.refuse_part(part)
+
+
+def _logged(items: list[Body]) -> list[ChatMessage]:
+    """Messages of the log: the parts of one reply stand together there, reasoning left out."""
+    found: list[ChatMessage] = []
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+
+    def close() -> None:
+        if texts or calls:
+            found.append(ChatMessage("assistant", "".join(texts), tuple(calls)))
+            texts.clear()
+            calls.clear()
+
+    for item in items:
+        kind = item.get("type", "message")
+        if kind in _CALLS:
+            calls.append(_call(item))
+        elif kind == "message" and item["role"] == "assistant":
+            if calls:
+                close()
+            texts.append(common.logged_text(item.get("content"), ""))
+        elif kind == "message" or kind in _RESULTS:
+            close()
+            found.append(_logged_item(item))
+    close()
+    return found
+
+
+def _logged_item(item: Mapping[str, Any]) -> ChatMessage:
+    if item.get("type") in _RESULTS:
+        failed = True if item.get("status") in ("incomplete", "failed") else None
+        output, call_id = common.logged_text(item.get("output")), str(item.get("call_id") or "")
+        return ChatMessage("tool", output, call_id=call_id, failed=failed)
+    return ChatMessage(common.role_of(item), common.logged_text(item.get("content")))
+
+
+def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
+    """See ``Protocol.upstream_body``."""
+    settings = common.without(make_request(agent, (), ()), ("input", "include", "prompt_cache_key"))
+    settings["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_output_tokens"])
+    return dict(request.fields) | settings
+
+
+# --- an answer to a program -----------------------------------------------------------------------------------
+
+KEEP_ALIVE = b": waiting\n\n"
+_Event = tuple[str, Body]
+
+
+def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
+    """See ``Protocol.stream_answer``; events are numbered from 0."""
+    for number, (name, fields) in enumerate(_events(whole)):
+        yield common.sse_event({"type": name, "sequence_number": number} | fields, name)
+
+
+def _events(whole: Mapping[str, Any]) -> Iterator[_Event]:
+    status = whole.get("status") or "completed"
+    begun = dict(whole) | {"status": "in_progress", "output": [], "usage": None}
+    yield "response.created", {"response": begun}
+    yield "response.in_progress", {"response": begun}
+    for index, item in enumerate(whole.get("output") or []):
+        place = {"item_id": item.get("id", ""), "output_index": index}
+        yield "response.output_item.added", {"output_index": index, "item": _emptied(item)}
+        for name, fields in _item_events(item):
+            yield name, place | fields
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    end = status if status in ("completed", "incomplete", "failed") else "completed"
+    yield f"response.{end}", {"response": dict(whole)}
+
+
+def _emptied(item: Mapping[str, Any]) -> Body:
+    """An item as it begins."""
+    empty: Body = {"content": [], "summary": [], "arguments": "", "input": ""}
+    begun = {name: empty.get(name, value) if value is not None else None for name, value in item.items()}
+    begun.pop("encrypted_content", None)
+    return begun | ({"status": "in_progress"} if "status" in item else {})
+
+
+def _item_events(item: Mapping[str, Any]) -> Iterator[_Event]:
+    """Events between an item's begin and its end."""
+    kind = item.get("type")
+    if kind == "message":
+        for index, part in enumerate(item.get("content") or []):
+            yield from _part_events(part, {"content_index": index}, "content_part", part.get("type", "output_text"))
+    elif kind == "reasoning":
+        for index, part in enumerate(item.get("summary") or []):
+            yield from _part_events(part, {"summary_index": index}, "reasoning_summary_part", "reasoning_summary_text")
+        for index, part in enumerate(item.get("content") or []):
+            yield from _part_events(part, {"content_index": index}, "content_part", "reasoning_text")
+    elif kind in _CALLS:
+        name = "function_call_arguments" if kind == "function_call" else "custom_tool_call_input"
+        text = item.get(_CALLS[kind], "")
+        yield f"response.{name}.delta", {"delta": text}
+        yield f"response.{name}.done", {_CALLS[kind]: text, "name": item.get("name", "")}
+
+
+def _part_events(part: Mapping[str, Any], place: Body, part_name: str, text_name: str) -> Iterator[_Event]:
+    key = "refusal" if part.get("type") == "refusal" else "text"
+    text = part.get(key, "")
+    more: Body = {"logprobs": []} if text_name == "output_text" else {}
+    yield f"response.{part_name}.added", place | {"part": dict(part) | {key: ""}}
+    yield f"response.{text_name}.delta", place | {"delta": text} | more
+    yield f"response.{text_name}.done", place | {key: text} | more
+    yield f"response.{part_name}.done", place | {"part": dict(part)}
+
+
+def error_event(refused: RequestRefused) -> bytes:
+    """A refusal in a stream that has begun."""
+    error = {"code": refused.code or refused.kind, "message": str(refused)}
+    response = {"id": "resp_failed", "object": "response", "status": "failed", "error": error, "output": []}
+    event = {"type": "response.failed", "sequence_number": 0, "response": response}
+    return common.sse_event(event, "response.failed")
+
+
+error_body = chat.error_body
