@@ -15,18 +15,11 @@ import yaml
 from left_workspaces import changing
 from toys._bench import Bench, stage
 
-from automedbench.agent.models.replay import (
-    Recording,
-    TurnReport,
-    compare_runs,
-    first_divergence,
-    load_replay,
-    read_recording,
-)
+from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay
 from automedbench.agent.plan import RunPlan
 from automedbench.agent.run import run_agent
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.records import RunId
+from automedbench.base.records import Conversation, Message, RunId
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.commands import replay
@@ -128,12 +121,12 @@ Tamper = Callable[[Path, Path], None]
 
 
 def rewrite(change: Callable[[list[dict[str, Any]]], None]) -> Tamper:
-    """Change the lines of a recorded transcript."""
+    """Change the recorded replies, in order."""
 
     def tamper(run: Path, public: Path) -> None:
-        path = run / "log/transcript.jsonl"
+        path = run / "log/journal.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        change(lines)
+        change([line["value"]["reply"] for line in lines if (line["type"], line["kind"]) == ("effect", "reply")])
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     return tamper
@@ -142,12 +135,11 @@ def rewrite(change: Callable[[list[dict[str, Any]]], None]) -> Tamper:
 def recode(turn: int, old: str, new: str) -> Tamper:
     """Change the code that a turn asked for; what it answered then stays."""
 
-    def change(lines: list[dict[str, Any]]) -> None:
-        (line,) = [line for line in lines if (line["turn"], line["role"]) == (turn, "assistant")]
-        arguments = json.loads(line["tool_calls"][0]["arguments"])
+    def change(replies: list[dict[str, Any]]) -> None:
+        call = replies[turn - 1]["calls"][0]
+        arguments = json.loads(call["arguments"])
         assert old in arguments["code"]
-        arguments["code"] = arguments["code"].replace(old, new)
-        line["tool_calls"][0]["arguments"] = json.dumps(arguments)
+        call["arguments"] = json.dumps(arguments | {"code": arguments["code"].replace(old, new)})
 
     return rewrite(change)
 
@@ -155,11 +147,14 @@ def recode(turn: int, old: str, new: str) -> Tamper:
 def answer(turn: int, **values: Any) -> Tamper:
     """Change what a recorded call answered."""
 
-    def change(lines: list[dict[str, Any]]) -> None:
-        (line,) = [line for line in lines if (line["turn"], line["role"]) == (turn, "tool")]
-        line["content"] = json.dumps(json.loads(line["content"]) | values)
+    def tamper(run: Path, public: Path) -> None:
+        path = run / "conversation.json"
+        conversation = json.loads(path.read_text())
+        (said,) = [each for each in conversation["messages"] if (each["turn"], each["role"]) == (turn, "tool")]
+        said["content"] = json.dumps(json.loads(said["content"]) | values)
+        path.write_text(json.dumps(conversation))
 
-    return rewrite(change)
+    return tamper
 
 
 def file(path: str, content: str | None) -> Tamper:
@@ -220,9 +215,8 @@ def test_the_difference_is_shown_and_short(recorded: Path, again: Callable[..., 
 def test_a_replay_that_ends_early(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
     """An earlier submission leaves the later turns without a counterpart."""
 
-    def earlier(lines: list[dict[str, Any]]) -> None:
-        replies = [line for line in lines if line["role"] == "assistant"]
-        replies[3]["tool_calls"] = replies[5]["tool_calls"]
+    def earlier(replies: list[dict[str, Any]]) -> None:
+        replies[3]["calls"] = replies[5]["calls"]
 
     rewrite(earlier)(recorded, recorded)
     code, shown = again(recorded)
@@ -283,34 +277,32 @@ def test_a_folder_without_a_log_is_said(tmp_path: Path) -> None:
         load_replay(Agent(provider="replay", transcript=str(tmp_path)))
 
 
-def test_a_torn_last_line_is_left_out(recorded: Path) -> None:
-    path = recorded / "log/transcript.jsonl"
-    whole = read_recording(recorded / "log")
-    path.write_bytes(path.read_bytes() + b'{"turn": 9, "role": "assi')
-    assert read_recording(recorded / "log") == whole
-    path.write_bytes(b"{broken}\n" + path.read_bytes())
-    with pytest.raises(ConfigError, match="line 1"):
-        read_recording(recorded / "log")
-
-
 def test_a_replay_agent_is_known_by_its_recording(recorded: Path, original: Bench) -> None:
     """The same recording elsewhere is the same agent; another one is not."""
     agent = Agent(provider="replay", transcript=str(recorded)).for_task(original.card)
     same = Agent(provider="replay", transcript=str(original.folder / "run"))
     assert agent.digest() == same.digest()
-    answer(1, stdout="other")(recorded, recorded)
+    with open(recorded / "log/transcript.jsonl", "a") as stream:
+        stream.write("{}\n")
     assert agent.digest() != same.digest()
 
 
 # --- comparing two logs -----------------------------------------------------------------------------------------
 
 
-def said(turn: int, output: str, **more: Any) -> list[dict[str, Any]]:
-    result = json.dumps({"status": "ok", "exit_code": 0, "stdout": output, "stderr": ""} | more)
-    return [
-        {"turn": turn, "role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "x", "arguments": "{}"}]},
-        {"turn": turn, "role": "tool", "content": result, "tool_calls": []},
+def said(*answers: str) -> Conversation:
+    """One turn per answer of a call."""
+    messages = [
+        Message(turn=turn, role=role, content=content)
+        for turn, text in enumerate(answers, start=1)
+        for role, content in (("assistant", ""), ("tool", text))
     ]
+    run = RunId(agent="a", task="t", tier="lite", repeat=1)
+    return Conversation(run=run, messages=messages, calls=[], plan=None, has_plot=False, workspace_files={})
+
+
+def result(output: str, **more: Any) -> str:
+    return json.dumps({"status": "ok", "exit_code": 0, "stdout": output, "stderr": ""} | more)
 
 
 @pytest.mark.parametrize(
@@ -334,12 +326,12 @@ def said(turn: int, output: str, **more: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_what_counts_as_the_same_output(before: str, after: str, same: bool) -> None:
-    reports = compare_runs(Recording(tuple(said(1, before)), ()), Recording(tuple(said(1, after)), ()))
+    reports = compare_runs(said(result(before)), said(result(after)))
     assert [report.reason == "" for report in reports] == [same]
 
 
 def test_elapsed_time_and_rest_do_not_count() -> None:
-    runs = [Recording(tuple(said(1, "x", elapsed_s=one, remaining_s=one)), ()) for one in (1, 2)]
+    runs = [said(result("x", elapsed_s=one, remaining_s=one)) for one in (1, 2)]
     assert compare_runs(*runs) == [TurnReport(1, 1)]
 
 
@@ -348,11 +340,5 @@ def test_no_recording_crashes_the_comparison() -> None:
     rng = random.Random(4)
     values = ["", "null", "[1]", '"x"', "{", '{"stdout": {"a": 1}}', '{"status": null}', "\x00", "{}"]
     for _ in range(200):
-        logs = []
-        for _side in range(2):
-            lines = [line for turn in range(1, 4) for line in said(turn, "x")]
-            for line in lines:
-                if line["role"] == "tool":
-                    line["content"] = rng.choice(values)
-            logs.append(Recording(tuple(rng.sample(lines, rng.randint(0, len(lines)))), ()))
-        first_divergence(compare_runs(*logs))
+        runs = [said(*rng.choices(values, k=rng.randint(0, 3))) for _side in range(2)]
+        first_divergence(compare_runs(*runs))

@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay, read_recording
+from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
-from automedbench.base.records import Manifest, RunRecord
+from automedbench.base.records import Conversation, Manifest, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
@@ -104,10 +104,10 @@ def replay_run(
             image=image if backend == "apptainer" else None,
         )
     )
-    recordings = read_recording(recorded / "log"), read_recording(folder / "log")
-    with opened_workspace(recorded) as before, opened_workspace(folder) as after:
-        workspaces = (before, after) if before and after else None
-        return compare_runs(*recordings, workspaces, pruned=_is_pruned(recorded))
+    before, after = (read_record(each / "conversation.json", Conversation) for each in (recorded, folder))
+    with opened_workspace(recorded) as kept, opened_workspace(folder) as made:
+        workspaces = (kept, made) if kept and made else None
+        return compare_runs(before, after, workspaces, pruned=_is_pruned(recorded))
 
 
 def _is_pruned(run: Path) -> bool:

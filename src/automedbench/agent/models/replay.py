@@ -9,99 +9,54 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.durable.attempts import read_lines
+from automedbench.agent.loop import ANSWER
+from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
+from automedbench.base.records import CodeCall, Conversation
 from automedbench.campaign.agents import Agent, code_provider
 from automedbench.sandbox.airlock.collector import read_beneath
 
 LAST_WORDS = "The recording ends here."
 
 
-@dataclass(frozen=True)
-class Recording:
-    """The log of a run: its messages and events, one dictionary per line, in order."""
-
-    messages: tuple[dict[str, Any], ...]
-    events: tuple[dict[str, Any], ...]
-
-    @property
-    def turns(self) -> list[int]:
-        """Numbers of the turns with a reply."""
-        return [int(message["turn"]) for message in self.messages if message["role"] == "assistant"]
-
-    def of_turn(self, turn: int, role: str) -> list[dict[str, Any]]:
-        """Messages of one turn."""
-        return [message for message in self.messages if message["turn"] == turn and message["role"] == role]
-
-    def events_of(self, kind: str, turn: int | None = None) -> list[dict[str, Any]]:
-        """Events of a kind, of one turn or all."""
-        return [event for event in self.events if event["type"] == kind and turn in (None, event.get("turn"))]
-
-
 class ReplayModel:
-    """Answers with the recorded replies in order; afterwards with a text without a call. Costs nothing."""
+    """Answers with recorded replies in order; afterwards with a text without a call. Costs nothing."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._replies = [
-            _as_reply(recording, message) for message in recording.messages if message["role"] == "assistant"
-        ]
-        self._next = 0
+    def __init__(self, replies: Iterable[Reply]) -> None:
+        self._replies = iter(replies)
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """The next recorded reply; the conversation is not read."""
-        self._next += 1
-        if self._next > len(self._replies):
-            return Reply(LAST_WORDS, model="replay")
-        return self._replies[self._next - 1]
+        return next(self._replies, Reply(LAST_WORDS, model="replay"))
 
 
 def load_replay(agent: Agent) -> ReplayModel:
-    """The recorded replies of the run that ``transcript`` names; raises ConfigError or MissingDataError."""
+    """The replies in the journal of the run that ``transcript`` names.
+
+    Raises ConfigError for a program that ran its own tools, MissingDataError without a journal, JournalMismatch for a
+    damaged one.
+    """
     run = Path(agent.transcript or "")
     if code_provider(run) == "command":
         raise ConfigError(
             [f"transcript: {run} is of a program that ran its own tools; only runs of our loop can be replayed"]
         )
-    return ReplayModel(read_recording(run / "log"))
-
-
-def read_recording(log: Path) -> Recording:
-    """The log of a run; a last line that a kill has torn is left out.
-
-    Raises MissingDataError when it cannot be read, ConfigError when a line is damaged.
-    """
-    return Recording(tuple(_lines(log / "transcript.jsonl")), tuple(_lines(log / "events.jsonl")))
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise MissingDataError(
-            f"{path} cannot be read: {error.strerror}.\nName the folder of a run (with its log/)."
-        ) from error
-    found = []
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            raise ConfigError([f"{path}: line {number} is not JSON"]) from error
-    return found
-
-
-def _as_reply(recording: Recording, message: dict[str, Any]) -> Reply:
-    """A recorded reply; how it ended (cut by its length or not) stands in the events."""
-    told = recording.events_of("api_reply", message["turn"])
-    calls = tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in message["tool_calls"])
-    default = "tool_calls" if calls else "stop"
-    finish = str(told[-1].get("finish_reason") or default) if told else default
-    return Reply(message["content"], calls, finish, opaque=message.get("opaque") or {}, model="replay")
+    lines, _ = read_lines(run / "log/journal.jsonl")
+    if not lines:
+        raise MissingDataError(f"{run}: has no log/journal.jsonl with replies.\nName the folder of a run.")
+    answers = [ANSWER.validate_python(line.value) for line in lines if (line.type, line.kind) == ("effect", "reply")]
+    return ReplayModel(
+        Reply(reply.content, reply.calls, reply.finish_reason, opaque=reply.opaque, model="replay")
+        for answer in answers
+        if (reply := answer.reply)
+    )
 
 
 SHOWN_LINES = 12
@@ -133,15 +88,16 @@ class TurnReport:
 
 
 def compare_runs(
-    recorded: Recording, again: Recording, workspaces: tuple[Path, Path] | None = None, *, pruned: bool = False
+    recorded: Conversation, again: Conversation, workspaces: tuple[Path, Path] | None = None, *, pruned: bool = False
 ) -> list[TurnReport]:
     """One report for each recorded turn.
 
     ``workspaces`` are what the two left; a file that differs counts against the last turn that changed it. Where the
     recorded one was ``pruned``, what it does not hold is not compared.
     """
-    files = _changed_contents(recorded, *workspaces, pruned) if workspaces else {}
-    return [_compare_turn(turn, recorded, again, files.get(turn, [])) for turn in recorded.turns]
+    files = _changed_contents(recorded.calls, *workspaces, pruned) if workspaces else {}
+    turns = [message.turn for message in recorded.messages if message.role == "assistant"]
+    return [_compare_turn(turn, recorded, again, files.get(turn, [])) for turn in turns]
 
 
 def first_divergence(reports: list[TurnReport]) -> TurnReport | None:
@@ -149,18 +105,19 @@ def first_divergence(reports: list[TurnReport]) -> TurnReport | None:
     return next((report for report in reports if report.reason), None)
 
 
-def _compare_turn(turn: int, recorded: Recording, again: Recording, files: list[str]) -> TurnReport:
-    said = recorded.of_turn(turn, "assistant")
-    n_calls = sum(len(message["tool_calls"]) for message in said)
-    if not again.of_turn(turn, "assistant"):
+def _compare_turn(turn: int, recorded: Conversation, again: Conversation, files: list[str]) -> TurnReport:
+    answers = [_contents(each, turn, "tool") for each in (recorded, again)]
+    n_calls = len(answers[0])
+    if not _contents(again, turn, "assistant"):
         return TurnReport(turn, n_calls, "the replay had ended before this turn")
-    answers = [[message["content"] for message in each.of_turn(turn, "tool")] for each in (recorded, again)]
-    if len(answers[0]) != len(answers[1]):
-        return TurnReport(turn, n_calls, f"{len(answers[1])} calls answered instead of {len(answers[0])}")
+    if n_calls != len(answers[1]):
+        return TurnReport(turn, n_calls, f"{len(answers[1])} calls answered instead of {n_calls}")
     for before, after in zip(*answers, strict=True):
         if (found := _compare_answers(before, after)) is not None:
             return TurnReport(turn, n_calls, *found)
-    names = [_changed(each, turn) for each in (recorded, again)]
+    names = [
+        [path for call in each.calls if call.turn == turn for path in call.new_files] for each in (recorded, again)
+    ]
     if names[0] != names[1]:
         return TurnReport(turn, n_calls, "other files changed", _diff("\n".join(names[0]), "\n".join(names[1])))
     if files:
@@ -202,15 +159,13 @@ def _diff(before: str, after: str) -> str:
     return "\n".join([*shown, f"… {len(changed) - len(shown)} more lines"])
 
 
-def _changed(recording: Recording, turn: int) -> list[str]:
-    return [path for event in recording.events_of("exec_end", turn) for path in event.get("new_files") or []]
+def _contents(conversation: Conversation, turn: int, role: str) -> list[str]:
+    return [message.content for message in conversation.messages if (message.turn, message.role) == (turn, role)]
 
 
-def _changed_contents(recorded: Recording, before: Path, after: Path, pruned: bool) -> dict[int, list[str]]:
+def _changed_contents(calls: Sequence[CodeCall], before: Path, after: Path, pruned: bool) -> dict[int, list[str]]:
     """Turn → files that it wrote last and whose content is not what it was."""
-    writer: dict[str, int] = {}
-    for event in recorded.events_of("exec_end"):
-        writer |= dict.fromkeys(event.get("new_files") or [], int(event["turn"]))
+    writer = {path: call.turn for call in calls for path in call.new_files}
     found: dict[int, list[str]] = {}
     for path in _differing(sorted(writer), before, after, pruned):
         found.setdefault(writer[path], []).append(path)
