@@ -279,7 +279,7 @@ def other_cases(forger: Forger) -> set[str]:
     forger.start(lambda value: value["identity"].update(cases_sha256=run["cases_sha256"]))
     with contextlib.suppress(AutoMedBenchError):
         forger.score()
-    return {"cases as staged here", "staged cases", "collected cases"}
+    return {"cases as staged here"}
 
 
 def dropped(forger: Forger) -> set[str]:

@@ -61,7 +61,7 @@ from automedbench.commands._output import add_json, show
 from automedbench.commands._transcript import difference_from_log
 from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import check_digest, check_records, check_submission
-from automedbench.judge.evidence import collect_evidence, neutralise, quote_exists
+from automedbench.judge.evidence import blind, collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import BY_NAME, draw_name, what_is_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
@@ -388,9 +388,10 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
             "judged again": check_judgement,
             "metrics made again": check_metrics,
         }
+    checked = _Run(theirs, run, record, score)
     for what, check in checks.items():
         try:
-            yield from check(_Run(theirs, run, record, score))
+            yield from check(checked)
         except AutoMedBenchError as error:
             ours = isinstance(error, MissingDataError) and str(theirs.opened.folder) not in str(error)
             yield Check(what, "absent" if ours else "differs", str(error).partition("\n")[0])
@@ -401,9 +402,11 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
 
 
 def check_attempts(run: _Run) -> Iterator[Check]:
-    """Which run the records are of, which attempt counts, and what of machines it took by the ledger."""
-    record = run.record
-    yield _equal("records of this run", {record.run.path, run.score.run.path}, {run.run.path})
+    """Which attempt counts, what of machines it took by the ledger, and that the score is of this run."""
+    record, score = run.record, run.score
+    copied = {name: getattr(record, name) for name in ("run", "model", "outcome", "totals", "used", "enforced")}
+    copied["recipe"] = score.recipe.model_copy(update={"cases_sha256": record.cases_sha256})
+    yield same_unless("score of this run", first_difference(score, score.model_copy(update=copied)))
     attempts = {attempt.number: attempt for attempt in list_attempts(run.folder)}
     counts = attempts.get(record.attempt)
     sealed = [number for number, attempt in attempts.items() if attempt.sealed and number != record.attempt]
@@ -456,7 +459,6 @@ def check_settings(run: _Run) -> Iterator[Check]:
     local = Enforced(backend="local", network="open")
     enforced = local if plan.sandbox.backend == "local" else record.enforced.model_copy(update=kept)
     yield run.made("sandbox", enforced=enforced)
-    yield same_unless("what was enforced", first_difference(record.enforced, run.score.enforced))
     if plan.sandbox.backend != "local":
         yield _image(run)
 
@@ -495,13 +497,11 @@ def _image(run: _Run) -> Check:
 def check_cases(run: _Run) -> Iterator[Check]:
     """The cases that were staged, collected and scored, and the versions of everything that makes the numbers."""
     theirs, score, staged = run.theirs, run.score, run.manifest
-    digests = {run.record.cases_sha256, score.recipe.cases_sha256, staged.cases_sha256}
-    yield same_unless("staged cases", "" if len(digests) == 1 else "run, score and manifest name different cases")
     here = Path(theirs.ours.config.data.manifests, f"{run.run.task}.json")
     if why := theirs.why_not_staged(here):
         yield Check("cases as staged here", "absent", why)
     else:
-        same = read_record(here, Manifest).cases_sha256 in digests
+        same = read_record(here, Manifest).cases_sha256 == staged.cases_sha256
         yield same_unless("cases as staged here", "" if same else "other cases are staged here")
     if run.run.task not in theirs.closed:
         collected = [case.case for case in run.read("submission.json", SubmissionRecord).cases]
@@ -573,21 +573,22 @@ def check_judgement(run: _Run) -> Iterator[Check]:
 
 
 def _panel_difference(record: JudgeRecord, run: _Run) -> str:
-    """Stages, criteria and codes against the judgements that they are made of, these against verdicts and quotes."""
+    """Stages, criteria and codes against the judgements that they are made of, stages against verdicts; quotes."""
     from automedbench.judge import panel
 
     rubric, tier, judgements = load_rubric(Path(RUBRICS), run.card.track), record.run.tier, record.judgements
     if not judgements:
         return "a panel is named, and no judgement of it"
-    evidence = collect_evidence(run.read("conversation.json", Conversation))
     for one in judgements:
-        valid = [item for item in one.criteria if item.valid]
-        verdicts = settled({item.id: item for item in valid}, rubric, tier, gpu=run.record.enforced.gpu)
+        valid = {item.id: item for item in one.criteria if item.valid}
+        verdicts = settled(valid, rubric, tier, gpu=run.record.enforced.gpu)
         if any(stage_score(verdicts, stage) != value for stage, value in one.stages.items()):
             return f"stages of {one.judge}#{one.repeat} are not what its verdicts make"
-        lost = [item.id for item in valid if item.quote and not quote_exists(evidence, item.quote, item.turn)]
-        if lost:
-            return f"{', '.join(lost)} of {one.judge}#{one.repeat}: quoted what the run does not hold"
+    evidence = collect_evidence(run.read("conversation.json", Conversation))
+    shown = evidence, blind(evidence, record.run)
+    quoted = [item for item in record.criteria if item.valid and item.quote and not item.auto]
+    if lost := [item.id for item in quoted if not any(quote_exists(each, item.quote, item.turn) for each in shown)]:
+        return f"{', '.join(lost)}: quoted what the run does not hold"
     made = panel.combine_judgements(judgements, rubric, tier, record.judge)
     return first_difference(record, record.model_copy(update=made))
 

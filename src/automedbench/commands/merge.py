@@ -96,7 +96,8 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
         problems.append(f"the sources have the preset {told}, this campaign {campaign.config.preset}; they never mix")
     if problems:
         raise ConfigError(problems)
-    shared = {agent for agent, n in Counter(name for each in sources for name in _pairs(each)).items() if n > 1}
+    times = Counter(run.path for source in sources for run in source.plan.runs)
+    shared = {path.partition("/")[0] for path, n in times.items() if n > 1}
     agents: dict[str, PlannedAgent] = {}
     runs: list[RunId] = []
     for source in sources:
@@ -124,14 +125,9 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
     )
 
 
-def _pairs(source: Source) -> set[str]:
-    """Runs of a source by what two of them must not share."""
-    return {run.path for run in source.plan.runs}
-
-
 def _name(agent: str, source: Source, shared: set[str]) -> str:
     """An agent's name on the board: with its lab where another lab has a run of the same name."""
-    return f"{agent}@{source.labels.lab}" if any(path.split("/")[0] == agent for path in shared) else agent
+    return f"{agent}@{source.labels.lab}" if agent in shared else agent
 
 
 def _link(home: Path, place: Path, run: RunId) -> None:
