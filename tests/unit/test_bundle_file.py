@@ -1,4 +1,4 @@
-"""A bundle whose forger owns the key cannot fill the disk that opens it."""
+"""A bundle whose forger owns the key cannot fill the disk that opens it; the form of its archive of calls."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import to_json
 from automedbench.base.records import FileEntry, RunId
 from automedbench.commands._bundle import RECORD, SIGNATURE, Bundle, Labels, open_bundle
+from automedbench.commands._transcript import wrong_archive
+from automedbench.sandbox.airlock.archive import pack
 
 
 def signed_bundle(place: Path, record: Bundle, member: tarfile.TarInfo | None = None) -> Path:
@@ -51,3 +53,18 @@ def test_a_sparse_member_is_refused_before_it_is_written(tmp_path: Path) -> None
     with pytest.raises(InfrastructureError, match=r"'plan\.json' is a sparse file"):
         open_bundle(tmp_path / "bundle.tar", tmp_path / "laid out")
     assert not list((tmp_path / "laid out").rglob("*"))
+
+
+def test_an_archive_of_calls_has_each_name_once(tmp_path: Path) -> None:
+    """An output of zeros may have been stored as a hole, which is honest."""
+    archive, output = tmp_path / "exec.tar", tmp_path / "exec" / "0001.out"
+    output.parent.mkdir()
+    with open(output, "wb") as stream:
+        stream.truncate(10 << 20)
+    pack(output.parent, archive)
+    with tarfile.open(archive) as tar:
+        assert archive.stat().st_size < 1 << 20 and tar.getmember("0001.out").issparse()
+    assert wrong_archive(archive) == ""
+    with tarfile.open(archive, "a") as tar:
+        tar.addfile(tarfile.TarInfo("0001.out"))
+    assert "holds a name twice" in wrong_archive(archive)

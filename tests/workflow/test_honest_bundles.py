@@ -9,7 +9,8 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,23 @@ import yaml
 from campaigns import TASK, copy_of_finished
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from automedbench.agent.models.model import Reply
 from automedbench.agent.models.scripted import load_script
 from automedbench.agent.run import run_agent
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import write_record
-from automedbench.base.records import RunId
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import Conversation, JudgeRecord, RunId, RunRecord, Tokens
+from automedbench.campaign.agents import load_judges
+from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, build_campaign_record, load_campaign, write_campaign
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Labels, open_bundle, pack
 from automedbench.commands.admit import admit
+from automedbench.judge import judge_run, load_rubric
+from automedbench.judge.evidence import HIDDEN_NAME
+from automedbench.judge.panel import open_panel
+from automedbench.judge.panel.member import JudgeText
 from automedbench.leaderboard.plan import make_plan
 from automedbench.planning.versions import image_version
 from automedbench.sandbox.boxes import LocalSandbox, Sandbox
@@ -39,7 +48,9 @@ from automedbench.steps.score_run import score_run
 
 HASTY = {"provider": "scripted", "script": "demo/agents/{track}/hasty.yaml", "trusted": True}
 SILENT = HASTY | {"script": "demo/agents/{track}/silent.yaml"}
-STEPS = (collect_submission, audit_run, score_metrics, score_judge, score_run)
+PRICES = {"input": "1", "output": "2", "as_of": "2026-01-01", "source": "price page"}
+QUOTE = f"{HIDDEN_NAME} threshold on the grey image"
+"""Of the plan, as judges are shown it of an agent called otsu."""
 LARGE = 11 * 1024 * 1024
 """Bytes of output: more than a call's log takes (10 MiB)."""
 
@@ -61,6 +72,7 @@ class Lab:
     """A campaign of these agents below ``folder``; its settings and agents may change while it is under way."""
 
     outputs = True
+    judge = staticmethod(score_judge)
 
     def __init__(self, folder: Path, agents: dict[str, dict[str, Any]], **changes: Any) -> None:
         folder.mkdir(parents=True)
@@ -106,7 +118,7 @@ class Lab:
         own: CampaignRecord = record.model_copy(
             update={"settings": record.settings.model_copy(update={"sandbox": local})}
         )
-        for step in STEPS:
+        for step in (collect_submission, audit_run, score_metrics, self.judge, score_run):
             step(own, self.home(run))
 
     def finish(self, **options: Any) -> Lab:
@@ -149,6 +161,7 @@ ODD: dict[str, tuple[str, ...]] = {
     "ended by a limit": ("echo '[SANDBOX] own words' >&2; sleep 20", "printf 'no newline' >&2; kill -9 $$", "echo on"),
     "went on after its call": ("(sleep 0.4; echo later; echo é >&2) & echo now", "sleep 0.8"),
     "beyond the log": (f"yes 'é 日本' | head -c {LARGE}; echo end", "yes '[... 5 bytes removed ...]' | head -c 20000"),
+    "zeros": ("head -c 3000000 /dev/zero",),
     "binary": (
         "head -c 70000 /dev/urandom; printf 'a\\r\\nb\\0\\xff' >&2",
         "head -c 16385 /dev/zero | tr '\\0' '\\377'",
@@ -183,6 +196,16 @@ def killed_before_another_question(folder: Path) -> Lab:
     return lab.finish()
 
 
+def resumed(folder: Path) -> Lab:
+    """Its driver was killed, and the same attempt went on."""
+    lab = Lab(folder, {"a": HASTY})
+    (run,) = lab.campaign.runs
+    lab.start(run, dies=True)
+    lab.finish()
+    assert read_record(lab.home(run) / "run.json", RunRecord).resumes == 1
+    return lab
+
+
 def never_begun(folder: Path) -> Lab:
     """The first attempt's workspace could not be made: no folder on the node's scratch."""
     lab = Lab(folder, {"a": HASTY}, scratch="/proc/none")
@@ -199,9 +222,21 @@ def limit_raised_half_way(folder: Path) -> Lab:
     return lab.finish()
 
 
-def served_lab(folder: Path) -> Lab:
-    """A model without a price; what it works in says to be a container, with a decoy and a log of downloads."""
+class Paid:
+    """A scripted model whose every request is billed."""
+
+    def __init__(self) -> None:
+        self.script = load_script(Path("demo/agents/detection/hasty.yaml"))
+
+    def reply(self, *given: Any) -> Reply:
+        usage = Tokens(prompt=1000)
+        return replace(self.script.reply(*given), usage=usage, spent=(Billed(usage),), model="m-0")
+
+
+def served_lab(folder: Path, **entry: Any) -> Lab:
+    """A served model; what it works in says to be a container, with a decoy and a log of downloads."""
     served: dict[str, Any] = {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:9", "api_key_env": "K"}
+    served |= entry
     images = folder / "images"
     box = {"sandbox": {"backend": "apptainer", "network": "sealed"}, "containers": {"folder": str(images)}}
     lab = Lab(folder, {"a": served}, **box)
@@ -221,16 +256,62 @@ def served_lab(folder: Path) -> Lab:
             (attempt.log / "egress.jsonl").write_text(json.dumps(fetched) + "\n")
             yield local
 
-    script = load_script(Path("demo/agents/detection/hasty.yaml"))
-    return lab.finish(open_model=lambda *_: contextlib.nullcontext(script), open_sandbox=sandbox)
+    return lab.finish(open_model=lambda *_: contextlib.nullcontext(Paid()), open_sandbox=sandbox)
 
 
 def price_added_afterwards(folder: Path) -> Lab:
     """Without a price there was no limit of cost; it was looked up after the run."""
     lab = served_lab(folder)
-    lab.agents["a"] |= {"pricing": {"input": "1", "output": "2", "as_of": "2026-01-01", "source": "later"}}
+    lab.agents["a"] |= {"pricing": PRICES}
     lab.change()
     return lab
+
+
+def price_edited_afterwards(folder: Path) -> Lab:
+    """The run keeps its cost by the prices of then: 1 USD per million tokens of input."""
+    lab = served_lab(folder, pricing=PRICES)
+    cost = read_record(lab.home(lab.campaign.runs[0]) / "run.json", RunRecord).totals.cost_usd
+    assert cost and float(cost) > 0
+    lab.agents["a"] |= {"pricing": PRICES | {"input": "7"}}
+    lab.change()
+    return lab
+
+
+def judged_by_a_panel(folder: Path) -> Lab:
+    """Its judges are not here to be asked; one quotes a line with the agent's name, which they are not shown."""
+    folder.mkdir()
+    entry = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": "K"}
+    (folder / "judges.yaml").write_text(yaml.safe_dump({"judges": {"strict": entry, "lenient": entry}}))
+    panel = {"kind": "llm", "panel": ["strict", "lenient"]}
+    lab = Lab(folder / "lab", {"otsu": HASTY}, judge=panel, judges_file=str(folder / "judges.yaml"))
+    lab.judge = judge_without_a_model  # type: ignore[method-assign]
+    return lab.finish()
+
+
+class Judge:
+    """Answers with one verdict for every criterion."""
+
+    def __init__(self, name: str, *_: Any) -> None:
+        self.verdict = float(name == "lenient")
+
+    def ask(self, messages: Sequence[dict[str, Any]], schema: dict[str, Any]) -> JudgeText:
+        quote = QUOTE if self.verdict else ""
+        entry = {"reason": "because", "quote": quote, "turn": None, "verdict": self.verdict}
+        criteria = dict.fromkeys(schema["properties"]["criteria"]["required"], entry)
+        return JudgeText(json.dumps({"criteria": criteria, "error_codes": []}), None, (Billed(Tokens(prompt=10)),))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def judge_without_a_model(campaign: CampaignRecord, run: Path) -> JudgeRecord:
+    """The step ``score_judge`` with judges that are no models."""
+    conversation = read_record(run / "conversation.json", Conversation)
+    judges = load_judges(Path(campaign.settings.judges_file))
+    with open_panel(judges, campaign.settings.judge.panel, open_endpoint=Judge) as panel:  # type: ignore[arg-type]
+        judged = judge_run(conversation, load_rubric(Path(RUBRICS), "detection"), conversation.run.tier, panel)
+    write_record(run / "judge.json", judged)
+    return judged
 
 
 def digests_alone(folder: Path) -> Lab:
@@ -273,6 +354,9 @@ def no_data_here(folder: Path) -> Lab:
 
 
 HISTORIES: dict[Callable[[Path], Lab], str] = {
+    resumed: "",
+    price_edited_afterwards: "",
+    judged_by_a_panel: "judged again: panel:strict+lenient was not asked again",
     killed_before_another_question: "attempts without a word: 1, killed or never begun: runs/a/",
     never_begun: "attempts without a word: 1, killed or never begun: runs/a/",
     limit_raised_half_way: "limits: raised since the run: time_limit_s 3600.0 → 7200.0",
@@ -294,6 +378,20 @@ def test_histories(
     reasons, said = history(tmp_path / "lab").checked()
     assert reasons == []
     assert HISTORIES[history] in said
+
+
+def test_a_panel_does_not_say_more_than_its_judgements(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two verdicts of 1 and 0 make ½; the forger makes the score of his own."""
+    monkeypatch.chdir(place)
+    lab = judged_by_a_panel(tmp_path / "lab")
+    home = lab.home(lab.campaign.runs[0])
+    judged = read_record(home / "judge.json", JudgeRecord)
+    assert [one.invalid for one in judged.judgements] == [{}, {}] and judged.stages["S3"] == 0.5
+    write_record(home / "judge.json", judged.model_copy(update={"stages": judged.stages | {"S3": 1.0}}))
+    score_run(build_campaign_record(lab.campaign), home)
+    assert lab.checked()[0] == ["panel's judgements: stages S3: recorded 1.0, made again 0.5"]
 
 
 def test_choices_that_can_raise_a_score_are_for_the_admitting_side(

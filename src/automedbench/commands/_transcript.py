@@ -45,7 +45,7 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
     said = read_record(plan.folder / "conversation.json", Conversation)
     if (said.n_cases, said.gpu) != (len(plan.manifest.cases), record.enforced.gpu):
         return "conversation.json names another number of cases, or another GPU"
-    if wrong := _start_or_end(plan.folder, record) or _archive(log / CALLS):
+    if wrong := _start_or_end(plan.folder, record) or wrong_archive(log / CALLS):
         return wrong
     if by_program(record):
         return _replies_of_program(said, _json_lines(log / "transcript.jsonl"))
@@ -114,8 +114,8 @@ def _replies_of_program(said: Conversation, lines: list[dict[str, Any]]) -> str:
     return f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl" if lost else ""
 
 
-def _archive(path: Path) -> str:
-    """What is wrong with the form of the archive of calls."""
+def wrong_archive(path: Path) -> str:
+    """What is wrong with the form of an archive of calls; its content says nothing that the journal does not say."""
     with tarfile.open(path, "r:") as tar:
         members = list(tar)
     if len({member.name for member in members if member.isfile()}) < len(members):
