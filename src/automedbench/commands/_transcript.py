@@ -31,6 +31,8 @@ FIXED = ("backend", "network", "image_sha256", "layer_sha256")
 """What is enforced and cannot change while an attempt is under way."""
 FOUND = ("finding", "exec_end")
 """Events of the loop that the audit and readers rest on: none may be there that the journal does not make."""
+ENDED = ("status", "exit_code", "elapsed_s", "new_files")
+"""What events and conversation both hold of the program's own call."""
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
@@ -42,18 +44,18 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
     log = plan.folder / "log"
     if missing := [name for name in (*LOGS, CALLS) if not (log / name).is_file()]:
         return f"log/{missing[0]} is missing"
-    said = read_record(plan.folder / "conversation.json", Conversation)
-    if (said.n_cases, said.gpu) != (len(plan.manifest.cases), record.enforced.gpu):
+    conversation = read_record(plan.folder / "conversation.json", Conversation)
+    if (conversation.n_cases, conversation.gpu) != (len(plan.manifest.cases), record.enforced.gpu):
         return "conversation.json names another number of cases, or another GPU"
     if wrong := _start_or_end(plan.folder, record) or wrong_archive(log / CALLS):
         return wrong
     if by_program(record):
-        return _replies_of_program(said, _json_lines(log / "transcript.jsonl"))
-    rebuilt = rebuild(plan, record, said, out)
-    made = said.model_copy(update={"messages": rebuilt.messages, "calls": rebuilt.calls})
+        return _program_differs(conversation, log)
+    rebuilt = rebuild(plan, record, conversation, out)
+    made = conversation.model_copy(update={"messages": rebuilt.messages, "calls": rebuilt.calls})
     for name, difference in (
         ("run.json", first_difference(record, record.model_copy(update=rebuilt.record))),
-        ("conversation.json", first_difference(said, made)),
+        ("conversation.json", first_difference(conversation, made)),
     ):
         if difference:
             return f"{name}: {difference} from log/journal.jsonl"
@@ -61,15 +63,15 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
 
 
 def by_program(record: RunRecord) -> bool:
-    """Whether a command-line agent did the work, of which the log has what it told its model."""
+    """Whether a command-line agent did the work, of which the log has its requests to the model."""
     return "command" in (record.origin, record.provider)
 
 
-def rebuild(plan: RunPlan, record: RunRecord, said: Conversation, out: Path) -> Rebuilt:
+def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: Path) -> Rebuilt:
     """The run made again from its journal, with the limits and the first messages that it had."""
     brief = compose_brief(plan)
-    if len(said.messages) >= 2:
-        brief = replace(brief, system=said.messages[0].content, kickoff=said.messages[1].content)
+    if len(conversation.messages) >= 2:
+        brief = replace(brief, system=conversation.messages[0].content, kickoff=conversation.messages[1].content)
     had = replace(plan, limits=Limits.model_validate(record.limits))
     return rebuild_attempt(had, brief, plan.folder / "log/journal.jsonl", out)
 
@@ -104,14 +106,20 @@ def _start_or_end(folder: Path, record: RunRecord) -> str:
     return f"run.json: {difference} from log/events.jsonl" if difference else ""
 
 
-def _replies_of_program(said: Conversation, lines: list[dict[str, Any]]) -> str:
-    """The first reply that is not among the lines of its turn."""
+def _program_differs(conversation: Conversation, log: Path) -> str:
+    """The first reply that is not among the lines of its turn, or how the program itself ended."""
+    lines = _json_lines(log / "transcript.jsonl")
     logged = [(line.get("turn"), line["content"]) for line in lines if line.get("role") == "assistant"]
-    replies = [each for each in said.messages if each.role == "assistant"]
+    replies = [each for each in conversation.messages if each.role == "assistant"]
     lost = [
         each.turn for each in replies if not any(turn == each.turn and each.content in text for turn, text in logged)
     ]
-    return f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl" if lost else ""
+    if lost:
+        return f"turn {lost[0]} of conversation.json is not in log/transcript.jsonl"
+    ended = [event for event in _json_lines(log / "events.jsonl") if event.get("type") == "exec_end"]
+    own = conversation.calls[0].model_dump() if conversation.calls else {}
+    other = [name for name in ENDED if [event.get(name) for event in ended] != [own.get(name)]]
+    return f"call 1: log/events.jsonl has another {other[0]}" if other else ""
 
 
 def wrong_archive(path: Path) -> str:

@@ -142,14 +142,14 @@ def main(options: argparse.Namespace) -> None:
         if check.verdict == "differs"
     ]
     lab = opened.record.labels.lab
-    said = {"bundle": opened.digest, "lab": lab, "signer": opened.signer, "reasons": reasons}
+    shown = {"bundle": opened.digest, "lab": lab, "signer": opened.signer, "reasons": reasons}
     lines = [
         *check_lines(found),
         *(f"{name}: executed again: {neutralise(check.detail) or check.verdict}" for name, check in replayed.items()),
         f"{lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
         f"bundle {opened.digest}, signed by {opened.signer}",
     ]
-    show(options, {**said, "admitted": not reasons, "checks": found}, lines)
+    show(options, {**shown, "admitted": not reasons, "checks": found}, lines)
     if reasons:
         sys.exit(DIFFERS)
 
@@ -286,7 +286,7 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
 def check_ledger(theirs: _Theirs) -> Iterator[Check]:
     """Every attempt that money or a machine's time was booked for is here, made once.
 
-    Runs of agents and tiers that the plan does not have, of earlier campaigns in the same folder, are said.
+    Runs of agents and tiers that the plan does not have, of earlier campaigns in the same folder, are named.
     """
     folder, plan = theirs.opened.folder, theirs.plan
     tiers, paid = {run.tier for run in plan.runs}, set()
@@ -314,8 +314,8 @@ def check_ledger(theirs: _Theirs) -> Iterator[Check]:
     unbooked = [run.path for run in plan.runs if theirs.agents[run.agent].paid and run.path not in paid]
     yield same_unless("a book for every paid run", f"{unbooked[0]} has none; {len(unbooked)} such" if unbooked else "")
     if others:
-        said = f"{min(others)} is of no agent and tier of the plan; {len(others)} such"
-        yield Check("other runs of the ledger", "absent", said)
+        detail = f"{min(others)} is of no agent and tier of the plan; {len(others)} such"
+        yield Check("other runs of the ledger", "absent", detail)
 
 
 # --- one run ------------------------------------------------------------------------------------------------
@@ -510,8 +510,8 @@ def check_cases(run: _Run) -> Iterator[Check]:
             yield same_unless(what, "" if ids == staged.case_ids else "are not the staged ones, in order")
     asked = requested_conditions(theirs.ours, run.run)
     other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
-    untold = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
-    wrong = f"{', '.join([*other, *untold])}: not those of this version" if other or untold else ""
+    missing = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
+    wrong = f"{', '.join([*other, *missing])}: not those of this version" if other or missing else ""
     yield same_unless("versions", wrong)
 
 
@@ -540,8 +540,8 @@ def check_audit(run: _Run) -> Iterator[Check]:
     yield same_unless(what, first_difference(before, audit_run(run.theirs.record, place)))
     decision = before.decision
     if decision and (decision.decision == "lift" or decision.confirmed_no_inference is False):
-        said = f"raised by {decision.by}: {' '.join(decision.why.split())[:200]}"
-        yield run.theirs.decided("operator's decision", said)
+        choice = f"raised by {decision.by}: {' '.join(decision.why.split())[:200]}"
+        yield run.theirs.decided("operator's decision", choice)
 
 
 def check_judgement(run: _Run) -> Iterator[Check]:
@@ -634,8 +634,9 @@ def sample_of(opened: Opened, count: int) -> list[RunId]:
 
 
 def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
-    """Whether the recorded code does again what the log says; a difference is said and does not refuse: code may be
-    random. It is another lab's code, and what is said of its origin is not proven: never executed without a container.
+    """Execute the recorded code again; a difference is reported and does not refuse, for code may be random.
+
+    It is another lab's code, and its origin is not proven: it is never executed without a container.
     """
     what, folder, settings = "executed again", opened.folder / "runs" / run.path, ours.config
     image = Path(settings.containers.folder, f"{settings.flavour(agents_of(opened.record)[run.agent].image)}.sif")
