@@ -29,8 +29,11 @@ from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, JudgeRecord, RunRecord
+from automedbench.campaign.record import read_campaign
+from automedbench.commands._transcript import difference_from_log
 from automedbench.judge import judge_conversation
 from automedbench.sandbox.evidence.audit import audit_files
+from automedbench.steps.run_agent import plan_of_run
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
@@ -225,6 +228,12 @@ def test_the_run_is_submitted_and_metered(whole: Whole) -> None:
     assert record.detail == "the command ended with exit code 0; every expected file exists"
     assert (record.totals.tokens.prompt, record.totals.tokens.completion) == (90, 60)
     assert (record.provider, record.enforced.backend, record.enforced.network) == ("command", "apptainer", "sealed")
+
+
+def test_the_records_are_what_the_log_says(whole: Whole, tmp_path: Path) -> None:
+    """A bundle of such a run is admitted by the log of its replies and of the program's end."""
+    plan = plan_of_run(read_campaign(whole.place.folder / "run/results/campaign.json"), whole.folder)
+    assert difference_from_log(whole.record, plan, tmp_path / "again") == ""
 
 
 def test_the_work_is_scored(whole: Whole, tmp_path: Path) -> None:
