@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from automedbench.base.cards import Limits, Name, TaskCard
 from automedbench.base.code import PROMPTS as PROMPTS
@@ -185,10 +185,15 @@ class SandboxConfig(Model):
         return self.network == "proxied" or self.from_cache
 
 
+def _as_text(amount: Any) -> Any:
+    """An amount of money as text, also where it was written as a number."""
+    return str(amount) if isinstance(amount, int | float) and not isinstance(amount, bool) else amount
+
+
 class BudgetConfig(Model):
     """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
 
-    max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
+    max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$"), BeforeValidator(_as_text)] | None = Field(
         None, description="USD for all agents together; no request is sent that could exceed it"
     )
     expected_turns: int = Field(33, ge=1, description="for the forecast, until runs of the agent are finished")
