@@ -88,6 +88,18 @@ def test_settings_can_be_read_once_they_are_filled_in(name: str, tmp_path: Path)
     assert not re.search(r"\{[a-z]+\}", " ".join([*program.command, *program.environment.values()]))
 
 
+@pytest.mark.parametrize("name", ["claude-code", "opencode"])
+def test_a_limit_of_replies_is_told_to_the_program(name: str) -> None:
+    """Without one in the entry the program keeps its own; a variable of the entry has the last word."""
+    recipe = load_recipe(name)
+    (entry,) = recipe.agents.values()
+    variable, told = recipe.reply_tokens_env, []
+    for more in ({}, {"max_tokens": 9000}, {"max_tokens": 9000, "env": {variable: "10"}}):
+        (agent,) = AgentsFile.model_validate({"agents": {name: entry | more}}).agents.values()
+        told.append(Program.of(agent, "http://127.0.0.1:20001", "sk-bridge-0").environment.get(str(variable)))
+    assert told == [None, "9000", "10"]
+
+
 def test_the_table_of_programs_names_what_is_pinned() -> None:
     page = Path("docs/command-line-agents.md").read_text()
     for name in NAMES:

@@ -397,6 +397,13 @@ def test_the_program_may_ask_for_less(asked: dict[str, Any], sent: int) -> None:
     assert upstream_body(agent(), chat_request(HELLO | asked))["max_tokens"] == sent
 
 
+@pytest.mark.parametrize("asked", [{}, {"max_tokens": 32_000}, {"max_completion_tokens": 32_000}])
+def test_without_a_limit_in_the_entry_the_programs_own_holds(asked: dict[str, Any]) -> None:
+    """Under the name that the program used: reasoning models refuse the older one."""
+    sent = upstream_body(agent(max_tokens=None), chat_request(HELLO | asked))
+    assert {name: value for name, value in sent.items() if name.startswith("max_")} == asked
+
+
 def test_lone_surrogates_do_not_get_through() -> None:
     request = chat_request(b'{"messages": [{"role": "user", "content": "a\\ud800b"}]}')
     assert request.chat[0].content == "a\ufffdb"

@@ -27,6 +27,7 @@ from automedbench.agent.models.model import ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.agent.protocols import PROTOCOLS, find_call
 from automedbench.agent.protocols.common import ApiCall, RequestRefused
+from automedbench.base.endpoint.usage import asked_tokens
 from automedbench.base.errors import InfrastructureError
 from automedbench_rehearsal.model_server.faults import FaultPlan
 from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
@@ -470,6 +471,21 @@ def test_what_the_endpoint_gets(serve: Callable[..., Bench], name: str) -> None:
         assert sent["tools"][1]["format"]["syntax"] == "lark"
     else:
         assert (sent["max_tokens"], sent["temperature"]) == (2000, 0.5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_replies_are_as_long_as_the_program_asks(serve: Callable[..., Bench], name: str) -> None:
+    """Without ``max_tokens`` in the entry nothing cuts them, and nothing is made up where the program says nothing."""
+    asked = FORMS[name].first()
+
+    def program(client: Client) -> int:
+        assert post(client, FORMS[name].target(False), asked)[0] == 200
+        return 0
+
+    bench = serve(program, name)
+    bench.loop.run()
+    (sent,) = bench.server.requests  # type: ignore[attr-defined]
+    assert asked_tokens(sent) == asked_tokens(asked)
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -467,9 +467,16 @@ BOUNDS = {
     ),
     # A program may send any prompt next: 200 000 × 2.5 and the reply.
     "a program": (
-        paid_agent(provider="command", command=["x"]),
+        paid_agent(provider="command", command=["x"], max_tokens=8192),
         {"max_cost_usd": 2},
         "2.62288",
+        "max_cost_usd",
+    ),
+    # Without a limit of its replies one may be as long as the window: 2 + 200 000 × 2.5 + 200 000 × 15.
+    "a program without a limit": (
+        paid_agent(provider="command", command=["x"]),
+        {"max_cost_usd": 2},
+        "5.5",
         "max_cost_usd",
     ),
     # 5 × (200 000 × 2.5 + 10 000 × 15)
@@ -491,6 +498,7 @@ def test_most_of_a_run(agent: Agent, limits: dict[str, float], usd: str | None, 
 def test_most_of_a_request() -> None:
     """By hand: 1000 × 2.5 + 8192 × 15 millionths; above half of the threshold at the long prices 16 and 30."""
     assert most_of_request(paid_agent(), 1000) == Decimal("0.12538")
+    assert most_of_request(paid_agent(), 1000, 100) == Decimal("0.004")  # 1000 × 2.5 + 100 × 15 millionths
     assert most_of_request(paid_agent(None), 1000) is None
     assert most_of_request(paid_agent(CLAUDE), 100_000) == Decimal("1.04576")  # 100 000 × 8 + 8192 × 30
     assert most_of_request(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")

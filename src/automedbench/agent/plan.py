@@ -136,7 +136,7 @@ def compose_brief(plan: RunPlan) -> Brief:
         gpu=plan.sandbox.gpu > 0,
         limits=plan.limits,
         max_warnings=plan.sandbox.max_warnings,
-        reply_tokens=plan.agent.max_tokens,
+        reply_tokens=plan.agent.max_tokens or plan.agent.context_tokens,
         native_tools=plan.agent.native_tools,
         command=plan.agent.provider == "command",
         wait=plan.sandbox.wait,

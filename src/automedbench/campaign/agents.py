@@ -36,6 +36,8 @@ _WITHOUT_MODEL = ("scripted", "baseline")
 _TAKEN = frozenset(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
 )
+REPLY_TOKENS = 8192
+"""Limit of a reply in our own loop where the entry has none."""
 BASELINES = "config/baselines/{track}/{baseline}.yaml"
 """Where a baseline's turns are, unless its entry names another ``script``."""
 
@@ -170,7 +172,9 @@ class Agent(Asked):
         False, description="scripted, baseline, replay: may run in the local sandbox, which isolates nothing"
     )
     temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent")
-    max_tokens: int = Field(8192, ge=1)
+    max_tokens: int | None = Field(
+        None, ge=1, description=f"per reply; null: {REPLY_TOKENS}, of a command agent what its program asks for"
+    )
     context_tokens: int = Field(200_000, ge=1000)
     reasoning: Reasoning = Reasoning()
     echo_reasoning: bool = Field(True, description="send a model's reasoning back with the conversation")
@@ -179,6 +183,13 @@ class Agent(Asked):
     )
     stream: bool = Field(False, description="ask for replies as streams, for endpoints and proxies that need it")
     native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_replies(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("provider") != "command" and data.get("max_tokens") is None:
+            return data | {"max_tokens": REPLY_TOKENS}
+        return data
 
     @model_validator(mode="after")
     def _complete(self) -> Agent:
@@ -193,10 +204,10 @@ class Agent(Asked):
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
         if reserved := _SET_HERE & set(self.extra_body):
             raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
-        reasoning = self.reasoning
+        reasoning, budget = self.reasoning, self.reasoning.budget_tokens
         if reasoning.mode == "budget" and self.protocol == "responses":
             raise ValueError("'responses' knows no budget of reasoning: use 'mode: effort'")
-        if reasoning.budget_tokens is not None and reasoning.budget_tokens >= self.max_tokens:
+        if budget is not None and self.max_tokens is not None and budget >= self.max_tokens:
             raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
         for provider in ("command", "baseline", "replay"):
             key = "transcript" if provider == "replay" else provider
@@ -214,8 +225,9 @@ class Agent(Asked):
 
     @property
     def reply_tokens(self) -> int:
-        """The most tokens that any of its requests asks for."""
-        return max(self.max_tokens, asked_tokens(self.extra_body) or 0)
+        """The most tokens that any of its requests asks for; the model's window where nothing limits them."""
+        limits = (self.max_tokens, asked_tokens(self.extra_body))
+        return max((limit for limit in limits if limit is not None), default=self.context_tokens)
 
     @property
     def origin(self) -> str:

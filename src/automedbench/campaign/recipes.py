@@ -75,6 +75,9 @@ class AgentRecipe(Model):
     )
     command: list[str] = Field(min_length=1, description="words of the program, which reads the brief from its input")
     env: Variables = Field(default_factory=dict, description="variables of the program")
+    reply_tokens_env: str | None = Field(
+        None, description="variable that limits a reply, set where the agent's entry has max_tokens"
+    )
     tools: bool = Field(True, description="false: its model has no tools, and the program reads files out of its text")
     agents: dict[Name, dict[str, Any]] = Field(description="the entry to copy, as below 'agents' in the agents file")
 

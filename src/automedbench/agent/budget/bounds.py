@@ -48,15 +48,16 @@ def most_of_run(agent: Agent, limits: Limits) -> CostBound:
     return min(bounds, key=lambda bound: bound.usd or Decimal(0), default=CostBound(None, "no limit"))
 
 
-def most_of_request(agent: Agent, prompt_tokens: int) -> Decimal | None:
+def most_of_request(agent: Agent, prompt_tokens: int, reply_tokens: int | None = None) -> Decimal | None:
     """The most that one request costs: a prompt estimated at so many tokens and a reply of full length.
 
-    The estimate may be too low by half when it decides whether long-context prices can apply.
+    ``reply_tokens``: what the request asks for, where that is known. The estimate of the prompt may be too low by half
+    when it decides whether long-context prices can apply.
     """
     if agent.pricing is None:
         return None
     dear_in, dear_out = agent.pricing.dearest(2 * prompt_tokens)
-    return prompt_tokens * dear_in + agent.reply_tokens * dear_out
+    return prompt_tokens * dear_in + (reply_tokens or agent.reply_tokens) * dear_out
 
 
 def expected_usage(limits: Limits, budget: BudgetConfig) -> tuple[Tokens, int]:

@@ -27,7 +27,7 @@ from automedbench.agent.budget.bounds import most_of_request, reserve_for_run
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running, touched_at_ns
 from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.usage import Billed, tokens_in
+from automedbench.base.endpoint.usage import Billed, asked_tokens, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, sync_folder, write_record
 from automedbench.base.records import Model, Money
@@ -442,11 +442,13 @@ class MeteredModel:
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
         """See ``CompletingModel.complete``."""
-        return self._booked(messages, lambda: self._model.complete(body, messages, timeout_s))
+        return self._booked(messages, lambda: self._model.complete(body, messages, timeout_s), asked_tokens(body))
 
-    def _booked(self, messages: Sequence[ChatMessage], ask: Callable[[], Reply]) -> Reply:
+    def _booked(
+        self, messages: Sequence[ChatMessage], ask: Callable[[], Reply], reply_tokens: int | None = None
+    ) -> Reply:
         purse = self._purse
-        most = most_of_request(purse.agent, estimate_tokens(messages))
+        most = most_of_request(purse.agent, estimate_tokens(messages), reply_tokens)
         self._ledger.announce(purse.run, purse.token, most)
         try:
             reply = ask()

@@ -50,8 +50,10 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the program; the entry's win over the recipe's."""
-        given = (self.recipe.env if self.recipe else {}) | self.agent.env
+        """Variables of the program, the limit of a reply among them; the entry's win over the recipe's."""
+        recipe, longest = self.recipe, self.agent.max_tokens
+        limit = {recipe.reply_tokens_env: str(longest)} if recipe and recipe.reply_tokens_env and longest else {}
+        given = (recipe.env if recipe else {}) | limit | self.agent.env
         return {name: filled(value, self.values) for name, value in given.items()}
 
     @property

@@ -146,7 +146,7 @@ def list_models(call: ApiCall, agent: Agent) -> Body:
             "name": f"models/{name}",
             "displayName": name,
             "inputTokenLimit": agent.context_tokens,
-            "outputTokenLimit": agent.max_tokens,
+            "outputTokenLimit": agent.max_tokens or agent.context_tokens,
             "supportedGenerationMethods": ["generateContent", "countTokens"],
         }
         return model if call.action == "model" else {"models": [model]}

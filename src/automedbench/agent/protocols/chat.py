@@ -34,7 +34,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         body["messages"] = _joined([_message(message, agent.echo_reasoning) for message in turns])
     if agent.prompt_cache == "auto" and "claude" in agent.model.lower():
         _mark(body["messages"])
-    if "max_completion_tokens" not in agent.extra_body:
+    if agent.max_tokens is not None and "max_completion_tokens" not in agent.extra_body:
         body["max_tokens"] = agent.max_tokens
     if agent.temperature is not None:
         body["temperature"] = agent.temperature
@@ -215,7 +215,7 @@ _OF_MESSAGE = (
 _OF_TOOL = ("type", "function", "custom", "cache_control")
 """Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
 _REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
-_LENGTHS = ("max_completion_tokens", "max_tokens")
+_LENGTHS = frozenset({"max_completion_tokens", "max_tokens"})
 _TEXTS = frozenset({"text", "refusal", "input_audio"})
 """Parts of a message that hold what they say themselves."""
 
@@ -234,14 +234,15 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
                 common.refuse_part(part)
     fields = common.passed_on(body, _PASSED)
     fields["messages"] = [common.passed_on(message, _OF_MESSAGE, empty=True) for message in messages]
+    lengths = {name: length for name in _LENGTHS if (length := common.length_of(body.get(name))) is not None}
     _refuse_tools(fields)
     options = body.get("stream_options")
     return ProgramRequest(
         protocol="chat",
-        fields=fields,
+        fields=fields | lengths,
         chat=tuple(map(_logged, messages)),
         model=str(body.get("model") or ""),
-        max_tokens=min((length for name in _LENGTHS if (length := common.length_of(body.get(name)))), default=None),
+        max_tokens=min(lengths.values(), default=None),
         stream=body.get("stream") is True,
         form="usage" if isinstance(options, dict) and options.get("include_usage") is True else "",
     )
@@ -292,11 +293,12 @@ def _logged(message: Mapping[str, Any]) -> ChatMessage:
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
     settings = common.without(make_request(agent, (), ()), ("messages", "tools", "tool_choice"))
-    if request.max_tokens is not None and "max_tokens" in settings:
-        settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
+    if "max_tokens" in settings:
+        common.limit_reply(request, settings, "max_tokens")
+    replaced = _LENGTHS if _LENGTHS & set(settings) else ()
     tools = request.fields.get("tools")
     own = {"tools": [common.passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
-    return dict(request.fields) | own | settings
+    return common.without(request.fields, replaced) | own | settings
 
 
 # --- an answer to a program -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
@@ -336,7 +336,14 @@ def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = Fa
     return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
 
 
-def without(settings: Mapping[str, Any], names: Sequence[str]) -> Body:
+def limit_reply(request: ProgramRequest, settings: Body, name: str) -> None:
+    """Set the limit of a reply in ``settings``: the program's or the entry's, the smaller one; none without either."""
+    limits = [limit for limit in (request.max_tokens, settings.get(name)) if limit is not None]
+    if limits:
+        settings[name] = min(limits)
+
+
+def without(settings: Mapping[str, Any], names: Collection[str]) -> Body:
     """The fields of the agent's own request, less those that are the program's."""
     return {name: value for name, value in settings.items() if name not in names}
 

@@ -25,7 +25,7 @@ from automedbench.campaign.agents import Agent
 
 def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
     """See ``Protocol.make_request``."""
-    settings: Body = {"maxOutputTokens": agent.max_tokens}
+    settings: Body = {} if agent.max_tokens is None else {"maxOutputTokens": agent.max_tokens}
     if agent.temperature is not None:
         settings["temperature"] = agent.temperature
     if agent.reasoning.mode != "none":
@@ -293,8 +293,8 @@ def _text(parts: list[Body], between: str = "\n") -> str:
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
     settings = common.without(make_request(agent, (), ()), ("contents",))
+    common.limit_reply(request, settings["generationConfig"], "maxOutputTokens")
     config = request.fields["generationConfig"] | settings["generationConfig"]
-    config["maxOutputTokens"] = min(request.max_tokens or agent.max_tokens, config["maxOutputTokens"])
     return dict(request.fields) | settings | {"generationConfig": config}
 
 

@@ -33,9 +33,10 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     turns = common.calls_as_text(messages, native=agent.native_tools)
     body: Body = {
         "model": agent.model,
-        "max_tokens": agent.max_tokens,
         "messages": _conversation(turns, agent.echo_reasoning),
     }
+    if agent.max_tokens is not None:
+        body["max_tokens"] = agent.max_tokens
     if system := common.system_text(messages):
         body["system"] = [{"type": "text", "text": system}]
     if tools and agent.native_tools:
@@ -285,7 +286,7 @@ def _logged(message: Mapping[str, Any]) -> list[ChatMessage]:
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``; the protocol takes no temperature beside thinking."""
     settings = common.without(make_request(agent, (), ()), ("messages",))
-    settings["max_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_tokens"])
+    common.limit_reply(request, settings, "max_tokens")
     body = dict(request.fields) | settings
     _fit_thinking(body)
     if _thinks(body):
@@ -303,7 +304,7 @@ def _thinks(body: Mapping[str, Any]) -> bool:
 def _fit_thinking(body: Body) -> None:
     """A budget of thinking must be smaller than the length of the reply, which the agent may have cut."""
     budget = common.length_of(body["thinking"].get("budget_tokens")) if _thinks(body) else None
-    if budget is None or budget < body["max_tokens"]:
+    if budget is None or "max_tokens" not in body or budget < body["max_tokens"]:
         return
     if body["max_tokens"] <= LEAST_THINKING:
         del body["thinking"]

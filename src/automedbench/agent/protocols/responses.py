@@ -31,10 +31,11 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     body: Body = {
         "model": agent.model,
         "input": [item for message in turns for item in _items(message, agent.echo_reasoning)],
-        "max_output_tokens": agent.max_tokens,
         "store": False,
         "include": ["reasoning.encrypted_content"],
     }
+    if agent.max_tokens is not None:
+        body["max_output_tokens"] = agent.max_tokens
     if system := common.system_text(messages):
         body["instructions"] = system
     if tools and agent.native_tools:
@@ -260,7 +261,7 @@ def _logged_item(item: Mapping[str, Any]) -> ChatMessage:
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
     settings = common.without(make_request(agent, (), ()), ("input", "include", "prompt_cache_key"))
-    settings["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_output_tokens"])
+    common.limit_reply(request, settings, "max_output_tokens")
     return dict(request.fields) | settings
 
 
