@@ -10,7 +10,11 @@ import sys
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import set_sharing
-from automedbench.campaign.load import campaign_file, build_campaign_record, write_campaign
+from automedbench.campaign.load import (
+    campaign_file,
+    build_campaign_record,
+    write_campaign,
+)
 from automedbench.planning import heads, needs, targets, versions
 from automedbench.planning.load import given_keys, merge, format_options
 from automedbench.planning.load import plan_thousands
