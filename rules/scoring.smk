@@ -29,7 +29,7 @@ rule score_metrics:
     input:
         submission=rules.collect_submission.output.submission,
         verdicts=get_answer_verdicts,
-        needed=get_scorers_needs,
+        manifest=ancient(f"{SETTINGS.data.manifests}/{{task}}.json"),
     output:
         report=f"{RUN}/detail_report.json",
         views=f"{RUN}/case_views.json",
