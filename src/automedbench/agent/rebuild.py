@@ -6,12 +6,13 @@ code that made them, so that records of unknown origin can be compared field by 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from automedbench.agent.budget.limits import Budget
-from automedbench.agent.durable.attempts import FinishedJournal, JournalMismatch
+from automedbench.agent.durable.attempts import Journal, JournalMismatch
 from automedbench.agent.log import Dialogue, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.model import ChatModel
@@ -35,6 +36,16 @@ class Rebuilt:
     calls: list[CodeCall]
 
 
+class RebuiltLog(RunLog):
+    """A log that is written while effects are replayed."""
+
+    def silence(self) -> None:
+        """Write on: nothing is in this log yet."""
+
+    def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
+        """Note no interruption: the last recorded effect ends the run."""
+
+
 def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) -> Rebuilt:
     """Replay a finished attempt's journal through the loop, and write its log below ``folder``.
 
@@ -44,10 +55,10 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
     workspace.mkdir(parents=True)
     for name, text in brief.given.items():
         write_text(workspace / name, text)
-    recorded = FinishedJournal(journal)
-    recorded.effect("start", "", _nothing, START)
+    copy = Path(shutil.copy(journal, folder))
     specs = tool_specs(brief.execute_description, wait=plan.sandbox.wait)
-    with RunLog(folder / "log") as log:
+    with RebuiltLog(folder / "log") as log, Journal(copy, log, _refuse_new_effect) as recorded:
+        recorded.effect("start", "", _refuse_new_effect, START)
         toolbox = Toolbox(
             sandbox=LocalSandbox(public=plan.public, workspace=workspace),  # never started: every call is recorded
             workspace=workspace,
@@ -63,7 +74,7 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
         loop = AgentLoop(cast(ChatModel, None), dialogue, toolbox, specs)
         ending = loop.run()
     if recorded.replaying:
-        raise JournalMismatch(f"{journal}: holds effects behind the end of the run.")
+        raise JournalMismatch("log/journal.jsonl goes on behind the end of the run.")
     record = {
         "outcome": ending.outcome,
         "detail": " ".join(ending.detail.split()),
@@ -75,5 +86,5 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
     return Rebuilt(record, dialogue.records(), toolbox.calls)
 
 
-def _nothing() -> Any:
-    raise AssertionError("a finished attempt has no new effect")
+def _refuse_new_effect() -> Any:
+    raise JournalMismatch("log/journal.jsonl ends before the run does.")

@@ -60,7 +60,7 @@ from automedbench.commands._check import (
 from automedbench.commands._output import add_json, show
 from automedbench.commands._transcript import difference_from_log
 from automedbench.commands.replay import replay_run
-from automedbench.commands.verify import check_digest, check_records, check_submission
+from automedbench.commands.verify import check_digest, check_records
 from automedbench.judge.evidence import blind, collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import BY_NAME, draw_name, what_is_outdated
@@ -69,10 +69,7 @@ from automedbench.planning.asked import requested_conditions
 from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.planning.versions import image_version
 from automedbench.sandbox.airlock.archive import (
-    DATA_PER_BLOCK,
-    FREE_DATA,
     OUTPUTS,
-    collected_files,
     is_plain,
     opened_outputs,
 )
@@ -90,7 +87,7 @@ VERSIONS = (
     *("audit policy", "score version"),
 )
 """Conditions that make the numbers, and that must be this machine's."""
-PLAN = "plan/plan.md"
+PLAN, PLOT = "plan/plan.md", "plan/plan.png"
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError),
     *(EOFError, tarfile.TarError),
@@ -215,8 +212,10 @@ class _Theirs:
 
     @cached_property
     def scoring(self) -> CampaignRecord:
-        """This machine's way to score, on their results."""
-        return self._over(self.ours.config)
+        """This machine's way to score, on their results and the cases that they name."""
+        settings = self.ours.config
+        data = settings.data.model_copy(update={"manifests": str(self.opened.folder / "manifests")})
+        return self._over(settings.model_copy(update={"data": data}))
 
     @cached_property
     def rules(self) -> CampaignRecord:
@@ -345,10 +344,10 @@ class _Run:
         """``run.json`` against these fields of it, made again."""
         return same_unless(what, first_difference(self.record, self.record.model_copy(update=fields)))
 
-    def again(self, step: str) -> Path:
-        """New folder in which a step runs once more; what is not there it reads from the run's own."""
-        folder = self.theirs.opened.folder / "again" / step / self.run.path
-        folder.mkdir(parents=True)
+    def again(self, name: str = "admit") -> Path:
+        """Folder in which steps run once more; what is not there they read from the run's own."""
+        folder = self.theirs.opened.folder / "again" / name / self.run.path
+        folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @cached_property
@@ -384,6 +383,7 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
         checks |= {
             "score made again": check_scoring,
             "transcript": check_transcript,
+            "collected again": check_collection,
             "audit made again": check_audit,
             "judged again": check_judgement,
             "metrics made again": check_metrics,
@@ -526,16 +526,33 @@ def check_scoring(run: _Run) -> Iterator[Check]:
 
 def check_transcript(run: _Run) -> Iterator[Check]:
     """The run rebuilt from its journal: conversation, record and log are what its effects make."""
-    yield same_unless("transcript", difference_from_log(run.record, run.plan, run.again("run")))
+    yield same_unless("transcript", difference_from_log(run.record, run.plan, run.again() / "rebuilt"))
+
+
+def check_collection(run: _Run) -> Iterator[Check]:
+    """The submitted files collected again, with the cases that the bundle names, and the plan among them."""
+    what, before = "collected again", run.read("submission.json", SubmissionRecord)
+    if not (run.folder / OUTPUTS).exists():
+        yield Check(what, "absent", "the bundle has no outputs, but their digests")
+        return
+    collected = collect_submission(run.theirs.scoring, run.again())
+    # Pictures are written anew by the library that is here, and so are not the same bytes.
+    pictures = {PLOT: before.extra[PLOT]} if PLOT in before.extra and PLOT in collected.extra else {}
+    extra = {"extra": collected.extra | pictures}
+    yield same_unless(what, first_difference(before, collected.model_copy(update=extra)))
+    with opened_outputs(run.folder, {PLAN: LARGEST_READ}) as workspace:
+        same = run.read("conversation.json", Conversation).plan == read_plan(workspace)
+        yield same_unless("plan", "" if same else f"conversation.json has another one than {OUTPUTS}")
 
 
 def check_audit(run: _Run) -> Iterator[Check]:
     """The audit of the same log, and what their operator made of it."""
-    what, place, before = "audit made again", run.again("audit"), run.read("audit.json", AuditRecord)
+    what, before, place = "audit made again", run.read("audit.json", AuditRecord), run.again()
     if not (run.folder / OUTPUTS).exists():
         if any(finding.rule == "decoy.used" for finding in before.findings):
             yield Check(what, "absent", "it found the decoy in outputs, which are not here")
             return
+        place = run.again("audit")
         (place / "submission").mkdir()  # nothing in which the decoy could be found
     yield same_unless(what, first_difference(before, audit_run(run.theirs.record, place)))
     decision = before.decision
@@ -547,7 +564,7 @@ def check_audit(run: _Run) -> Iterator[Check]:
 def check_judgement(run: _Run) -> Iterator[Check]:
     """The judgement of the same transcript by rules, and by the same panel, where that was asked for."""
     what, before, theirs = "judged again", run.read("judge.json", JudgeRecord), run.theirs
-    kind, by_rules = theirs.settings.judge.kind, score_judge(theirs.rules, run.again("rules"))
+    kind, by_rules = theirs.settings.judge.kind, score_judge(theirs.rules, run.again())
     if before.kind != kind:
         yield Check(what, "differs", f"judged by the kind {before.kind}, the settings say {kind}")
         return
@@ -560,7 +577,7 @@ def check_judgement(run: _Run) -> Iterator[Check]:
     if not theirs.panel:
         yield Check(what, "absent", f"{before.judge} was not asked again; --judge asks the panel of this campaign")
         return
-    again = score_judge(theirs.scoring, run.again("panel"))
+    again = score_judge(theirs.scoring, run.again())
     if again.judge != before.judge:
         yield Check(what, "absent", f"{before.judge} judged, here {again.judge} would")
         return
@@ -594,32 +611,21 @@ def _panel_difference(record: JudgeRecord, run: _Run) -> str:
 
 
 def check_metrics(run: _Run) -> Iterator[Check]:
-    """The collected files against their digests; collection and metrics made again where data is at hand."""
-    what, folder, theirs = "metrics made again", run.folder, run.theirs
-    if not (folder / OUTPUTS).exists():
+    """The metrics of what was collected, made again where the same cases are staged."""
+    what, data, theirs = "metrics made again", run.theirs.ours.config.data, run.theirs
+    if not (run.folder / OUTPUTS).exists():
         yield Check(what, "absent", "the bundle has no outputs, but their digests")
         return
-    before = run.read("submission.json", SubmissionRecord)
-    claimed, there = sum(entry.bytes for entry in collected_files(before).values()), (folder / OUTPUTS).stat().st_size
-    if claimed > FREE_DATA + DATA_PER_BLOCK * there:
-        yield Check("collected files", "differs", f"{claimed} bytes out of an archive of {there}")
-        return
-    yield from check_submission(folder)
-    with opened_outputs(folder, {PLAN: LARGEST_READ}) as workspace:
-        same = run.read("conversation.json", Conversation).plan == read_plan(workspace)
-        yield same_unless("plan", "" if same else f"conversation.json has another one than {OUTPUTS}")
-    if why := theirs.why_not_staged(Path(theirs.ours.config.data.private, run.run.task)):
+    if why := theirs.why_not_staged(Path(data.private, run.run.task)):
         yield Check(what, "absent", why)
         return
-    place = run.again("metrics")
-    collected = collect_submission(theirs.scoring, place)
-    # Pictures are written anew by the library that is here, and so are not the same bytes.
-    pictures = {"extra": before.extra} if before.extra.keys() == collected.extra.keys() else {}
-    yield same_unless("collected again", first_difference(before, collected.model_copy(update=pictures)))
+    if read_record(Path(data.manifests, f"{run.run.task}.json"), Manifest).cases_sha256 != run.manifest.cases_sha256:
+        yield Check(what, "absent", "other cases are staged here")
+        return
     if judges_answers(run.card):
         yield Check("answers judged again", "absent", "verdicts on open answers are taken as they are")
     old = run.read("detail_report.json", DetailReport)
-    again = score_metrics(theirs.scoring, place, verify=old.verification is not None)
+    again = score_metrics(theirs.scoring, run.again(), verify=old.verification is not None)
     yield same_unless(what, first_difference(old, again))
 
 

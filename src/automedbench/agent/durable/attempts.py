@@ -427,7 +427,16 @@ class Journal:
         self, kind: str, about: str, rehearse: Callable[[], ValueT] | None, adapter: TypeAdapter[ValueT]
     ) -> ValueT:
         self._log.silence()
-        line, value = next_recorded(self._recorded, self.path, kind, about, adapter)
+        line = self._recorded.popleft()
+        if (line.kind, line.about) != (kind, about):
+            raise JournalMismatch(
+                f"{self.path}: '{line.kind} {line.about}' was recorded where '{kind} {about}' comes now.\n"
+                "The attempt was made by another version of the harness; it is kept, and a new one starts."
+            )
+        try:
+            value = adapter.validate_python(line.value)
+        except pydantic.ValidationError as error:
+            raise JournalMismatch(f"{self.path}: the value of '{kind} {about}' cannot be read.") from error
         if rehearse is not None:
             rehearse()
         self._run_s = line.run_s
@@ -466,45 +475,6 @@ class Journal:
             f"Cannot write the journal {self.path}: {error.strerror or error}.\n"
             "Free space, then run the same command again: the run goes on where it was."
         )
-
-
-class FinishedJournal(Journal):
-    """The journal of a sealed attempt, from which its loop is replayed to the end: nothing is computed or written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._run_s, self.replayed = path, 0.0, True
-        self._recorded = deque(line for line in read_lines(path)[0] if line.type == "effect")
-
-    def effect(
-        self,
-        kind: str,
-        about: str,
-        compute: Callable[[], ValueT],
-        adapter: TypeAdapter[ValueT],
-        *,
-        long: bool = False,
-        rehearse: bool = False,
-    ) -> ValueT:
-        """The recorded value of the next effect; raises JournalMismatch when none, or another one, was recorded."""
-        line, value = next_recorded(self._recorded, self.path, kind, about, adapter)
-        self._run_s = line.run_s
-        return value
-
-
-def next_recorded(
-    recorded: deque[Line], path: Path, kind: str, about: str, adapter: TypeAdapter[ValueT]
-) -> tuple[Line, ValueT]:
-    """Take the next effect of a journal, which must be this one; raises JournalMismatch."""
-    line = recorded.popleft() if recorded else Line(type="effect", kind="no effect", run_s=0, at=now())
-    if (line.kind, line.about) != (kind, about):
-        raise JournalMismatch(
-            f"{path}: '{line.kind} {line.about}' was recorded where '{kind} {about}' comes now.\n"
-            "The attempt was made by another version of the harness; it is kept, and a new one starts."
-        )
-    try:
-        return line, adapter.validate_python(line.value)
-    except pydantic.ValidationError as error:
-        raise JournalMismatch(f"{path}: the value of '{kind} {about}' cannot be read.") from error
 
 
 def read_lines(path: Path) -> tuple[list[Line], int]:
