@@ -166,7 +166,7 @@ def admit(
     looked at, beside the campaign as a whole.
     Raises InfrastructureError for a bundle whose plan or ledger cannot be read.
     """
-    theirs = _Theirs(opened, ours, panel, decisions)
+    theirs = _BundleCampaign(opened, ours, panel, decisions)
     found = {CAMPAIGN: [*check_plan(theirs), *check_ledger(theirs)]}
     for run in theirs.plan.runs:
         if only is None or run.path in only:
@@ -175,7 +175,7 @@ def admit(
 
 
 @dataclass(frozen=True)
-class _Theirs:
+class _BundleCampaign:
     """A bundle as a campaign: its own settings and agents, over the cards and data of this machine."""
 
     opened: Opened
@@ -255,7 +255,7 @@ class _Theirs:
 # --- the campaign as a whole --------------------------------------------------------------------------------
 
 
-def check_plan(theirs: _Theirs) -> Iterator[Check]:
+def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     """Every run that the settings ask for is planned and scored, and every cell has the same repeats."""
     plan, record, settings = theirs.plan, theirs.opened.record, theirs.settings
     planned = {run.path for run in plan.runs}
@@ -264,16 +264,13 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
     expanded = expand_matrix(settings.matrix, settings.only)
     yield _equal("plan as the settings ask", planned, {run.path for run in expanded})
     yield _equal("plan as labelled", planned, {run.path for run in record.runs})
-    cells: dict[tuple[str, str, str], set[int]] = {}
-    for run in plan.runs:
-        cells.setdefault((run.agent, run.task, run.tier), set()).add(run.repeat)
-    most = max(map(max, cells.values()))
-    gaps = ["/".join(cell) for cell, repeats in cells.items() if repeats != set(range(1, most + 1))]
-    yield theirs.decided("repeats", f"{gaps[0]}: not each of 1 … {most}; {len(gaps)} cells" if gaps else "")
-    tasks = {agent: {cell[1:] for cell in cells if cell[0] == agent} for agent in plan.agents}
-    every = set.union(*tasks.values())
-    short = [f"{agent} lacks {'/'.join(min(every - own))}" for agent, own in tasks.items() if every - own]
-    yield theirs.decided("the same tasks for all agents", short[0] if short else "")
+    cells = {
+        agent: {(run.task, run.tier, run.repeat) for run in plan.runs if run.agent == agent} for agent in plan.agents
+    }
+    repeats = range(1, min(max(run.repeat for run in plan.runs), len(plan.runs)) + 1)
+    every = {(run.task, run.tier, repeat) for run in plan.runs for repeat in repeats}
+    short = [f"{agent} lacks {'/'.join(map(str, min(every - own)))}" for agent, own in cells.items() if every - own]
+    yield theirs.decided("the same tasks for all agents", f"{short[0]}; {len(short)} agents" if short else "")
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
     yield _equal("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
@@ -282,7 +279,7 @@ def check_plan(theirs: _Theirs) -> Iterator[Check]:
     yield same_unless("outputs of all runs, or of none", wrong)
 
 
-def check_ledger(theirs: _Theirs) -> Iterator[Check]:
+def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:
     """Every attempt that money or a machine's time was booked for is here, made once.
 
     Runs of agents and tiers that the plan does not have, of earlier campaigns in the same folder, are named.
@@ -321,10 +318,10 @@ def check_ledger(theirs: _Theirs) -> Iterator[Check]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _BundleRun:
     """A run of a bundle with the records that every check needs."""
 
-    theirs: _Theirs
+    theirs: _BundleCampaign
     run: RunId
     record: RunRecord
     score: ScoreRecord
@@ -363,7 +360,7 @@ class _Run:
         return replace(plan, agent=agent, limits=self.theirs.record.limits(self.card, agent))
 
 
-def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
+def _check_run(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
     """All checks of one run; one that cannot be made for a broken record is a difference."""
     folder = theirs.folder(run)
     try:
@@ -374,7 +371,7 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
     if run.task not in theirs.ours.cards:
         yield Check("task", "differs", "no card here has this task")
         return
-    checks: dict[str, Callable[[_Run], Iterator[Check]]] = {
+    checks: dict[str, Callable[[_BundleRun], Iterator[Check]]] = {
         "records": check_attempts,
         "settings": check_settings,
         "cases": check_cases,
@@ -388,7 +385,7 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
             "judged again": check_judgement,
             "metrics made again": check_metrics,
         }
-    checked = _Run(theirs, run, record, score)
+    checked = _BundleRun(theirs, run, record, score)
     for what, check in checks.items():
         try:
             yield from check(checked)
@@ -401,7 +398,7 @@ def _check_run(theirs: _Theirs, run: RunId) -> Iterator[Check]:
         yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
 
 
-def check_attempts(run: _Run) -> Iterator[Check]:
+def check_attempts(run: _BundleRun) -> Iterator[Check]:
     """Which attempt counts, what of machines it took by the ledger, and that the score is of this run."""
     record, score = run.record, run.score
     copied = {name: getattr(record, name) for name in ("run", "model", "outcome", "totals", "used", "enforced")}
@@ -422,13 +419,10 @@ def check_attempts(run: _Run) -> Iterator[Check]:
     yield same_unless("attempts", wrong)
     silent = sorted(place for place in run.theirs.opened.record.silent if place.startswith(f"runs/{run.run.path}/"))
     if silent:
-        yield Check("attempts without a word", "absent", f"{len(silent)}, killed or never begun: {silent[0]}")
+        yield Check("attempts without a record", "absent", f"{len(silent)}, killed or never started: {silent[0]}")
     book = run.theirs.opened.folder / FOLDER / f"{run.run.path.replace('/', '+')}+{record.attempt:04d}.json"
-    if record.used is None or (book.is_file() and sum_usage(read_record(book, UsedBook).shifts) == record.used):
-        wrong = ""
-    else:
-        wrong = "the ledger has another one" if book.is_file() else "the ledger has no book of it"
-    yield same_unless("machine time", wrong)
+    used = sum_usage(read_record(book, UsedBook).shifts) if book.is_file() else None
+    yield run.made("machine time", used=used if record.used else None)
 
 
 def _question(record: RunRecord) -> tuple[object, ...]:
@@ -439,7 +433,7 @@ def _question(record: RunRecord) -> tuple[object, ...]:
     )
 
 
-def check_settings(run: _Run) -> Iterator[Check]:
+def check_settings(run: _BundleRun) -> Iterator[Check]:
     """The run against what this version makes of the bundle's settings: agent, brief, limits, sandbox and image."""
     what, record, theirs, plan = "run as its settings give it", run.record, run.theirs, run.plan
     had = replace(plan, limits=Limits.model_validate(record.limits), preset=theirs.settings.preset)
@@ -474,7 +468,7 @@ def _why_another_digest(agent: Agent, record: RunRecord) -> str:
     return f"{files[0]} or what belongs to it is another one here"
 
 
-def _limits(run: _Run, given: Mapping[str, float | None]) -> Check:
+def _limits(run: _BundleRun, given: Mapping[str, float | None]) -> Check:
     """The run had what the settings give, or less: a limit may be raised while a campaign is under way."""
     kept = run.record.limits
     other = {name: (kept.get(name), given.get(name)) for name in {**kept, **given} if kept.get(name) != given.get(name)}
@@ -485,7 +479,7 @@ def _limits(run: _Run, given: Mapping[str, float | None]) -> Check:
     return Check("limits", "absent", f"raised since the run: {raised}") if other else Check("limits", "same")
 
 
-def _image(run: _Run) -> Check:
+def _image(run: _BundleRun) -> Check:
     """Whether the image was made from this version's definition; its digest is each cluster's own."""
     settings = run.theirs.settings
     flavour = settings.flavour(run.plan.agent.image)
@@ -494,7 +488,7 @@ def _image(run: _Run) -> Check:
     return run.made("image", image_recipe=image_version(run.theirs.ours, flavour))
 
 
-def check_cases(run: _Run) -> Iterator[Check]:
+def check_cases(run: _BundleRun) -> Iterator[Check]:
     """The cases that were staged, collected and scored, and the versions of everything that makes the numbers."""
     theirs, score, staged = run.theirs, run.score, run.manifest
     here = Path(theirs.ours.config.data.manifests, f"{run.run.task}.json")
@@ -518,18 +512,18 @@ def check_cases(run: _Run) -> Iterator[Check]:
 # --- the steps of a run, once more --------------------------------------------------------------------------
 
 
-def check_scoring(run: _Run) -> Iterator[Check]:
+def check_scoring(run: _BundleRun) -> Iterator[Check]:
     """The records against the digests in the score, and the score made again from them."""
     yield check_records(run.folder, run.score)
     yield check_score(run.folder, run.card)
 
 
-def check_transcript(run: _Run) -> Iterator[Check]:
+def check_transcript(run: _BundleRun) -> Iterator[Check]:
     """The run rebuilt from its journal: conversation, record and log are what its effects make."""
     yield same_unless("transcript", difference_from_log(run.record, run.plan, run.again() / "rebuilt"))
 
 
-def check_collection(run: _Run) -> Iterator[Check]:
+def check_collection(run: _BundleRun) -> Iterator[Check]:
     """The submitted files collected again, with the cases that the bundle names, and the plan among them."""
     what, before = "collected again", run.read("submission.json", SubmissionRecord)
     if not (run.folder / OUTPUTS).exists():
@@ -545,7 +539,7 @@ def check_collection(run: _Run) -> Iterator[Check]:
         yield same_unless("plan", "" if same else f"conversation.json has another one than {OUTPUTS}")
 
 
-def check_audit(run: _Run) -> Iterator[Check]:
+def check_audit(run: _BundleRun) -> Iterator[Check]:
     """The audit of the same log, and what their operator made of it."""
     what, before, place = "audit made again", run.read("audit.json", AuditRecord), run.again()
     if not (run.folder / OUTPUTS).exists():
@@ -561,7 +555,7 @@ def check_audit(run: _Run) -> Iterator[Check]:
         yield run.theirs.decided("operator's decision", choice)
 
 
-def check_judgement(run: _Run) -> Iterator[Check]:
+def check_judgement(run: _BundleRun) -> Iterator[Check]:
     """The judgement of the same transcript by rules, and by the same panel, where that was asked for."""
     what, before, theirs = "judged again", run.read("judge.json", JudgeRecord), run.theirs
     kind, by_rules = theirs.settings.judge.kind, score_judge(theirs.rules, run.again())
@@ -589,7 +583,7 @@ def check_judgement(run: _Run) -> Iterator[Check]:
     yield same_unless(what, "; ".join(other))
 
 
-def _panel_difference(record: JudgeRecord, run: _Run) -> str:
+def _panel_difference(record: JudgeRecord, run: _BundleRun) -> str:
     """Stages, criteria and codes against the judgements that they are made of, stages against verdicts; quotes."""
     from automedbench.judge import panel
 
@@ -610,7 +604,7 @@ def _panel_difference(record: JudgeRecord, run: _Run) -> str:
     return first_difference(record, record.model_copy(update=made))
 
 
-def check_metrics(run: _Run) -> Iterator[Check]:
+def check_metrics(run: _BundleRun) -> Iterator[Check]:
     """The metrics of what was collected, made again where the same cases are staged."""
     what, data, theirs = "metrics made again", run.theirs.ours.config.data, run.theirs
     if not (run.folder / OUTPUTS).exists():
@@ -653,11 +647,7 @@ def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
         first = first_divergence(replay_run(folder, record, ours, "apptainer", image, again))
     except AutoMedBenchError as error:
         return Check(what, "absent", str(error).partition("\n")[0])
-    return (
-        Check(what, "absent", f"turn {first.turn} came out differently: {first.reason}")
-        if first
-        else Check(what, "same")
-    )
+    return Check(what, "absent", f"turn {first.turn} differs: {first.reason}") if first else Check(what, "same")
 
 
 def _equal(what: str, found: set[str], expected: set[str]) -> Check:
