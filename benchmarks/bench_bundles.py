@@ -37,7 +37,7 @@ from automedbench.base.records import (
     Finding,
 )
 from automedbench.campaign.load import Campaign
-from automedbench.commands._bundle import Bundle, Labels, open_bundle, pack, write_bundle
+from automedbench.commands._bundle import AGENTS, Bundle, Labels, open_bundle, pack, write_bundle
 from automedbench.commands.admit import admit
 from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.evidence.audit import audit_files
@@ -648,7 +648,9 @@ def forge(
         files = {
             path.relative_to(folder).as_posix(): path
             for path in folder.rglob("*")
-            if path.is_file() and not any(each.is_symlink() for each in (path, *path.parents))
+            if path.is_file()
+            and path != folder / AGENTS
+            and not any(each.is_symlink() for each in (path, *path.parents))
         }
         entries = {name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in files.items()}
         write_bundle(forger.record.model_copy(update={"files": entries}), files, Ed25519PrivateKey.generate(), out)

@@ -44,12 +44,11 @@ from automedbench.base.files import (
 )
 from automedbench.base.masking import secret_among, secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
-from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.plan import Plan
 from automedbench.sandbox.airlock.archive import OUTPUTS, is_plain
 
-RECORD, SIGNATURE = "bundle.json", "bundle.sig"
+RECORD, SIGNATURE, AGENTS = "bundle.json", "bundle.sig", "agents.json"
 RECORDS = (
     *("brief.md", "conversation.json", "run.json", "submission.json", "audit.json", "decision.yaml"),
     *("answer_judge.json", "detail_report.json", "judge.json", "score.json", "submission/plan/plan.png"),
@@ -319,6 +318,7 @@ def open_bundle(path: Path, folder: Path) -> Opened:
         if (folder / "plan.json").is_file():
             _refuse_odd_runs(read_record(folder / "plan.json", Plan).runs)
     _link(record, folder)
+    write_bytes(folder / AGENTS, to_json({"agents": record.agents}).encode())
     return Opened(record, folder, signer, digest)
 
 
@@ -424,20 +424,6 @@ def _link(record: Bundle, folder: Path) -> None:
             for name in ("log", OUTPUTS):
                 if (home / "attempts" / f"{number:04d}" / name).exists():
                     (home / name).symlink_to(Path("attempts", f"{number:04d}", name))
-
-
-def agents_of(record: Bundle) -> dict[str, Agent]:
-    """The bundle's agents; raises InfrastructureError for settings that this version does not know."""
-    try:
-        return {name: Agent.model_validate(settings) for name, settings in record.agents.items()}
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InfrastructureError(f"{RECORD}: agents: {first['loc']}: {first['msg']}.") from error
-
-
-def write_agents(record: Bundle, path: Path) -> None:
-    """An agents file of the bundle's agents."""
-    write_bytes(path, to_json({"agents": record.agents}).encode())
 
 
 def closed_tasks(record: Bundle, cards: Mapping[str, TaskCard]) -> set[str]:

@@ -41,13 +41,13 @@ from automedbench.base.records import (
     ScoreRecord,
     SubmissionRecord,
 )
-from automedbench.campaign.agents import REACHED, Agent
+from automedbench.campaign.agents import REACHED, Agent, load_agents
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix
 from automedbench.campaign.prices import Pricing
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
-from automedbench.commands._bundle import Opened, agents_of, closed_tasks, open_bundle, write_agents
+from automedbench.commands._bundle import AGENTS, Opened, closed_tasks, open_bundle
 from automedbench.commands._check import (
     DIFFERS,
     TOLERANCE,
@@ -202,9 +202,8 @@ class _BundleCampaign:
     def record(self) -> CampaignRecord:
         """Their settings, with what lies here: results, agents, images' records, cards, data."""
         folder, settings = self.opened.folder, self.settings
-        write_agents(self.opened.record, folder / "agents.json")
         here = {
-            "agents_file": str(folder / "agents.json"),
+            "agents_file": str(folder / AGENTS),
             "containers": settings.containers.model_copy(update={"folder": str(folder / "images")}),
             "data": self.ours.config.data,
         }
@@ -230,7 +229,7 @@ class _BundleCampaign:
 
     @cached_property
     def agents(self) -> dict[str, Agent]:
-        return agents_of(self.opened.record)
+        return load_agents(self.opened.folder / AGENTS)
 
     @cached_property
     def closed(self) -> set[str]:
@@ -639,7 +638,9 @@ def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
     It is another lab's code, and its origin is not proven: it is never executed without a container.
     """
     what, folder, settings = "executed again", opened.folder / "runs" / run.path, ours.config
-    image = Path(settings.containers.folder, f"{settings.flavour(agents_of(opened.record)[run.agent].image)}.sif")
+    image = Path(
+        settings.containers.folder, f"{settings.flavour(load_agents(opened.folder / AGENTS)[run.agent].image)}.sif"
+    )
     if not image.is_file():
         return Check(what, "absent", f"{image} is not here, and code of others is executed in a container only")
     record, again = read_record(folder / "run.json", RunRecord), opened.folder / "again/replay" / run.path
