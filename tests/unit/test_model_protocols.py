@@ -1,7 +1,5 @@
-"""The test server in four protocols: what a client puts together from whole and streamed replies, by hand.
-
-The real SDKs of Anthropic and Google read these replies too; here a small client of our own stands for them, so that
-the tests need no more packages than the project.
+"""The test server in four protocols, read by the package's own reader, which recorded answers of providers vouch for
+(tests/contract/test_recorded_answers.py), and by OpenAI's SDK.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import httpx2
 import pytest
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
+from automedbench.agent.protocols import read_reply
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, SPECIAL, TRANSIENT, FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.program import command_of, example, filled
 from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
@@ -100,29 +99,19 @@ def answered(protocol: str, got: Got) -> list[Any]:
     return [{"role": "model", "parts": got.echo}, {"role": "user", "parts": parts}]
 
 
-def whole(protocol: str, body: Any) -> Got:
-    if protocol == "chat":
-        message = body["choices"][0]["message"]
-        calls = message.get("tool_calls") or []
-        told = [(one["id"], one["function"]["name"], json.loads(one["function"]["arguments"])) for one in calls]
-        thinking = message.get("reasoning_content", "")
-        return Got(thinking, message["content"] or "", told, body.get("usage") or {}, [message])
-    if protocol == "responses":
-        items = body["output"]
-        thinking = "".join(part["text"] for item in items for part in item.get("summary", ()))
-        text = "".join(part["text"] for item in items for part in item.get("content", ()))
-        told = [(item["call_id"], item["name"], json.loads(item["arguments"])) for item in items if "arguments" in item]
-        return Got(thinking, text, told, body["usage"], items)
-    blocks = body["content"] if protocol == "messages" else body["candidates"][0]["content"]["parts"]
-    if protocol == "messages":
-        told = [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
-        thinking = "".join(block.get("thinking", "") for block in blocks)
-        return Got(thinking, "".join(block.get("text", "") for block in blocks), told, body["usage"], blocks)
-    functions = [part["functionCall"] for part in blocks if "functionCall" in part]
-    told = [(one["id"], one["name"], one["args"]) for one in functions]
-    texts = [(part.get("text", ""), part.get("thought", False)) for part in blocks]
-    thinking, text = ("".join(text for text, thought in texts if thought is wanted) for wanted in (True, False))
-    return Got(thinking, text, told, body["usageMetadata"], blocks)
+def read(protocol: str, data: bytes) -> Got:
+    """The reply in a body, whole or streamed."""
+    reply = read_reply(protocol, data, [])  # type: ignore[arg-type]
+    body: Any = reply.body
+    echo = {
+        "chat": lambda: [body["choices"][0]["message"]],
+        "responses": lambda: body["output"],
+        "messages": lambda: body["content"],
+        "gemini": lambda: body["candidates"][0]["content"]["parts"],
+    }[protocol]()
+    calls = [(call.id, call.name, json.loads(call.arguments)) for call in reply.calls]
+    usage = body.get("usageMetadata" if protocol == "gemini" else "usage") or {}
+    return Got(reply.reasoning, reply.content, calls, usage, echo)
 
 
 def events(data: str) -> list[Any]:
@@ -134,75 +123,6 @@ def events(data: str) -> list[Any]:
             found.append(json.loads(lines["data"]))
             assert lines.get("event") in (None, found[-1].get("type"))
     return found
-
-
-def joined(protocol: str, told: Sequence[Any]) -> Any:
-    """The body that the events of a stream add up to."""
-    return {"chat": chat_of, "responses": response_of, "messages": message_of, "gemini": candidates_of}[protocol](told)
-
-
-def chat_of(told: Sequence[Any]) -> Any:
-    message: dict[str, Any] = {"role": "assistant", "content": ""}
-    calls: dict[int, Any] = {}
-    for delta in (choice["delta"] for chunk in told for choice in chunk["choices"]):
-        for key in ("content", "reasoning_content"):
-            message |= {key: message.get(key, "") + delta[key]} if key in delta else {}
-        for part in delta.get("tool_calls", ()):
-            call = calls.setdefault(part["index"], {"function": {"name": "", "arguments": ""}})
-            call |= {key: value for key, value in part.items() if key not in ("function", "index")}
-            for key, value in part["function"].items():
-                call["function"][key] += value
-    message |= {"tool_calls": list(calls.values())} if calls else {}
-    return {"choices": [{"message": message}], "usage": told[-1].get("usage")}
-
-
-def response_of(told: Sequence[Any]) -> Any:
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    body = told[-1]["response"]
-    for index, item in enumerate(body["output"]):
-        own = [event for event in told if event.get("output_index") == index]
-        assert (own[0]["type"], own[-1]["type"]) == ("response.output_item.added", "response.output_item.done")
-        assert own[-1]["item"] == item
-        said = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
-        parts = item.get("content") or item.get("summary") or [{"text": item.get("arguments")}]
-        assert said == parts[0]["text"]
-    return body
-
-
-def message_of(told: Sequence[Any]) -> Any:
-    body: dict[str, Any] = {}
-    for event in told:
-        kind = event["type"]
-        if kind == "message_start":
-            body = event["message"]
-        elif kind == "content_block_start":
-            body["content"].append(event["content_block"] | {"json": ""})
-        elif kind == "content_block_delta":
-            block, delta = body["content"][event["index"]], event["delta"]
-            for key, value in delta.items():
-                if key != "type":
-                    key = "json" if key == "partial_json" else key
-                    block[key] += value
-        elif kind == "message_delta":
-            body |= event["delta"]
-            body["usage"] |= event["usage"]
-    for block in body["content"]:
-        text = block.pop("json")
-        block |= {"input": json.loads(text)} if text else {}
-    return body
-
-
-def candidates_of(told: Sequence[Any]) -> Any:
-    parts: list[Any] = []
-    for part in (part for chunk in told for part in chunk["candidates"][0]["content"]["parts"]):
-        same = parts and "text" in part and "text" in parts[-1] and part.get("thought") == parts[-1].get("thought")
-        if same:
-            parts[-1] = parts[-1] | {"text": parts[-1]["text"] + part["text"]}
-        else:
-            parts.append(part)
-    assert all("finishReason" not in chunk["candidates"][0] for chunk in told[:-1])
-    last = told[-1]
-    return last | {"candidates": [last["candidates"][0] | {"content": {"role": "model", "parts": parts}}]}
 
 
 HEADERS = {"anthropic-version": "2023-06-01"}
@@ -218,7 +138,7 @@ def ask(
 ) -> Got:
     response = post(server, path_of(protocol, stream), body_of(protocol, history, tools, stream))
     assert response.status_code == 200, response.text
-    return whole(protocol, joined(protocol, events(response.text)) if stream else response.json())
+    return read(protocol, response.content)
 
 
 def session(server: ScriptedServer, protocol: str, tools: Mapping[str, Any], stream: bool = False) -> Iterator[Got]:
@@ -505,7 +425,7 @@ def test_a_command_that_runs_on_is_waited_for() -> None:
 def test_calls_come_one_by_one_where_a_program_wants_that() -> None:
     body = body_of("chat", first("chat"), {"bash": SHELL}) | {"parallel_tool_calls": False}
     with ScriptedServer(TURNS) as server:
-        assert len(whole("chat", post(server, path_of("chat"), body).json()).calls) == 1
+        assert len(read("chat", post(server, path_of("chat"), body).content).calls) == 1
 
 
 def test_a_tool_for_submitting_is_used() -> None:
@@ -528,7 +448,7 @@ SIDE: dict[str, tuple[str, dict[str, Any]]] = {
 def test_requests_beside_the_work_are_no_turns(kind: str) -> None:
     protocol, more = SIDE[kind]
     with ScriptedServer(TURNS, demand=True) as server:
-        got = whole(protocol, post(server, path_of(protocol), body_of(protocol, first(protocol), {}) | more).json())
+        got = read(protocol, post(server, path_of(protocol), body_of(protocol, first(protocol), {}) | more).content)
         assert (got.text, got.calls, got.thinking, server.exchanges[0].turn) == ("ok", [], "", 0)
         assert ask(server, protocol, first(protocol), {"bash": SHELL}).calls
         assert server.exchanges[1].turn == 1
@@ -539,7 +459,7 @@ def test_a_request_for_a_form_gets_it() -> None:
     speaker = {"type": "OBJECT", "properties": {"next_speaker": {"type": "STRING", "enum": ["user", "model"]}}}
     body = body_of("gemini", first("gemini"), {}) | {"generationConfig": {"responseSchema": speaker}}
     with ScriptedServer(TURNS) as server:
-        assert json.loads(whole("gemini", post(server, path_of("gemini"), body).json()).text) == {
+        assert json.loads(read("gemini", post(server, path_of("gemini"), body).content).text) == {
             "next_speaker": "user"
         }
 
@@ -687,7 +607,7 @@ def test_what_a_reply_may_hold_beside_calls() -> None:
             assert json.loads(old["choices"][0]["message"]["function_call"]["arguments"])["command"] == HEREDOC
         if protocol == "messages":
             assert long["usage"]["output_tokens"] == 2000  # four times the 500 that the request allows
-    assert whole("gemini", long).usage["candidatesTokenCount"] == 100_000
+    assert long["usageMetadata"]["candidatesTokenCount"] == 100_000
 
 
 @pytest.mark.parametrize(
