@@ -1,7 +1,8 @@
 """Four protocols through the bridge: golden conversations against a model server that demands its thinking back.
 
 The server (``automedbench_rehearsal.model_server``) is an independent witness: it shares no code with the bridge.
-Events are read here by hand, as the providers tell them; shapes and numbers were looked at with their SDKs too.
+Answers are read by the package's own reader, for which recorded answers of providers vouch
+(tests/contract/test_recorded_answers.py).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from test_command_loop import Bench, Client
 from automedbench.agent.command import bridge as bridge_module
 from automedbench.agent.command.reported import asked_of
 from automedbench.agent.command.traffic import _digest
-from automedbench.agent.models.model import ToolCall
+from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench.agent.protocols import PROTOCOLS, find_call
+from automedbench.agent.protocols import PROTOCOLS, find_call, read_reply
 from automedbench.agent.protocols.common import ApiCall, RequestRefused
 from automedbench.base.endpoint.usage import asked_tokens
 from automedbench.base.errors import InfrastructureError
@@ -76,36 +77,10 @@ class Chat(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True, "stream_options": {"include_usage": True}}
 
-    def assembled(self, events: list[Body]) -> Body:
-        assert events[-1] == {"done": True}
-        message: Body = {}
-        for event in events[:-2]:
-            (choice,) = event["choices"]
-            for name, value in choice["delta"].items():
-                joined = isinstance(value, str) and isinstance(message.get(name), str) and name != "role"
-                message[name] = (
-                    message[name] + value
-                    if joined
-                    else value
-                    if name != "tool_calls"
-                    else [*message.get(name, []), *({k: v for k, v in call.items() if k != "index"} for call in value)]
-                )
-        assert choice["finish_reason"]
-        choices = [{"message": message, "finish_reason": choice["finish_reason"]}]
-        return {"model": events[0]["model"], "choices": choices, "usage": events[-2]["usage"]}
-
-    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
-        message = answer["choices"][0]["message"]
-        calls = [(call["id"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
-        return message["content"], calls
-
-    def prompt(self, answer: Body) -> int:
-        return int(answer["usage"]["prompt_tokens"])
-
-    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+    def then(self, body: Body, answer: Body) -> Body:
         message = answer["choices"][0]["message"]
         results = [
-            {"role": "tool", "tool_call_id": call["id"], "content": result} for call in message.get("tool_calls", [])
+            {"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in message.get("tool_calls", [])
         ]
         return body | {"messages": [*body["messages"], message, *results]}
 
@@ -163,35 +138,9 @@ class Responses(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
 
-    def assembled(self, events: list[Body]) -> Body:
-        """Items by their deltas; they must be those of the end."""
-        assert [event["sequence_number"] for event in events] == list(range(len(events)))
-        assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
-        assert events[-1]["type"] == "response.completed"
-        texts: dict[Any, str] = {}
-        for event in events:
-            if event["type"].endswith(".delta"):
-                texts[event["output_index"]] = texts.get(event["output_index"], "") + event["delta"]
-        response: Body = events[-1]["response"]
-        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-        assert done == response["output"]
-        assert [texts[index] for index in sorted(texts)] == [
-            item.get("arguments") or (item.get("content") or item["summary"])[0]["text"] for item in done
-        ]
-        return response
-
-    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
-        output = answer["output"]
-        texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
-        calls = [(item["call_id"], json.loads(item["arguments"])) for item in output if item["type"] == "function_call"]
-        return "".join(texts), calls
-
-    def prompt(self, answer: Body) -> int:
-        return int(answer["usage"]["input_tokens"])
-
-    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+    def then(self, body: Body, answer: Body) -> Body:
         calls = [item for item in answer["output"] if item["type"] == "function_call"]
-        results = [{"type": "function_call_output", "call_id": call["call_id"], "output": result} for call in calls]
+        results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "ok"} for call in calls]
         return body | {"input": [*body["input"], *answer["output"], *results]}
 
     def with_part(self, part: Any) -> Body:
@@ -245,37 +194,9 @@ class Messages(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
 
-    def assembled(self, events: list[Body]) -> Body:
-        assert events[0]["type"] == "message_start" and events[-1]["type"] == "message_stop"
-        message: Body = events[0]["message"] | {"content": []}
-        for event in events[1:-1]:
-            if event["type"] == "content_block_start":
-                assert event["index"] == len(message["content"])
-                message["content"].append(event["content_block"])
-            elif event["type"] == "content_block_delta":
-                block, delta = message["content"][event["index"]], event["delta"]
-                if delta["type"] == "input_json_delta":
-                    block["input"] = json.loads(delta["partial_json"])
-                else:
-                    name = delta["type"].removesuffix("_delta")
-                    block[name] += delta[name]
-            elif event["type"] == "message_delta":
-                message |= event["delta"] | {"usage": event["usage"]}
-        return message
-
-    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
-        blocks = answer["content"]
-        calls = [(block["id"], block["input"]) for block in blocks if block["type"] == "tool_use"]
-        return "".join(block["text"] for block in blocks if block["type"] == "text"), calls
-
-    def prompt(self, answer: Body) -> int:
-        usage = answer["usage"]
-        cached = usage.get("cache_read_input_tokens", 0) + usage.get("cache_creation_input_tokens", 0)
-        return int(usage["input_tokens"] + cached)
-
-    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+    def then(self, body: Body, answer: Body) -> Body:
         calls = [block for block in answer["content"] if block["type"] == "tool_use"]
-        results = [{"type": "tool_result", "tool_use_id": call["id"], "content": result} for call in calls]
+        results = [{"type": "tool_result", "tool_use_id": call["id"], "content": "ok"} for call in calls]
         turns = [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": results}]
         return body | {"messages": [*body["messages"], *turns]}
 
@@ -322,22 +243,7 @@ class Gemini(Form):
     def streamed(self, body: Body) -> Body:
         return body
 
-    def assembled(self, events: list[Body]) -> Body:
-        parts = [part for event in events for part in event["candidates"][0]["content"]["parts"]]
-        assert [("usageMetadata" in event) for event in events] == [False] * (len(events) - 1) + [True]
-        last: Body = events[-1]
-        return last | {"candidates": [last["candidates"][0] | {"content": {"role": "model", "parts": parts}}]}
-
-    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
-        parts = answer["candidates"][0]["content"]["parts"]
-        calls = [part["functionCall"] for part in parts if "functionCall" in part]
-        texts = [part["text"] for part in parts if "text" in part and not part.get("thought")]
-        return "".join(texts), [(call.get("id", ""), call["args"]) for call in calls]
-
-    def prompt(self, answer: Body) -> int:
-        return int(answer["usageMetadata"]["promptTokenCount"])
-
-    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+    def then(self, body: Body, answer: Body) -> Body:
         content = answer["candidates"][0]["content"]
         calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
         results = [
@@ -345,7 +251,7 @@ class Gemini(Form):
                 "functionResponse": {
                     **({"id": call["id"]} if "id" in call else {}),
                     "name": call["name"],
-                    "response": {"output": result},
+                    "response": {"output": "ok"},
                 }
             }
             for call in calls
@@ -361,6 +267,11 @@ class Gemini(Form):
 
 
 FORMS: Mapping[str, Any] = {form.name: form for form in (Chat(), Responses(), Messages(), Gemini())}
+
+
+def reply_in(form: Any, data: bytes) -> Reply:
+    """The reply in a body, whole or streamed."""
+    return read_reply(form.name, data, [])
 
 
 def post(client: Client, target: str, body: Any, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
@@ -416,7 +327,8 @@ def test_a_conversation(serve: Callable[..., Bench], name: str) -> None:
     By hand (usage_rule): turn n has 10 + n tokens of input, 1000 (n - 1) read from and 200 written to the cache,
     100 + n of output. Gemini does not tell what was written.
     """
-    form, answers = FORMS[name], []
+    form = FORMS[name]
+    replies: list[Reply] = []
 
     def program(client: Client) -> int:
         body = form.first()
@@ -424,18 +336,20 @@ def test_a_conversation(serve: Callable[..., Bench], name: str) -> None:
             stream = turn > 1
             status, data = post(client, form.target(stream), form.streamed(body) if stream else body)
             assert status == 200, data
-            answers.append(form.assembled(events_in(data)) if stream else json.loads(data))
-            body = form.then(body, answers[-1])
+            if stream and name == "responses":
+                numbers = [event["sequence_number"] for event in events_in(data)]
+                assert numbers == list(range(len(numbers)))
+            replies.append(reply_in(form, data))
+            body = form.then(body, replies[-1].body)
         return 0
 
     bench = serve(program, name)
     assert bench.loop.run().outcome == "submitted"
-    said = [form.said(answer) for answer in answers]
-    assert [text for text, _ in said] == ["First.", "Then.", "Done."]
-    codes = [[arguments["command"] for _, arguments in calls] for _, calls in said]
+    assert [reply.content for reply in replies] == ["First.", "Then.", "Done."]
+    codes = [[json.loads(call.arguments)["command"] for call in reply.calls] for reply in replies]
     assert codes == [["echo 1", "echo 2"], ["echo 'ä\\n'"], []]
-    assert [form.prompt(answer) for answer in answers] == [211, 1212, 2213]
-    assert {answer.get("modelVersion", answer.get("model")) for answer in answers} == {"mine"}
+    assert [reply.usage.prompt for reply in replies] == [211, 1212, 2213]
+    assert {reply.model for reply in replies} == {"mine"}
     totals = bench.loop.totals()
     assert (totals.turns, totals.tokens.prompt, totals.tokens.completion) == (3, 3636, 306)
     written = 0 if name == "gemini" else 600
@@ -569,7 +483,7 @@ def test_a_stream_that_is_waited_for_lives(
     ((status, data),) = told
     assert status == 200 and data.startswith(PROTOCOLS[form.name].KEEP_ALIVE)
     if fault is None:
-        assert form.said(form.assembled(events_in(data)))[0] == "First."
+        assert reply_in(form, data).content == "First."
     else:
         (event,) = events_in(data)
         assert form.error(event) == "the endpoint refuses this request"
@@ -583,7 +497,9 @@ def test_gemini_streams_an_array_where_no_events_are_asked_for(serve: Callable[.
         return 0
 
     serve(program, "gemini").loop.run()
-    assert form.said(form.assembled(json.loads(told[0])))[0] == "First."
+    chunks = json.loads(told[0])
+    texts = [part.get("text", "") for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
+    assert "First." in texts and "usageMetadata" in chunks[-1]
 
 
 def test_tokens_are_counted_here(serve: Callable[..., Bench]) -> None:
