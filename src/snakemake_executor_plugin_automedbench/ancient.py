@@ -16,14 +16,11 @@ from snakemake.dag import DAG
 
 def plan_behind_ancient_inputs() -> None:
     """Correct the planning of Snakemake's class ``DAG`` in this process; a second call changes nothing."""
-    if not hasattr(DAG.update_needrun, "__wrapped__"):
-        DAG.update_needrun = _corrected(DAG.update_needrun)
+    update = DAG.update_needrun
+    if hasattr(update, "__wrapped__"):
+        return
 
-
-def _corrected(update: Any) -> Any:
-    """The method that decides what is to run; with its ``bfs`` it finds the steps that it need not look at."""
-
-    @functools.wraps(update)
+    @functools.wraps(update)  # it decides what is to run; by ``bfs`` it finds the steps that it need not examine
     async def update_needrun(dag: Any, *arguments: Any, **options: Any) -> None:
         dag.bfs = lambda depending, *steps: type(dag).bfs(dag, _Followers(depending), *steps)
         try:
@@ -31,7 +28,7 @@ def _corrected(update: Any) -> Any:
         finally:
             del dag.bfs
 
-    return update_needrun
+    DAG.update_needrun = update_needrun
 
 
 class _Followers:

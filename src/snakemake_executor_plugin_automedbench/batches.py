@@ -7,6 +7,7 @@ under way.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -50,29 +51,29 @@ class Batch:
 class Batches:
     """All batches of one call of Snakemake.
 
+    A batch takes up to ``at_once`` waiting steps of a rule, no more than the share of one of so many ``workers``, and
+    what can follow these. Its process waits up to ``wait_s`` for inputs that cannot be seen yet.
     Thread-safe: Snakemake asks from one thread, answers come from others.
     """
 
-    def __init__(self, dag: Any, folder: Path = FOLDER) -> None:
+    def __init__(self, dag: Any, at_once: int, workers: int = 1, wait_s: float = 0.0, folder: Path = FOLDER) -> None:
         self._dag, self._folder = dag, folder
+        self._at_once, self._workers, self._wait_s = at_once, workers, wait_s
         self._batch_of: dict[Any, Batch] = {}
         self._answers: dict[Any, Answer] = {}
         self._lock = threading.RLock()
 
-    def ask(
-        self, job: Any, siblings: int, *, workers: int = 1, wait_s: float = 0.0, within_s: float | None = None
-    ) -> Batch | Answer:
+    def ask(self, job: Any, within_s: float | None = None) -> Batch | Answer:
         """What is known of a step already; else its batch, new (``asked`` holds nothing else) or under way.
 
-        A new one takes up to ``siblings`` other steps of the rule that are waiting, no more than the share of one of so
-        many ``workers``, and what can follow all of these.
+        A new one begins no step later than ``within_s`` after its start.
         """
         with self._lock:
             if job in self._answers:
                 return self._answers.pop(job)
             batch = self._batch_of.get(job)
             if batch is None:
-                batch = self._new(job, siblings, workers, wait_s, within_s)
+                batch = self._new(job, within_s)
             batch.asked.append(job)
             return batch
 
@@ -93,25 +94,29 @@ class Batches:
             return told
 
     def close(self, batch: Batch) -> tuple[list[Any], list[Any]]:
-        """The process is gone: asked steps that it had begun, and those that it had not; call ``news`` before."""
+        """The process is gone: asked steps that are lost with it, and those to ask for again; call ``news`` before.
+
+        Lost are those that it had begun, and all if it never began its first one: then it cannot work.
+        """
         begun = read_verdicts(batch.path)
         with self._lock:
             for job in batch.jobs:
                 self._batch_of.pop(job, None)
             asked, batch.asked = batch.asked, []
         _remove(batch)
-        return [job for job in asked if job.jobid in begun], [job for job in asked if job.jobid not in begun]
+        lost = [job for job in asked if job.jobid in begun or batch.head.jobid not in begun]
+        return lost, [job for job in asked if job not in lost]
 
-    def _new(self, job: Any, siblings: int, workers: int, wait_s: float, within_s: float | None) -> Batch:
+    def _new(self, job: Any, within_s: float | None) -> Batch:
         batched = is_batched(job)
-        heads = [job, *(self._waiting_like(job, siblings, workers) if batched else [])]
+        heads = [job, *(self._waiting_like(job) if batched else [])]
         jobs = tuple(step for head in heads for step in self._with_followers(head)) if batched else (job,)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
         batch.before = {str(file): made for step in jobs for file in step.output if (made := _made_at(str(file)))}
         numbers = {step: step.jobid for step in jobs}
         steps = tuple(self._step(step, numbers, batched) for step in jobs)
-        write_list(path, StepList(steps, wait_s, within_s))
+        write_list(path, StepList(steps, self._wait_s, within_s))
         self._batch_of |= dict.fromkeys(jobs, batch)
         return batch
 
@@ -121,13 +126,14 @@ class Batches:
         inputs = tuple(str(file) for file in job.input if file not in made)
         return Step(job.jobid, job.shellcmd, before, inputs, inside=batched)
 
-    def _waiting_like(self, job: Any, count: int, workers: int) -> list[Any]:
-        """Other steps of the rule that Snakemake could start now."""
+    def _waiting_like(self, job: Any) -> list[Any]:
+        """Other steps of the rule that Snakemake could start now, as many as this batch may take."""
         waiting = (each for each in self._dag.ready_jobs if not each.is_group() and each.rule.name == job.rule.name)
         free = [
             each for each in waiting if each is not job and each not in self._batch_of and each not in self._answers
         ]
-        return sorted(free, key=lambda each: each.jobid)[:count]
+        share = math.ceil((1 + len(free)) / self._workers)
+        return sorted(free, key=lambda each: each.jobid)[: min(share, self._at_once) - 1]
 
     def _with_followers(self, head: Any) -> list[Any]:
         """A step and the batched ones behind it that wait for nothing else, in an order in which they can be done."""

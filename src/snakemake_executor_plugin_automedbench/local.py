@@ -19,7 +19,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._batches = Batches(self.workflow.dag)
+        self._batches = Batches(self.workflow.dag, AT_ONCE, workers=self.workflow.resource_settings.cores or 1)
 
     def run_job(self, job: Any) -> None:
         """Start a step, or say what became of it where another step's process has done it already."""
@@ -30,7 +30,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
         self._begin(job)
 
     def _begin(self, job: Any) -> None:
-        known = self._batches.ask(job, AT_ONCE - 1, workers=self.workflow.resource_settings.cores or 1)
+        known = self._batches.ask(job)
         if isinstance(known, str):
             self._tell(job, known)
         elif known.head is job:
@@ -43,12 +43,10 @@ class LocalExecutor(Executor):  # type: ignore[misc]
             self.logger.error(f"{type(error).__name__}: {error}")
         finally:
             told = self._batches.news(batch)
-            begun, not_begun = self._batches.close(batch)
-            # Without its first step the process never worked; without others it was taken away by one that failed.
-            lost = [*begun, *(not_begun if batch.head in not_begun else [])]
+            lost, again = self._batches.close(batch)
             for job, answer in [*told, *((job, "failed") for job in lost)]:
                 self._tell(job, answer)
-            for job in not_begun if batch.head not in not_begun else []:
+            for job in again:
                 self._begin(job)
 
     def _tell(self, job: Any, answer: str) -> None:

@@ -72,7 +72,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         self._asked_at = float("-inf")
         self._limiter: Any = None
         self._busy = False
-        self._batches = Batches(workflow.dag)
+        self._batches = Batches(workflow.dag, AT_ONCE, wait_s=workflow.execution_settings.latency_wait)
         super().__init__(workflow, logger)
 
     # --- Snakemake asks -----------------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
     def _begin(self, job: Any) -> None:
         runtime = job.resources.get("runtime")
         within_s = 30.0 * runtime if isinstance(runtime, int) and is_batched(job) else None
-        patience_s = self.workflow.execution_settings.latency_wait
-        known = self._batches.ask(job, AT_ONCE - 1, wait_s=patience_s, within_s=within_s)
+        known = self._batches.ask(job, within_s)
         if isinstance(known, str):
             info = SubmittedJobInfo(job)
             self.workflow.scheduler.submit_callback(job)
@@ -250,9 +249,8 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         """Report steps that a job took with it; begin those again that it had not begun."""
         by_job = {info.job: info for info in infos}
         for batch in {id(batch): batch for info in infos if (batch := _batch(info)) is not None}.values():
-            begun, not_begun = self._batches.close(batch)
-            again = [job for job in not_begun if batch.head not in not_begun]
-            for job in [*begun, *(job for job in not_begun if job not in again)]:
+            lost, again = self._batches.close(batch)
+            for job in lost:
                 self._report_end(by_job.pop(job), states)
             for job in again:
                 self._registered.discard(job)
