@@ -112,7 +112,7 @@ test-long: $(BEFORE_TESTS)
 	@AMB_KILLS=200 AMB_STORM=500 $(PYTEST) -m "" $(BUSY) tests
 
 schemas: .venv/.run-ready
-	@.venv/bin/python -m automedbench.commands._schemas config/schemas
+	@.venv/bin/python tools/make_schemas.py config/schemas
 
 docs: .venv/.docs-ready
 	@.venv/bin/python docs/make_architecture.py

@@ -38,4 +38,4 @@ for wanted in envs/agents/*/package.json; do
   (cd "$(dirname "$wanted")" && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved \
     --no-audit --no-fund)
 done
-.venv/bin/python -m automedbench.commands._pins
+.venv/bin/python tools/make_conda_files.py

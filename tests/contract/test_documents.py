@@ -67,7 +67,11 @@ def maker(name: str) -> ModuleType:
 
 
 def sources() -> list[Path]:
-    return [path for base in ("src", "tests", "benchmarks", "rules", "scripts") for path in (ROOT / base).rglob("*.py")]
+    return [
+        path
+        for base in ("src", "tests", "benchmarks", "rules", "scripts", "tools")
+        for path in (ROOT / base).rglob("*.py")
+    ]
 
 
 def test_cited_sections_of_the_specification_exist() -> None:

@@ -147,7 +147,9 @@ def test_the_name_of_the_profile_works_from_a_clone() -> None:
 def references(text: str) -> set[str]:
     """Relative links, and names in backticks that look like paths of the repository."""
     links = {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link}
-    quoted = re.findall(r"`((?:config|containers|demo|docs|envs|profiles|rules|scripts|src|tests)/[\w./-]+)`", text)
+    quoted = re.findall(
+        r"`((?:config|containers|demo|docs|envs|profiles|rules|scripts|src|tests|tools)/[\w./-]+)`", text
+    )
     return {name for name in links if name} | set(quoted)
 
 

@@ -12,12 +12,12 @@ import jsonschema
 import pydantic
 import pytest
 import yaml
+from make_schemas import MODELS, schema_texts, write_schemas
 
 from automedbench.agent.models.scripted import load_script
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.campaign.agents import AgentsFile, load_agents
 from automedbench.campaign.config import CampaignConfig
-from automedbench.commands._schemas import MODELS, schema_texts, write_schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "config/schemas"
@@ -53,7 +53,7 @@ def test_writing_removes_what_is_gone(tmp_path: Path) -> None:
 
 def test_usage_is_a_message(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "automedbench.commands._schemas"],
+        [sys.executable, ROOT / "tools/make_schemas.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

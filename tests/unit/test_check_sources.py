@@ -1,4 +1,4 @@
-"""``automedbench check-sources``: every answer of a host, from servers on loopback; nothing is downloaded."""
+"""``tools/check_sources.py``: every answer of a host, from servers on loopback; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import check_sources
 import pytest
+import source_requests
 import yaml
+from check_sources import main
+from source_checker import Checker, SourceFinding
 from upstreams import Seen, WebServer
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import ConfigError
-from automedbench.commands import check_sources, main
-from automedbench.datasets.download import asking, transfer
+from automedbench.datasets.download import transfer
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.fetchers.checking import Checker, SourceFinding
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -130,7 +132,7 @@ def test_hosts_without_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         found_all, server = served(tmp_path, Host(a=reply, b=reply), Download(name="a"), Download(name="b"))
         assert [(each.state, each.told) for each in found_all] == [("unreachable", told)] * 2
-        assert [seen.target for seen in server.seen] == ["/a"] * asking.TRIES
+        assert [seen.target for seen in server.seen] == ["/a"] * source_requests.TRIES
 
 
 def hub(sha: str = COMMIT, name: str = "o/m", **more: Any) -> Reply:
@@ -343,7 +345,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pat
 def test_command(place: tuple[Path, WebServer, Host], capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each, what to write below it; answers of the day are kept."""
     _, server, host = place
-    main(["check-sources"])
+    main([])
     first = capsys.readouterr().out
     assert (
         f"there  bccd                {server.url}/a\n    cards/bccd-det-task.yaml: dataset.sources.0.where: bytes: 10"
@@ -351,11 +353,11 @@ def test_command(place: tuple[Path, WebServer, Host], capsys: pytest.CaptureFixt
     )
     assert "config/checkpoints.yaml: checkpoints.m.source.where: bytes: 3\n\n3 answers: 3 there.\n" in first
     asked = len(server.seen)
-    main(["check-sources", "--task", "bccd-det-task"])
+    main(["--task", "bccd-det-task"])
     assert (capsys.readouterr().out, len(server.seen)) == (first, asked)
     host.paths |= {"/w": (404, {}, b"")}
     with pytest.raises(SystemExit) as ended:
-        main(["check-sources", "--again", "--json"])
+        main(["--again", "--json"])
     assert ended.value.code == 3
     found = [each for part in json.loads(capsys.readouterr().out)["checked"].values() for each in part["findings"]]
     assert sorted(each["state"] for each in found) == ["gone", "there", "there"]
@@ -374,10 +376,10 @@ def test_interrupted(place: tuple[Path, WebServer, Host], monkeypatch: pytest.Mo
 
     monkeypatch.setattr(check_sources.Checker, "check", check_some)
     with pytest.raises(KeyboardInterrupt):
-        main(["check-sources", "--workers", "1"])
+        main(["--workers", "1"])
     monkeypatch.setattr(check_sources.Checker, "check", real)
     before = [seen.target for seen in server.seen]
-    main(["check-sources"])
+    main([])
     assert sorted({seen.target for seen in server.seen[len(before) :]} & set(before)) == []
 
 
@@ -387,7 +389,7 @@ def test_wrong_calls(place: tuple[Path, WebServer, Host]) -> None:
         (["--config", "fetch={offline: true}"], "fetch.offline: is true"),
     ):
         with pytest.raises(ConfigError, match=re.escape(told)):
-            main(["check-sources", *arguments])
+            main(arguments)
 
 
 def test_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from automedbench.commands._pins import ENVIRONMENTS, PYTHON, conda_file, write_conda_files
+from make_conda_files import ENVIRONMENTS, PYTHON, conda_file, write_conda_files
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / "envs"

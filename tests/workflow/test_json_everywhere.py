@@ -43,8 +43,8 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("judge-eval", "--track", "vqa"), {"judge", "stages", "criteria"}),
 ]
 """In an order in which each finds what it reads, with keys of the document, or of the first of its list."""
-ELSEWHERE = {"completion", "check-sources"}
-"""The first has no --json; the second asks the network: tests/unit/test_check_sources.py."""
+ELSEWHERE = {"completion"}
+"""It has no --json."""
 
 
 @pytest.fixture(scope="module")

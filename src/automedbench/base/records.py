@@ -2,7 +2,7 @@
 
 All records are frozen, refuse unknown keys, and carry ``schema: automedbench/<name>/<version>``. Scores are in
 [0, 1], durations in seconds of a monotonic clock, times in UTC, money in USD as decimal strings.
-Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automedbench.commands._schemas``.
+Their JSON Schemas are generated into ``config/schemas/`` by ``make schemas``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schemas: JSON Schemas of cards, configuration and records: ``python -m automedbench.commands._schemas FOLDER``."""
+"""Schemas: JSON Schemas of cards, configuration and records: ``python tools/make_schemas.py FOLDER``."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def write_schemas(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m automedbench.commands._schemas FOLDER")
+        sys.exit("usage: python tools/make_schemas.py FOLDER")
     write_schemas(Path(sys.argv[1]))

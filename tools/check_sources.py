@@ -4,6 +4,8 @@ Nothing is downloaded: headers, and the lists of hosts that have some, are compa
 in the cards and in config/checkpoints.yaml. Each line says `there`, `moved`, `changed`, `login needed`, `gone` or
 `unreachable`, and what to write into the card. Answers of the last day are kept: the same command goes on where it was
 interrupted, and asks those again that gave no answer. Exit code 0; 3 when something is changed or gone.
+
+``python tools/check_sources.py``, for those who maintain the cards.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
+from source_checker import Checker, SourceFinding
 
 from automedbench.base.cards import Source
 from automedbench.base.checkpoints import FILE, load_checkpoints
+from automedbench.base.console import run_script
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import hash_json, write_record
+from automedbench.base.files import hash_json, set_sharing, write_record
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
@@ -33,7 +37,6 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.fetchers.checking import Checker, SourceFinding
 from automedbench.planning.load import add_campaign_options, select_campaign
 
 BAD = 3
@@ -74,18 +77,10 @@ class _Part:
         return hash_json([self.file, self.key, self.source.model_dump(mode="json", exclude={"also"})])
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options: some tasks, form of the output, asking anew; which campaign's cards and mirrors."""
-    parser.add_argument("--task", action="append", default=[], metavar="ID", help="only this task; may be repeated")
-    parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
-    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")
-    parser.add_argument("--state", type=Path, metavar="FILE", help="where answers are kept (the user's cache folder)")
-    add_json(parser)
-    add_campaign_options(parser)
-
-
-def main(options: argparse.Namespace) -> None:
+def main(arguments: list[str]) -> None:
     """Ask and print; exit 0 or 3. Raises ConfigError for an unknown task, and where the campaign is offline."""
+    options = _parser().parse_args(arguments)
+    set_sharing("private")
     campaign = select_campaign(options)
     if campaign.config.fetch.offline:
         raise ConfigError(["fetch.offline: is true, so no source can be asked; `--config fetch='{offline: false}'`"])
@@ -95,6 +90,19 @@ def main(options: argparse.Namespace) -> None:
     show(options, CheckFile(checked=checked), _lines(checked))
     if any(each.state in ("changed", "gone") for part in checked.values() for each in part.findings):
         sys.exit(BAD)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Options: some tasks, form of the output, asking anew; which campaign's cards and mirrors."""
+    text = (__doc__ or "").strip()
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", action="append", default=[], metavar="ID", help="only this task; may be repeated")
+    parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
+    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="where answers are kept (the user's cache folder)")
+    add_json(parser)
+    add_campaign_options(parser)
+    return parser
 
 
 def _asked_for(campaign: Campaign, tasks: list[str]) -> set[str]:
@@ -192,3 +200,7 @@ def _lines(checked: dict[str, Checked]) -> list[str]:
     states = [each.state for part in checked.values() for each in part.findings]
     told = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
     return [*lines, "", f"{counted(len(states), 'answer')}: {', '.join(told) or 'nothing to ask'}."]
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -13,13 +13,13 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
+from source_requests import HttpAnswer, NoAnswer, ask
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
 from automedbench.datasets.download.access import HUB, pinned_commit
-from automedbench.datasets.download.asking import HttpAnswer, NoAnswer, ask
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.download.transfer import Request, describe_status
 from automedbench.datasets.fetchers import get_planner

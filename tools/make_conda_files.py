@@ -1,4 +1,4 @@
-"""Pins: the conda files of ``envs/`` made from the pinned lists: ``python -m automedbench.commands._pins``."""
+"""Pins: the conda files of ``envs/`` made from the pinned lists: ``python tools/make_conda_files.py``."""
 
 from __future__ import annotations
 
