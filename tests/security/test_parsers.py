@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of
+from automedbench.agent.command.reported import outcome_of, read_code_blocks, read_tool_call
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.protocols import PROTOCOLS
@@ -56,10 +56,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "arguments": repair_arguments,
     "position of an error": error_position,
     "calls in text": lambda text: recover_calls(text, TOOL_NAMES),
-    "fenced program": asked_in_text,
+    "fenced program": read_code_blocks,
     "outcome": outcome_of,
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
-    "program": lambda text: asked_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
+    "program": lambda text: read_tool_call(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
     "request": read,
     "stage": lambda text: call_stage(CallEvidence(code=text), "S1"),
     "injections": lambda text: find_injections([AgentText("plan", None, text)]),

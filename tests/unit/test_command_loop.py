@@ -20,7 +20,7 @@ from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.loop import CommandLoop
-from automedbench.agent.command.reported import asked_in_text, asked_of
+from automedbench.agent.command.reported import read_code_blocks, read_tool_call
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
@@ -631,7 +631,7 @@ def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
     ],
 )
 def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: CodeRequest | None) -> None:
-    asked = asked_of(ToolCall("i", name, json.dumps(arguments)))
+    asked = read_tool_call(ToolCall("i", name, json.dumps(arguments)))
     assert (asked and asked.program) == expected
 
 
@@ -647,7 +647,7 @@ def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any]
     ],
 )
 def test_one_fenced_block(text: str, expected: CodeRequest | None) -> None:
-    assert [asked.program for asked in asked_in_text(text)] == ([expected] if expected else [])
+    assert [asked.program for asked in read_code_blocks(text)] == ([expected] if expected else [])
 
 
 def test_masked_like_all_else(make: Callable[..., Bench]) -> None:

@@ -22,7 +22,7 @@ from test_bridge import SOCKET, Connection, agent
 from test_command_loop import Bench, Client
 
 from automedbench.agent.command import bridge as bridge_module
-from automedbench.agent.command.reported import asked_of
+from automedbench.agent.command.reported import read_tool_call
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
@@ -641,7 +641,7 @@ def test_arguments_are_read_in_linear_time(text: str) -> None:
     """32 KB of backslashes once took 20 s, with the interpreter's lock; a program may send 16 MB."""
     begin = time.process_time()
     for arguments in (text, json.dumps({"command": text}), f'{{"command": "{text}'):
-        asked_of(ToolCall("i", "bash", arguments * 8))
+        read_tool_call(ToolCall("i", "bash", arguments * 8))
     assert time.process_time() - begin < 5
 
 

@@ -19,7 +19,7 @@ from harness_fakes import contract
 from traffic_reader import Reader, reading
 
 from automedbench.agent.command import traffic as command_traffic
-from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
+from automedbench.agent.command.reported import outcome_of, ran_as, read_code_blocks, read_tool_call
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
 from automedbench.agent.protocols import PROTOCOLS, find_call
 from automedbench.base.records import CodeCall, Process
@@ -350,7 +350,7 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** End Pat
     ],
 )
 def test_tools_that_edit_and_read(name: str, arguments: Any, code: str, files: tuple[str, ...]) -> None:
-    asked = asked_of(ToolCall("i", name, arguments if isinstance(arguments, str) else json.dumps(arguments)))
+    asked = read_tool_call(ToolCall("i", name, arguments if isinstance(arguments, str) else json.dumps(arguments)))
     assert asked is not None
     assert code in asked.program.code and asked.files == files
 
@@ -358,11 +358,11 @@ def test_tools_that_edit_and_read(name: str, arguments: Any, code: str, files: t
 def test_files_in_a_text() -> None:
     """Aider's two formats, by its documentation."""
     whole = "I write it.\n\nsrc/a.py\n```python\nx = 1\n```\n\n`run.sh`:\n```\nls\n```\n"
-    assert [(one.files, one.program.code) for one in asked_in_text(whole)] == [
+    assert [(one.files, one.program.code) for one in read_code_blocks(whole)] == [
         (("src/a.py",), "cat > src/a.py <<'EOF'\nx = 1\nEOF\n"),
         (("run.sh",), "cat > run.sh <<'EOF'\nls\nEOF\n"),
     ]
-    (edit,) = asked_in_text("a.py\n```python\n<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE\n```\n")
+    (edit,) = read_code_blocks("a.py\n```python\n<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE\n```\n")
     assert (edit.files, "text.replace('x = 1', 'x = 2', 1)" in edit.program.code) == (("a.py",), True)
 
 

@@ -62,8 +62,8 @@ class Reasoning(Model):
         return self
 
 
-class Asked(KeySource):
-    """How an endpoint is asked: key, gateway and what goes with every request."""
+class EndpointSettings(KeySource):
+    """Settings of an endpoint: key, gateway, limits, and what goes with every request."""
 
     api_key_rotation: bool = Field(False, description="use the file's keys in turn, one per attempt of a request")
     gateway: Name | None = Field(
@@ -107,7 +107,7 @@ class Asked(KeySource):
         return found | ({"base_url": shown_place(self.base_url)} if self.base_url else {})
 
 
-AskedT = TypeVar("AskedT", bound=Asked)
+SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
 
 
 class GatewaysFile(Model):
@@ -117,7 +117,7 @@ class GatewaysFile(Model):
         default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
     )
 
-    def reached(self, kind: str, entries: Mapping[str, AskedT], source: Path) -> dict[str, AskedT]:
+    def reached(self, kind: str, entries: Mapping[str, SettingsT], source: Path) -> dict[str, SettingsT]:
         """The entries with the URLs of their gateways; raises ConfigError for a gateway that is not there."""
         known = list(self.gateways)
         problems = [
@@ -133,7 +133,7 @@ class GatewaysFile(Model):
         }
 
 
-class Agent(Asked):
+class Agent(EndpointSettings):
     """A model and its settings under evaluation."""
 
     provider: Literal["openai", "command", "scripted", "baseline", "replay"] = Field(
@@ -295,7 +295,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
     return found.reached("agents", found.agents, path)
 
 
-class JudgeModel(Asked):
+class JudgeModel(EndpointSettings):
     """A model that judges stages S1–S3, and how it is asked."""
 
     model: str

@@ -16,7 +16,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import close_folder, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
-from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
+from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
 from automedbench.campaign.presets import cards_under, load_preset
 from automedbench.campaign.recipes import load_recipe, protocol_mismatch
@@ -271,7 +271,7 @@ def _refused_runs(
     if config.sandbox.backend == "apptainer":
         problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
     problems += _wrong_recipes(config.agents_file, {run.agent: agents[run.agent] for run in runs})
-    asked: list[tuple[str, Asked, str]] = [
+    asked: list[tuple[str, EndpointSettings, str]] = [
         *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
         *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
     ]

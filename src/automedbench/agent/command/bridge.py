@@ -20,11 +20,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from automedbench.agent.command.program import Program
@@ -52,6 +53,7 @@ MAX_COUNTED = 50
 """Different paths and statuses that are counted."""
 
 AnswerFunction = Callable[[ProgramRequest], Reply]
+T = TypeVar("T")
 
 
 @dataclass
@@ -374,16 +376,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, call: ApiCall, data: bytes) -> None:
         """The answer as a stream; while it is waited for, the client sees that the connection lives."""
         protocol, state = PROTOCOLS[call.protocol], self.server.state
-        pending = _Pending(lambda: state.reply(call, data, self._hung_up))
+        pending = _in_background(lambda: state.reply(call, data, self._hung_up))
         begun = False
         try:
-            while not pending.done.wait(ALIVE_S):
+            while not wait([pending], ALIVE_S).done:
                 if not begun:
                     self._begin_stream(call)
                     begun = True
                 self.wfile.write(protocol.KEEP_ALIVE)
         except OSError:
-            pending.done.wait()  # what comes is kept for the client's next try
+            wait([pending])  # what comes is kept for the client's next try
             return
         try:
             request, whole = pending.result()
@@ -416,26 +418,15 @@ def _key_of(target: str) -> list[str]:
         return []
 
 
-class _Pending:
-    """An answer that is made in a thread of its own."""
+def _in_background(work: Callable[[], T]) -> Future[T]:
+    """Start ``work`` in a thread of its own, which a process that ends does not wait for."""
+    future: Future[T] = Future()
 
-    def __init__(self, work: Callable[[], tuple[ProgramRequest, dict[str, Any]]]) -> None:
-        self.done = threading.Event()
-        self._work = work
-        self._result: tuple[ProgramRequest, dict[str, Any]] | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._result = self._work()
+            future.set_result(work())
         except BaseException as error:
-            self._error = error
-        finally:
-            self.done.set()
+            future.set_exception(error)
 
-    def result(self) -> tuple[ProgramRequest, dict[str, Any]]:
-        """What came of it; raises what the work raised."""
-        if self._result is None:
-            raise self._error or RuntimeError("no result")
-        return self._result
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -74,8 +74,8 @@ _TOLD_RUN = re.compile(r"I ran this command:\s{1,4}(\S[^\n]*)\s{1,4}And got this
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a program is asked to do, as code; what it does ``itself`` (edits, reading) starts no process.
+class ReportedWork:
+    """Work of a program that a reply asks for, as code; what it does ``itself`` (edits, reading) starts no process.
 
     ``files`` are those that an edit changes: what stands in them afterwards says more than the edit. ``session`` names
     a call that was still running when its result was told, and is asked after.
@@ -101,8 +101,8 @@ class ReportedOutcome:
     of_another: bool = False
 
 
-def asked_of(call: ToolCall) -> Asked | None:
-    """What a tool call runs, writes or reads; None for other tools. Told by the tool's name and its arguments."""
+def read_tool_call(call: ToolCall) -> ReportedWork | None:
+    """The work that a tool call asks for, by the tool's name and its arguments; None for other tools."""
     arguments = repair_arguments(call.arguments or "{}")
     if arguments is None:
         return _patch(call.arguments)
@@ -113,26 +113,26 @@ def asked_of(call: ToolCall) -> Asked | None:
     if arguments.get("command") not in _EDITOR:
         program = _code(call.name[:80], arguments)
         if program is not None:
-            return Asked(program)
+            return ReportedWork(program)
     path = _first(arguments, _PATH_KEYS)
     if path and (_READ.fullmatch(call.name[:80]) or arguments.get("command") == "view"):
-        return Asked(CodeRequest("bash", f"cat {shlex.quote(path)}\n"), itself=True)
+        return ReportedWork(CodeRequest("bash", f"cat {shlex.quote(path)}\n"), itself=True)
     session = next((str(arguments[key])[:80] for key in _SESSION_KEYS if arguments.get(key)), "")
     if not session and arguments.get("command") == "" and _SHELL.search(call.name[:80]):
         session = _TERMINAL
-    return Asked(CodeRequest("bash", ""), session=session) if session else None
+    return ReportedWork(CodeRequest("bash", ""), session=session) if session else None
 
 
-def asked_in_text(text: str) -> list[Asked]:
-    """What a reply without calls asks for: the files that it lists or edits, or else its one block of code."""
+def read_code_blocks(text: str) -> list[ReportedWork]:
+    """The work that a reply without calls asks for: the files that it lists or edits, or else its one block of code."""
     blocks = list(_blocks(text))
-    files = [asked for name, path, body in blocks if path and (asked := _listed(path, body)) is not None]
+    files = [work for name, path, body in blocks if path and (work := _listed(path, body)) is not None]
     if files:
         return files
     programs = [
         CodeRequest("python" if _RUN[name] == "python" else "bash", body) for name, _, body in blocks if name in _RUN
     ]
-    return [Asked(programs[0])] if len(programs) == 1 else []
+    return [ReportedWork(programs[0])] if len(programs) == 1 else []
 
 
 def writing(path: str, content: str) -> CodeRequest:
@@ -216,15 +216,15 @@ def _first(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
     return next((value for key in keys if isinstance(value := arguments.get(key), str) and value), "")
 
 
-def _edit(arguments: Mapping[str, Any]) -> Asked | None:
+def _edit(arguments: Mapping[str, Any]) -> ReportedWork | None:
     path = _first(arguments, _PATH_KEYS)
     content = next((arguments[key] for key in _CONTENT_KEYS if isinstance(arguments.get(key), str)), None)
     if path and content is not None:
-        return Asked(writing(path, content), (path,), itself=True)
+        return ReportedWork(writing(path, content), (path,), itself=True)
     edits = [arguments, *(edit for edit in _listed_edits(arguments) if isinstance(edit, dict))]
     pairs = [(_first(edit, _OLD_KEYS), _first(edit, _NEW_KEYS)) for edit in edits]
     pairs = [pair for pair in pairs if any(pair)]
-    return Asked(_replacing(path, pairs), (path,), itself=True) if path and pairs else None
+    return ReportedWork(_replacing(path, pairs), (path,), itself=True) if path and pairs else None
 
 
 def _listed_edits(arguments: Mapping[str, Any]) -> list[Any]:
@@ -240,14 +240,14 @@ def _replacing(path: str, pairs: Sequence[tuple[str, str]]) -> CodeRequest:
     )
 
 
-def _patch(text: str) -> Asked | None:
+def _patch(text: str) -> ReportedWork | None:
     begin = text.find("*** Begin Patch")
     if begin < 0 or text[:begin].replace("apply_patch", "").strip(" \n<'\"EOFPATCH-"):
         return None
     patch = text[begin:]
     end = patch.find("*** End Patch")
     patch = patch if end < 0 else patch[: end + len("*** End Patch")]
-    return Asked(
+    return ReportedWork(
         CodeRequest("bash", f"apply_patch <<'EOF'\n{patch}\nEOF\n"), tuple(_PATCHED.findall(patch)), itself=True
     )
 
@@ -289,15 +289,15 @@ def _blocks(text: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def _listed(path: str, body: str) -> Asked | None:
+def _listed(path: str, body: str) -> ReportedWork | None:
     if _SEARCH not in body:
-        return Asked(writing(path, body), (path,), itself=True)
+        return ReportedWork(writing(path, body), (path,), itself=True)
     pairs = []
     for part in body.split(_SEARCH)[1:]:
         old, between, rest = part.partition(f"\n{_BETWEEN}\n")
         if between:
             pairs.append((old.removeprefix("\n"), rest.partition(_REPLACE)[0].removesuffix("\n")))
-    return Asked(_replacing(path, pairs), (path,), itself=True) if pairs else None
+    return ReportedWork(_replacing(path, pairs), (path,), itself=True) if pairs else None
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from automedbench.agent.command.reported import (
-    Asked,
-    asked_in_text,
-    asked_of,
+    ReportedWork,
     outcome_of,
     ran_as,
+    read_code_blocks,
+    read_tool_call,
     told_run,
     writing,
 )
@@ -66,7 +66,7 @@ class _Pending:
 
     turn: int
     call: ToolCall | None
-    asked: Asked | None
+    work: ReportedWork | None
     since: float
     key: str = ""
 
@@ -147,14 +147,14 @@ class Traffic:
         ]
         ends = dict(results)
         # Files that changed meanwhile belong to the last call of several that started something.
-        last = max((place for place, found in results if found.asked and not found.asked.itself), default=-1)
+        last = max((place for place, found in results if found.work and not found.work.itself), default=-1)
         for place in new:
             message, pending = messages[place], ends.get(place)
-            if pending is not None and pending.asked is not None:
-                self._finish(pending.turn, pending.asked, message, pending.since, last=place == last)
+            if pending is not None and pending.work is not None:
+                self._finish(pending.turn, pending.work, message, pending.since, last=place == last)
             elif message.role == "user" and not _told_before(messages, place) and (run := told_run(message.content)):
-                asked = Asked(CodeRequest("bash", run[0]))
-                self._finish(self.toolbox.budget.turns, asked, replace(message, content=run[1]), 0.0, last=True)
+                work = ReportedWork(CodeRequest("bash", run[0]))
+                self._finish(self.toolbox.budget.turns, work, replace(message, content=run[1]), 0.0, last=True)
             self._keep(message)
         if new:
             self._finish_texts()
@@ -171,7 +171,7 @@ class Traffic:
             return None
         message = messages[place]
         if message.role == "user":
-            texts = [one for one in self._pending if one.call is None and one.asked and not one.asked.itself]
+            texts = [one for one in self._pending if one.call is None and one.work and not one.work.itself]
             found = texts[:1] if place and messages[place - 1].role == "assistant" else []
         elif message.role == "tool":
             found = [one for one in self._pending if one.call is not None and one.call.id == message.call_id]
@@ -213,9 +213,9 @@ class Traffic:
         self.last_words = message.content or self.last_words
         now = self.clock()
         self._pending = [one for one in self._pending if one.call is not None][-MAX_PENDING:]
-        self._pending += [_Pending(turn, call, asked_of(call), now, _key(call)) for call in reply.calls]
+        self._pending += [_Pending(turn, call, read_tool_call(call), now, _key(call)) for call in reply.calls]
         if not reply.calls and not self._tools:
-            self._pending += [_Pending(turn, None, asked, now) for asked in asked_in_text(message.content)]
+            self._pending += [_Pending(turn, None, work, now) for work in read_code_blocks(message.content)]
 
     def look(self) -> list[str]:
         """Files that changed since the last look; they belong to the next call that is reported."""
@@ -248,26 +248,26 @@ class Traffic:
 
     # --- reported calls ---------------------------------------------------------------------------------------
 
-    def _finish(self, turn: int, asked: Asked, result: ChatMessage, since: float, *, last: bool) -> None:
+    def _finish(self, turn: int, work: ReportedWork, result: ChatMessage, since: float, *, last: bool) -> None:
         """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
         told = outcome_of(result.content)
-        session = told.session if told.of_another else asked.session
+        session = told.session if told.of_another else work.session
         if session:
             if session in self._sessions:
                 place = self._sessions[session]
-                self._revise(place, told.exit_code, told.output, self._own_files(asked, last))
+                self._revise(place, told.exit_code, told.output, self._own_files(work, last))
             return
         if told.session:
             self._sessions[told.session] = len(self.calls)
-        seen = None if asked.itself else self._seen(asked.program, since)
+        seen = None if work.itself else self._seen(work.program, since)
         exit_code = told.exit_code if seen is None or seen.code is None else seen.code
         if told.exit_code is not None and exit_code != told.exit_code:
             self.toolbox.log.event(
                 "exit_code_differs", turn, call=len(self.calls) + 2, reported=told.exit_code, seen=exit_code
             )
         failed = exit_code not in (None, 0) or (exit_code is None and result.failed is True)
-        request = asked.program if failed else self._as_written(asked)
-        self._add(turn, request, told.output, exit_code, since, failed=failed, files=self._own_files(asked, last))
+        request = work.program if failed else self._as_written(work)
+        self._add(turn, request, told.output, exit_code, since, failed=failed, files=self._own_files(work, last))
 
     def _revise(
         self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
@@ -294,11 +294,11 @@ class Traffic:
 
         Such a program (Aider) tells of a run only if it failed; the others are known from the container alone.
         """
-        texts = [one for one in self._pending if one.call is None and one.asked and one.asked.itself]
+        texts = [one for one in self._pending if one.call is None and one.work and one.work.itself]
         for one in texts:
-            assert one.asked is not None
+            assert one.work is not None
             self._pending.remove(one)
-            self._add(one.turn, self._as_written(one.asked), "", None, one.since, files=one.asked.files)
+            self._add(one.turn, self._as_written(one.work), "", None, one.since, files=one.work.files)
         runs = self._new_programs(texts[0].since) if texts else []
         for run in runs:
             code = _SHELL_LINE.match(run.line)
@@ -307,10 +307,10 @@ class Traffic:
                 request = CodeRequest("bash", run.line[code.end() :])
                 self._add(texts[0].turn, request, "", run.code, run.begin, failed=bool(run.code))
 
-    def _own_files(self, asked: Asked, last: bool) -> Collection[str] | None:
+    def _own_files(self, work: ReportedWork, last: bool) -> Collection[str] | None:
         """Changed files that belong to a call: to an edit its own, to the last one of several calls all others."""
-        if asked.itself:
-            return [self._inside(path) for path in asked.files]
+        if work.itself:
+            return [self._inside(path) for path in work.files]
         return None if last else ()
 
     def _seen(self, request: CodeRequest, since: float) -> TracedProgram | None:
@@ -334,12 +334,12 @@ class Traffic:
     def _new_programs(self, since: float) -> list[TracedProgram]:
         return [one for one in self._programs.values() if one.begin >= since]
 
-    def _as_written(self, asked: Asked) -> CodeRequest:
+    def _as_written(self, work: ReportedWork) -> CodeRequest:
         """The code; of edited files what stands in them now."""
-        texts = [self._file(path) for path in asked.files[:NAMED_EDITS]]
+        texts = [self._file(path) for path in work.files[:NAMED_EDITS]]
         if not texts or None in texts:
-            return asked.program
-        written = [writing(path, text or "") for path, text in zip(asked.files, texts, strict=False)]
+            return work.program
+        written = [writing(path, text or "") for path, text in zip(work.files, texts, strict=False)]
         return CodeRequest("bash", "".join(request.code for request in written))
 
     def _inside(self, path: str) -> str:
