@@ -29,7 +29,7 @@ from automedbench.sandbox.evidence.audit import Strikes
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What the effects of an attempt make: fields of its ``run.json``, messages and calls of its conversation."""
+    """Result of an attempt's effects: fields of its ``run.json``, messages and calls of its conversation."""
 
     record: dict[str, Any]
     messages: list[Message]

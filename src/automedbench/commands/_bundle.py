@@ -406,7 +406,7 @@ def _refuse_odd_runs(runs: Iterable[RunId]) -> None:
 
 
 def _is_packed(name: str, runs: Collection[str]) -> bool:
-    """Whether ``pack`` gives a file this name, in a campaign of these runs."""
+    """True for a name that ``pack`` gives a file, in a campaign of these runs."""
     first, *parts = name.split("/")
     if first != "runs":
         return is_plain(name) and _OF_THE_CAMPAIGN.fullmatch(name) is not None

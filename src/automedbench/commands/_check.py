@@ -33,7 +33,7 @@ class Check:
 
 
 def same_unless(what: str, difference: str) -> Check:
-    """``same`` without a difference, else ``differs``."""
+    """Check that is ``same`` without a difference, else ``differs``."""
     return Check(what, "differs" if difference else "same", difference)
 
 

@@ -63,7 +63,7 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
 
 
 def by_program(record: RunRecord) -> bool:
-    """Whether a command-line agent did the work, of which the log has its requests to the model."""
+    """True when a command-line agent did the work, of which the log has its requests to the model."""
     return "command" in (record.origin, record.provider)
 
 
@@ -77,7 +77,7 @@ def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: P
 
 
 def _start_or_end(folder: Path, record: RunRecord) -> str:
-    """What the attempt was begun with, against its journal, and how it ended, against the log of events."""
+    """First difference of the record from the attempt's start in its journal, and from its end in the log of events."""
     start, lines = started(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0]
     if start is None:
         return "log/journal.jsonl has no start"
@@ -123,7 +123,7 @@ def _program_differs(conversation: Conversation, log: Path) -> str:
 
 
 def wrong_archive(path: Path) -> str:
-    """What is wrong with the form of an archive of calls; its content says nothing that the journal does not say."""
+    """Fault in the form of an archive of calls, empty without one; its content is in the journal too."""
     with tarfile.open(path, "r:") as tar:
         members = list(tar)
     if len({member.name for member in members if member.isfile()}) < len(members):

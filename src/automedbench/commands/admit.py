@@ -352,7 +352,7 @@ class _BundleRun:
 
     @cached_property
     def plan(self) -> RunPlan:
-        """What the bundle's settings give the run; prices may have been edited since, so they are the run's own."""
+        """Plan of the run by the bundle's settings; prices may have been edited since, so they are the run's own."""
         plan = plan_with_manifest(self.theirs.record, self.run, self.folder, self.manifest)
         prices = (self.record.agent_settings or {}).get("pricing")
         agent = plan.agent.model_copy(update={"pricing": Pricing.model_validate(prices) if prices else None})
@@ -425,7 +425,7 @@ def check_attempts(run: _BundleRun) -> Iterator[Check]:
 
 
 def _question(record: RunRecord) -> tuple[object, ...]:
-    """What makes another attempt another question."""
+    """Fields of which another attempt must differ in one to be another question."""
     return (
         *(record.agent_digest, record.task_version, record.brief_sha256, record.cases_sha256),
         *(str(record.limits), record.image_recipe, record.enforced.isolation),
@@ -479,7 +479,7 @@ def _limits(run: _BundleRun, given: Mapping[str, float | None]) -> Check:
 
 
 def _image(run: _BundleRun) -> Check:
-    """Whether the image was made from this version's definition; its digest is each cluster's own."""
+    """The image's recipe against this version's definition; the digest of its file is each cluster's own."""
     settings = run.theirs.settings
     flavour = settings.flavour(run.plan.agent.image)
     if not Path(settings.definition(flavour)).is_file():
