@@ -1,6 +1,6 @@
 """``kill -9`` at random moments over head, driver and scorer: one restart, and nothing is lost or paid twice.
 
-``AMB_KILLS`` sets how many (6 by default; docs/files.md has the figures of 200), ``AMB_SEED`` when and
+``AMB_KILLS`` sets how many (6 by default; docs/agents-measured.md has the figures of 200), ``AMB_SEED`` when and
 whom. There is at least one of each kind.
 """
 
