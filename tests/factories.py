@@ -17,6 +17,7 @@ from automedbench.base.records import (
     AuditRecord,
     CaseScore,
     CaseSubmission,
+    Code,
     CodeCall,
     Conversation,
     Criterion,
@@ -30,6 +31,7 @@ from automedbench.base.records import (
     Model,
     Outcome,
     Problem,
+    Provenance,
     Recipe,
     RunId,
     RunRecord,
@@ -39,6 +41,7 @@ from automedbench.base.records import (
     Tier,
     Tokens,
     Totals,
+    Used,
 )
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
@@ -50,6 +53,9 @@ from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, track_settings
 
 HASH = "0" * 64
+CODE = Code(digest="0" * 16)
+LIMITS = {"time_limit_s": 3600, "max_turns": 150, "max_cost_usd": None}
+USED = Used(machines=["a processor, 8 processors, 32 GiB"])
 ROOT = Path(__file__).resolve().parents[1]
 CRITERIA: dict[str, Literal["S1", "S2", "S3"]] = {
     **dict.fromkeys(("s1a", "s1b", "s1c", "s1d", "s1e", "s1f"), "S1"),
@@ -96,6 +102,15 @@ def make_enforced(
 def make_recipe(**changes: Any) -> Recipe:
     """What a score depends on."""
     recipe = Recipe(
+        preset="default",
+        agent_digest="0123456789abcdef",
+        agent_settings={},
+        served=["model-1"],
+        image_flavour="research",
+        image_recipe="b" * 16,
+        brief_sha256=HASH,
+        common_brief_sha256=HASH,
+        limits=LIMITS,
         task_version=1,
         cases_sha256=HASH,
         track_version=1,
@@ -103,8 +118,12 @@ def make_recipe(**changes: Any) -> Recipe:
         rubric_version=101,
         judge="heuristic-1",
         judge_kind="heuristic",
+        policy_version=1,
+        score_version=SCORE_VERSION,
         image_sha256=HASH,
-        code_version="0.1.0",
+        code_version="0.2.0",
+        code=CODE,
+        run_code=CODE,
     )
     return recipe.model_copy(update=changes)
 
@@ -129,8 +148,10 @@ def make_score(run: RunId | None = None, scores: Scores | None = None, **changes
         error_codes=[],
         n_findings=0,
         totals=make_totals(),
+        used=USED,
         enforced=make_enforced(),
         recipe=make_recipe(),
+        sources={"run.json": HASH},
     )
     return score.model_copy(update=changes)
 
@@ -145,7 +166,8 @@ def make_current(score: ScoreRecord) -> ScoreRecord:
         "rubric_version": load_rubric(ROOT / "config/rubrics", card.track).version,
         "judge": HEURISTIC,
         "policy_version": POLICY_VERSION,
-        "score_version": SCORE_VERSION,
+        "image_flavour": None,
+        "image_recipe": None,
     }
     enforced = make_enforced("local", "open")
     return score.model_copy(update={"recipe": score.recipe.model_copy(update=recipe), "enforced": enforced})
@@ -182,17 +204,26 @@ def make_run_record(score: ScoreRecord, detail: str = "submit_results was accept
         submitted=score.outcome == "submitted",
         summary="All images processed." if score.outcome == "submitted" else None,
         provider="openai",
+        origin="openai",
         model=score.model,
+        served=score.recipe.served,
         agent_digest="0123456789abcdef",
+        agent_settings=score.recipe.agent_settings,
+        preset=score.recipe.preset,
+        image_recipe=score.recipe.image_recipe,
+        image_flavour=score.recipe.image_flavour,
         task_version=score.recipe.task_version,
         brief_sha256=HASH,
+        common_brief_sha256=HASH,
         cases_sha256=HASH,
-        limits={"time_limit_s": 3600, "max_turns": 150, "max_cost_usd": None},
+        limits=LIMITS,
         enforced=score.enforced,
         totals=score.totals,
+        used=score.used,
         started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         ended_at=datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC),
         code_version=score.recipe.code_version,
+        code=CODE,
     )
 
 
@@ -271,6 +302,7 @@ def make_judge(score: ScoreRecord, quote: str = "Plan: threshold, watershed, box
             for name, stage in CRITERIA.items()
         ],
         stages=stages,
+        provenance=Provenance(verdict="method", reason="worked out"),
     )
 
 
@@ -332,6 +364,8 @@ def make_conversation(
     told = [Message(turn=call.turn, role="tool", content=f"exit 0\n{call.stdout}") for call in calls]
     return Conversation(
         run=score.run,
+        n_cases=4,
+        gpu=score.enforced.gpu,
         messages=[*brief, *notes, *told, *messages],
         calls=list(calls),
         plan=plan,

@@ -1,3 +1,3 @@
 """AutoMedBench: autonomous agents on medical-AI research, run, isolated, scored and judged."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -145,7 +145,14 @@ def inference(bench: Bench, name: str, folder: Path) -> str:
     rubric = load_rubric(ROOT / "config/rubrics", bench.card.track)
     run_id = RunId(agent="b", task=bench.card.id, tier="lite", repeat=1)
     told_of = Conversation(
-        run=run_id, n_cases=len(bench.cases), messages=[], calls=calls, plan=None, has_plot=False, workspace_files={}
+        run=run_id,
+        n_cases=len(bench.cases),
+        gpu=False,
+        messages=[],
+        calls=calls,
+        plan=None,
+        has_plot=False,
+        workspace_files={},
     )
     return read_history(collect_evidence(told_of), rubric).method.verdict
 

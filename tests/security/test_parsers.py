@@ -49,7 +49,7 @@ def names(text: str) -> None:
 
 
 def evidence(text: str) -> RunEvidence:
-    return RunEvidence(brief=_BRIEF, plan=text, has_plot=False, notes=[], calls=[], files={})
+    return RunEvidence(brief=_BRIEF, plan=text, has_plot=False, notes=[], calls=[], files={}, n_cases=1)
 
 
 PARSERS: dict[str, Callable[[str], object]] = {

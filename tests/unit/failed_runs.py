@@ -98,6 +98,8 @@ def codes_of(
     )
     conversation = Conversation(
         run=RunId(agent="hand-made", task=card.id, tier="lite", repeat=1),
+        n_cases=len(cases),
+        gpu=False,
         messages=list(messages),
         calls=list(calls),
         plan=None,

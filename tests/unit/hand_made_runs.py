@@ -112,6 +112,8 @@ def conversation(calls: list[CodeCall] | None = None, **changes: Any) -> Convers
     """The careful run, with other calls or other fields."""
     fields: dict[str, Any] = {
         "run": RUN,
+        "n_cases": len(CASES),
+        "gpu": True,
         "messages": [
             Message(turn=0, role="system", content=BRIEF),
             Message(turn=1, role="assistant", content="I look at one image first."),

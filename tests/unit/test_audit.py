@@ -185,6 +185,8 @@ def talk(*calls: tuple[str, str], plan: str | None = None, notes: tuple[str, ...
     """A run of (code, output), its notes in the turns from 1 on."""
     return Conversation(
         run=RUN,
+        n_cases=1,
+        gpu=False,
         messages=[Message(turn=turn, role="assistant", content=note) for turn, note in enumerate(notes, start=1)],
         calls=[
             CodeCall(

@@ -98,12 +98,11 @@ def test_nothing_that_matters_is_left_out() -> None:
 
 
 def test_what_does_not_apply_or_is_not_told_is_held_against_none() -> None:
-    """A limit of cost that free agents lack, and records of versions that did not tell."""
+    """A limit of cost that free agents lack, and an image without a record."""
     paid = score(limits=LIMITS | {"max_cost_usd": 5.0})
     assert what_differs(score(), paid) == []
     assert what_differs(paid, score(2, limits=LIMITS | {"max_cost_usd": 9.0})) == ["spending limits"]
-    old = make_score(make_run(repeat=2))
-    assert what_differs(score(), old) == []
+    assert what_differs(score(), score(2, image_recipe=None)) == []
     judged = [score(n, judge="panel", judge_kind="llm", prompt_version=n, panel=PANEL) for n in (1, 2)]
     assert what_differs(*judged) == ["panel"]
     closed = make_enforced().model_copy(update={"network": "proxied"})
@@ -121,7 +120,7 @@ def test_a_setting_that_came_later_makes_no_score_another() -> None:
 
 
 def test_signature_of_a_run() -> None:
-    """Digests to eight characters; what does not apply is not said; what was not recorded is a question mark."""
+    """Digests to eight characters; what does not apply is not said; what is not known is a question mark."""
     found = parse_signature(signature([read_conditions(score())]))
     assert found | {"site": "", "limits": ""} == {
         "amb": "v1",
@@ -143,7 +142,7 @@ def test_signature_of_a_run() -> None:
         "code": "e" * 8,
         "n": "1",
     }
-    assert parse_signature(signature([read_conditions(make_score())]))["preset"] == "?"
+    assert parse_signature(signature([read_conditions(score(image_recipe=None))]))["image"] == "research@?"
     assert signature([]) == ""
 
 
@@ -178,7 +177,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(one.run.path, text).strip() == "Comparable: nothing differs that could change a score."
     assert "Not comparable: another rubric changes the score." in said(text, text.replace("rubric:101", "rubric:102"))
     assert "Compare with care: another code may" in said(text, text.replace("code:eeeeeeee", "code:00000000"))
-    assert "was not recorded by both" in said(text, text.replace("code:eeeeeeee", "code:?"))
+    assert "is not known of both" in said(text, text.replace("code:eeeeeeee", "code:?"))
     assert '"matters": "changes the score"' in said(text, "--json")
     with pytest.raises(ConfigError, match="is no signature"):
         said("someone/some-task/lite/r1")

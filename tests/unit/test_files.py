@@ -209,12 +209,24 @@ def test_record_there_and_back(tmp_path: Path) -> None:
     record = make_score()
     files.write_record(tmp_path / "score.json", record)
     assert files.read_record(tmp_path / "score.json", ScoreRecord) == record
-    assert json.loads((tmp_path / "score.json").read_text())["schema"] == "automedbench/score/1"
+    assert json.loads((tmp_path / "score.json").read_text())["schema"] == "automedbench/score/2"
 
 
 def test_missing_record(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="run the rule that writes it first"):
         files.read_record(tmp_path / "score.json", ScoreRecord)
+
+
+def test_record_of_another_format(tmp_path: Path) -> None:
+    """One sentence: what it is, what is read here, and what to do."""
+    record = make_score().model_dump(mode="json", by_alias=True) | {"schema": "automedbench/score/1"}
+    files.write_json(tmp_path / "score.json", record)
+    with pytest.raises(InfrastructureError) as caught:
+        files.read_record(tmp_path / "score.json", ScoreRecord)
+    assert str(caught.value) == (
+        f"{tmp_path}/score.json: has the format automedbench/score/1, not 'automedbench/score/2'; read it with the "
+        "version of automedbench that wrote it, or run its campaign again in a new results folder."
+    )
 
 
 def _without_run(data: dict[str, Any]) -> bytes:
@@ -228,7 +240,6 @@ def _without_run(data: dict[str, Any]) -> bytes:
         pytest.param(lambda data: json.dumps(data).encode()[:100], id="cut off"),
         pytest.param(lambda data: b"\xff" + json.dumps(data).encode(), id="not utf-8"),
         pytest.param(_without_run, id="key missing"),
-        pytest.param(lambda data: json.dumps(data | {"schema": "automedbench/score/2"}).encode(), id="other version"),
         pytest.param(lambda data: json.dumps(data | {"more": 1}).encode(), id="unknown key"),
         pytest.param(lambda data: json.dumps(data | {"quality": 1.5}).encode(), id="score above 1"),
         pytest.param(lambda data: json.dumps(data | {"quality": "x" * 9999}).encode(), id="long nonsense"),

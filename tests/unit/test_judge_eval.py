@@ -49,7 +49,7 @@ def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: An
         rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=verdicts.get(rule.id, 0), reason="so it is")
         for rule in rubric.judged(tier)
     }
-    criteria = settled(given, rubric, tier)
+    criteria = settled(given, rubric, tier, gpu=True)
     stages: dict[JudgedStage, float] = {stage: stage_score(criteria, stage) for stage in WEIGHTS}
     fields: dict[str, Any] = {
         "run": gold("x").conversation.run,
@@ -58,6 +58,7 @@ def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: An
         "rubric_version": rubric.version,
         "criteria": criteria,
         "stages": stages,
+        "provenance": {"verdict": "unknown", "reason": ""},
         "tokens": Tokens(prompt=100, completion=10),
         "cost_usd": "0.25",
     }

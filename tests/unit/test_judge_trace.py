@@ -195,7 +195,7 @@ def test_validation(calls: list[CodeCall], expected: float, rubric: Rubric) -> N
 def test_places_of_pilot_and_full_run() -> None:
     """The table that a pilot wrote is no batch; the same table of the full run is."""
     events = read_trace([call(1, LOOK, stdout="x"), wrote_one(2), call(3, CHECK), full(4)], NAMES)
-    assert (find_pilot(events), first_batch(events), full_run(events, 1)) == (1, 3, 3)
+    assert (find_pilot(events), first_batch(events), full_run(events, 1, 9)) == (1, 3, 3)
     assert [event.cases for event in events] == [frozenset(), {ALL_CASES}, frozenset(), {ALL_CASES}]
 
 
@@ -224,8 +224,8 @@ def test_input_is_looked_at_before_the_full_run(rubric: Rubric) -> None:
         assert {each.id: each.verdict for each in verdicts}["s2b"] == expected
 
 
-@pytest.mark.parametrize(("n_cases", "expected"), [(2, 2), (3, None), (None, None)])
-def test_of_two_cases_one_is_left_for_the_full_run(n_cases: int | None, expected: int | None) -> None:
+@pytest.mark.parametrize(("n_cases", "expected"), [(2, 2), (3, None)])
+def test_of_two_cases_one_is_left_for_the_full_run(n_cases: int, expected: int | None) -> None:
     """A pilot, a look at its output, the other case: all there is to do of two cases, too little of more."""
     events = read_trace(
         [

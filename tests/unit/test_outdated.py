@@ -20,6 +20,7 @@ from factories import (
     written_campaign,
 )
 
+from automedbench.base.cards import load_card
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Manifest, ScoreRecord
 from automedbench.campaign.agents import load_agents
@@ -53,6 +54,13 @@ def with_recipe(score: ScoreRecord, **changes: Any) -> ScoreRecord:
     return score.model_copy(update={"recipe": score.recipe.model_copy(update=changes)})
 
 
+def current_score(agents_file: str, repeat: int = 1) -> ScoreRecord:
+    """The score of the agent in this file, by the code and the card of now."""
+    card = load_card(ROOT / "config/tasks/detection/bccd-det-task.yaml")
+    digest = load_agents(Path(agents_file))["agent"].for_task(card).digest()
+    return with_recipe(make_current(make_score(make_run(repeat=repeat))), agent_digest=digest)
+
+
 def isolated(score: ScoreRecord, **changes: Any) -> ScoreRecord:
     enforced = score.enforced.model_copy(update={"backend": "apptainer", "network": "sealed"} | changes)
     return score.model_copy(update={"enforced": enforced})
@@ -77,25 +85,23 @@ OTHER: dict[str, Any] = {
 
 
 def test_every_condition_is_compared(tmp_path: Path, agents_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is changed after the other, and it alone is named; what an earlier version did not record is not compared."""
+    """One is changed after the other, and it alone is named; an image without a record is not compared."""
     monkeypatch.chdir(ROOT)
     campaign = campaign_of(tmp_path, agents_file, **APPTAINER)
     case = CaseEntry(id="one", inputs={}, private={})
     manifest = Manifest(task=RUN.task, task_version=1, track="detection", dataset="bccd", sampling="all", cases=[case])
     write_record(Path(campaign.config.data.manifests, f"{RUN.task}.json"), manifest)
     told = {
-        "agent_digest": campaign.agents["agent"].for_task(campaign.cards[RUN.task]).digest(),
         "image_recipe": image_version(campaign, "research"),
         "cases_sha256": manifest.cases_sha256,
     }
-    current = with_recipe(isolated(make_current(make_score(RUN))), **told)
+    current = with_recipe(isolated(current_score(agents_file)), **told)
     asked = requested_conditions(campaign, RUN)
     assert set(asked) == set(OTHER) <= set(BY_NAME)
     assert what_is_outdated(current, asked) == ()
     for name, change in OTHER.items():
         assert what_is_outdated(change(current), asked) == (name,)
-    unknown = dict.fromkeys(("agent_digest", "image_recipe", "policy_version", "score_version"))
-    assert what_is_outdated(with_recipe(current, **unknown), asked) == ()
+    assert what_is_outdated(with_recipe(current, image_recipe=None), asked) == ()
 
 
 def test_panel_is_named_as_its_records_name_it(
@@ -126,7 +132,7 @@ def build(
 @pytest.mark.parametrize("options", [(), ("--partial",)])
 def test_outdated_run_is_named_everywhere(tmp_path: Path, agents_file: str, options: tuple[str, ...]) -> None:
     """On the console, in tables and on the page; the exit code is not 0, and the last words are what to do."""
-    current = [make_current(make_score(make_run(repeat=repeat))) for repeat in (1, 2, 3)]
+    current = [current_score(agents_file, repeat) for repeat in (1, 2, 3)]
     done = build(tmp_path, agents_file, [isolated(current[0]), *current[1:]], *options)
     assert done.returncode == 1
     assert "outdated sandbox" in done.stdout
@@ -146,12 +152,12 @@ def test_outdated_run_is_named_everywhere(tmp_path: Path, agents_file: str, opti
 
 def test_only_scores_are_outdated(tmp_path: Path, agents_file: str) -> None:
     """Nobody is sent to repeat paid runs for that."""
-    done = build(tmp_path, agents_file, [with_recipe(make_current(make_score(RUN)), rubric_version=0)])
+    done = build(tmp_path, agents_file, [with_recipe(current_score(agents_file), rubric_version=0)])
     assert done.returncode == 1
     assert "snakemake --forcerun collect_submission" in done.stderr.splitlines()[2]
 
 
 def test_nothing_is_outdated(tmp_path: Path, agents_file: str) -> None:
-    done = build(tmp_path, agents_file, [make_current(make_score(RUN))])
+    done = build(tmp_path, agents_file, [current_score(agents_file)])
     assert (done.returncode, done.stderr) == (0, "")
     assert 'id="outdated"' not in (tmp_path / "leaderboard/index.html").read_text()

@@ -298,7 +298,9 @@ def said(*answers: str) -> Conversation:
         for role, content in (("assistant", ""), ("tool", text))
     ]
     run = RunId(agent="a", task="t", tier="lite", repeat=1)
-    return Conversation(run=run, messages=messages, calls=[], plan=None, has_plot=False, workspace_files={})
+    return Conversation(
+        run=run, n_cases=1, gpu=False, messages=messages, calls=[], plan=None, has_plot=False, workspace_files={}
+    )
 
 
 def result(output: str, **more: Any) -> str:

@@ -107,4 +107,4 @@ def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["staus"])
     assert "'staus' is no command (did you mean 'status'?)" in capsys.readouterr().err
     main(["--version"])
-    assert capsys.readouterr().out.startswith("automedbench 0.1.0, code ")
+    assert capsys.readouterr().out.startswith("automedbench 0.2.0, code ")

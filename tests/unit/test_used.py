@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factories import make_run_record, make_score
+from factories import make_score
 from harness_fakes import submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, start
 
@@ -21,7 +21,7 @@ from automedbench.agent.budget.used import FOLDER, Moment, Shift, Timesheet, Use
 from automedbench.agent.run import RunPlan
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import RunRecord, Used
+from automedbench.base.records import Used
 from automedbench.base.slurm import Job, ask_accounting, parse_gpus, parse_mib, parse_seconds, read_accounting
 from automedbench.sandbox.container.cgroup import Group
 
@@ -231,9 +231,3 @@ def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         lost.append("now")
     assert [shift.ended for shift in read_record(sheet.path or tmp_path, UsedBook).shifts] == [True, False]
     assert gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s is None
-
-
-def test_records_of_earlier_versions() -> None:
-    old = make_run_record(make_score()).model_dump(mode="json", by_alias=True)
-    del old["used"]
-    assert RunRecord.model_validate(old).used is None

@@ -199,6 +199,11 @@ def read_record(path: Path, model: type[RecordT]) -> RecordT:
         raise InfrastructureError(f"{path} cannot be read: {error.strerror or error}.") from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
+        if first["loc"] == ("schema",):
+            raise InfrastructureError(
+                f"{path}: has the format {str(first['input'])[:60]}, not {first['ctx']['expected']}; read it with the "
+                "version of automedbench that wrote it, or run its campaign again in a new results folder."
+            ) from error
         where = ".".join(str(part) for part in first["loc"]) or "file"
         raise InfrastructureError(
             f"{path}: {where}: {first['msg']} ({error.error_count()} problems).\n"

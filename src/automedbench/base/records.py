@@ -335,7 +335,7 @@ class Code(Model):
 class RunRecord(Model):
     """``D/run.json``: the outcome of the attempt that counts."""
 
-    schema_: Literal["automedbench/run/1"] = Field("automedbench/run/1", alias="schema")
+    schema_: Literal["automedbench/run/2"] = Field("automedbench/run/2", alias="schema")
     run: RunId
     attempt: int = Field(ge=1)
     outcome: Outcome
@@ -343,20 +343,18 @@ class RunRecord(Model):
     submitted: bool = Field(description="submit_results was accepted")
     summary: str | None = Field(None, description="what the agent said when it submitted")
     provider: str
-    origin: str | None = Field(None, description="provider that the code comes from: of a replay the recorded run's")
+    origin: str = Field(description="provider that the code comes from: of a replay the recorded run's")
     model: str
-    served: list[str] | None = Field(None, description="names of the model in its replies; null: not recorded")
+    served: list[str] = Field(description="names of the model in its replies")
     agent_digest: str
-    agent_settings: dict[str, Any] | None = Field(
-        None, description="the agent's entry in full, without the way to its keys; null: not recorded"
-    )
-    preset: str | None = Field(None, description="named setting of the campaign; null: not recorded")
-    image_recipe: str | None = Field(None, description="digest of what its image was made from; null: none, or unknown")
-    image_flavour: str | None = Field(None, description="name of the image; null: none, or not recorded")
+    agent_settings: dict[str, Any] = Field(description="the agent's entry in full, without the way to its keys")
+    preset: str = Field(description="named setting of the campaign")
+    image_recipe: str | None = Field(description="digest of what its image was made from; null: none, or unknown")
+    image_flavour: str | None = Field(description="name of the image; null: none, or unknown")
     task_version: int
     brief_sha256: Sha256
-    common_brief_sha256: Sha256 | None = Field(
-        None, description="of the brief without what is the agent's own: the same for all agents; null: not recorded"
+    common_brief_sha256: Sha256 = Field(
+        description="of the brief without what is the agent's own: the same for all agents"
     )
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
     draw: int | None = Field(None, description="seed of the fresh draw that they are; null: the published draw")
@@ -365,11 +363,11 @@ class RunRecord(Model):
     limits: dict[str, float | int | None]
     enforced: Enforced
     totals: Totals
-    used: Used | None = Field(None, description="null in records of earlier versions")
+    used: Used
     started_at: datetime
     ended_at: datetime
     code_version: str
-    code: Code | None = Field(None, description="of the process that ended the run; null: not recorded")
+    code: Code = Field(description="of the process that ended the run")
 
 
 class Process(Model):
@@ -440,10 +438,10 @@ def _json_object(text: str) -> dict[str, Any]:
 class Conversation(Model):
     """``D/conversation.json``: compact copy of a run for judge and reader."""
 
-    schema_: Literal["automedbench/conversation/1"] = Field("automedbench/conversation/1", alias="schema")
+    schema_: Literal["automedbench/conversation/2"] = Field("automedbench/conversation/2", alias="schema")
     run: RunId
-    n_cases: int | None = Field(None, description="cases of the task")
-    gpu: bool | None = Field(None, description="whether the run had a GPU; null: not known")
+    n_cases: int = Field(description="cases of the task")
+    gpu: bool = Field(description="whether the run had a GPU")
     messages: list[Message]
     calls: list[CodeCall]
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
@@ -712,12 +710,12 @@ class PanelMember(Model):
 class JudgeRecord(Model):
     """``D/judge.json``: S1–S3 with evidence; kept apart from every number an agent can influence."""
 
-    schema_: Literal["automedbench/judge/1"] = Field("automedbench/judge/1", alias="schema")
+    schema_: Literal["automedbench/judge/2"] = Field("automedbench/judge/2", alias="schema")
     run: RunId
     judge: str = Field(description="id of the judge or panel, for example heuristic-1")
     kind: JudgeKind
-    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules, or not recorded")
-    panel: list[PanelMember] = Field(default_factory=list, description="its members; empty: rules, or not recorded")
+    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules")
+    panel: list[PanelMember] = Field(default_factory=list, description="its members; empty: rules")
     rubric_version: int
     criteria: list[Criterion]
     stages: dict[JudgedStage, Score] = Field(description="of a panel the mean over its valid judgements")
@@ -725,7 +723,7 @@ class JudgeRecord(Model):
         default_factory=dict, description="of a panel: sample standard deviation between judgements; null for one"
     )
     judgements: list[Judgement] = Field(default_factory=list, description="of a panel, one per member and repeat")
-    provenance: Provenance | None = Field(None, description="of the outputs; null in records of before")
+    provenance: Provenance = Field(description="of the outputs")
     injections: list[Injection] = Field(default_factory=list)
     error_codes: list[ErrorCode] = Field(default_factory=list, description="assigned by most of the judgements")
     tokens: Tokens = Tokens()
@@ -781,17 +779,17 @@ class DetailReport(Model):
 
 
 class Recipe(Model):
-    """Everything a score depends on, with ``enforced`` and ``used`` beside it; null: not told by an earlier version."""
+    """Everything a score depends on, with ``enforced`` and ``used`` beside it."""
 
-    preset: str | None = Field(None, description="named setting of the campaign")
-    agent_digest: str | None = None
-    agent_settings: dict[str, Any] | None = Field(None, description="the agent's entry, without the way to its keys")
-    served: list[str] | None = Field(None, description="names of the model in its replies")
-    image_flavour: str | None = Field(None, description="name of the agent's image")
-    image_recipe: str | None = Field(None, description="digest of what the agent's image was made from")
-    brief_sha256: Sha256 | None = None
-    common_brief_sha256: Sha256 | None = Field(None, description="of the brief without what is the agent's own")
-    limits: dict[str, float | int | None] | None = Field(None, description="as they were kept for the run")
+    preset: str = Field(description="named setting of the campaign")
+    agent_digest: str
+    agent_settings: dict[str, Any] = Field(description="the agent's entry, without the way to its keys")
+    served: list[str] = Field(description="names of the model in its replies")
+    image_flavour: str | None = Field(description="name of the agent's image; null: none, or unknown")
+    image_recipe: str | None = Field(description="digest of what that image was made from; null: none, or unknown")
+    brief_sha256: Sha256
+    common_brief_sha256: Sha256 = Field(description="of the brief without what is the agent's own")
+    limits: dict[str, float | int | None] = Field(description="as they were kept for the run")
     task_version: int
     cases_sha256: Sha256
     draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
@@ -801,14 +799,14 @@ class Recipe(Model):
     rubric_version: int
     judge: str
     judge_kind: JudgeKind
-    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules too")
-    panel: list[PanelMember] = Field(default_factory=list, description="members of the panel")
-    policy_version: int | None = Field(None, description="of the audit")
-    score_version: int | None = Field(None, description="of how the run's numbers were put together")
+    prompt_version: int | None = Field(None, description="of what a panel is asked; null: rules")
+    panel: list[PanelMember] = Field(default_factory=list, description="members of the panel; empty: rules")
+    policy_version: int = Field(description="of the audit")
+    score_version: int = Field(description="of how the run's numbers were put together")
     image_sha256: Sha256 | None
     code_version: str
-    code: Code | None = Field(None, description="that put the score together")
-    run_code: Code | None = Field(None, description="that ran the agent")
+    code: Code = Field(description="that put the score together")
+    run_code: Code = Field(description="that ran the agent")
 
 
 class Scores(Model):
@@ -831,7 +829,7 @@ Inference = Literal["verified", "unverified", "unknown"]
 class ScoreRecord(Model):
     """``D/score.json``: one row of the leaderboard."""
 
-    schema_: Literal["automedbench/score/1"] = Field("automedbench/score/1", alias="schema")
+    schema_: Literal["automedbench/score/2"] = Field("automedbench/score/2", alias="schema")
     run: RunId
     track: str
     model: str
@@ -869,9 +867,9 @@ class ScoreRecord(Model):
     judge_tokens: int = Field(0, description="apart from what the run used")
     judge_cost_usd: Money | None = Field(None, description="apart from what the run cost; null when unknown")
     totals: Totals
-    used: Used | None = Field(None, description="as in run.json")
+    used: Used = Field(description="as in run.json")
     enforced: Enforced
     recipe: Recipe
     sources: dict[str, Sha256] = Field(
-        default_factory=dict, description="record of the run (run.json …) → digest of the file that was scored"
+        min_length=1, description="record of the run (run.json …) → digest of the file that was scored"
     )

@@ -64,7 +64,7 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
 
 def by_program(record: RunRecord) -> bool:
     """True when a command-line agent did the work, of which the log has its requests to the model."""
-    return "command" in (record.origin, record.provider)
+    return record.origin == "command"
 
 
 def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: Path) -> Rebuilt:

@@ -63,7 +63,7 @@ from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import check_digest, check_records
 from automedbench.judge.evidence import blind, collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
-from automedbench.leaderboard.conditions import BY_NAME, draw_name, what_is_outdated
+from automedbench.leaderboard.conditions import draw_name, what_is_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.asked import requested_conditions
 from automedbench.planning.load import add_campaign_options, select_campaign
@@ -354,7 +354,7 @@ class _BundleRun:
     def plan(self) -> RunPlan:
         """Plan of the run by the bundle's settings; prices may have been edited since, so they are the run's own."""
         plan = plan_with_manifest(self.theirs.record, self.run, self.folder, self.manifest)
-        prices = (self.record.agent_settings or {}).get("pricing")
+        prices = self.record.agent_settings.get("pricing")
         agent = plan.agent.model_copy(update={"pricing": Pricing.model_validate(prices) if prices else None})
         return replace(plan, agent=agent, limits=self.theirs.record.limits(self.card, agent))
 
@@ -421,7 +421,7 @@ def check_attempts(run: _BundleRun) -> Iterator[Check]:
         yield Check("attempts without a record", "absent", f"{len(silent)}, killed or never started: {silent[0]}")
     book = run.theirs.opened.folder / FOLDER / f"{run.run.path.replace('/', '+')}+{record.attempt:04d}.json"
     used = sum_usage(read_record(book, UsedBook).shifts) if book.is_file() else None
-    yield run.made("machine time", used=used if record.used else None)
+    yield run.made("machine time", used=used)
 
 
 def _question(record: RunRecord) -> tuple[object, ...]:
@@ -437,7 +437,7 @@ def check_settings(run: _BundleRun) -> Iterator[Check]:
     what, record, theirs, plan = "run as its settings give it", run.record, run.theirs, run.plan
     had = replace(plan, limits=Limits.model_validate(record.limits), preset=theirs.settings.preset)
     made = {**dict(identity_of_plan(had, compose_brief(had))), **planned_fields(had)}
-    made["agent_settings"] |= {name: value for name, value in (record.agent_settings or {}).items() if name in REACHED}
+    made["agent_settings"] |= {name: value for name, value in record.agent_settings.items() if name in REACHED}
     unknown = {"origin"} if plan.agent.provider == "replay" else set()
     if not (plan.public / run.card.id).is_dir():
         yield Check("brief written again", "absent", f"{run.card.id} is not staged here")
@@ -503,9 +503,7 @@ def check_cases(run: _BundleRun) -> Iterator[Check]:
             yield same_unless(what, "" if ids == staged.case_ids else "are not the staged ones, in order")
     asked = requested_conditions(theirs.ours, run.run)
     other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
-    missing = [name for name in VERSIONS if BY_NAME[name].value(score) is None]
-    wrong = f"{', '.join([*other, *missing])}: not those of this version" if other or missing else ""
-    yield same_unless("versions", wrong)
+    yield same_unless("versions", f"{', '.join(other)}: not those of this version" if other else "")
 
 
 # --- the steps of a run, once more --------------------------------------------------------------------------

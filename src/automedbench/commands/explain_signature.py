@@ -170,7 +170,7 @@ def conclusion(fields: Sequence[Field]) -> str:
     if found[CHANGES]:
         return f"Not comparable: another {', '.join(found[CHANGES])} changes the score."
     if unknown:
-        return f"It cannot be told whether they are comparable: {', '.join(unknown)} was not recorded by both."
+        return f"It cannot be told whether they are comparable: {', '.join(unknown)} is not known of both."
     if found[MAY]:
         return f"Compare with care: another {', '.join(found[MAY])} may change the score."
     return "Comparable: nothing differs that could change a score."
@@ -193,7 +193,7 @@ def _difference_table(fields: Sequence[Field]) -> list[str]:
             one.name,
             _cut(one.value or "–"),
             _cut(one.other or "–"),
-            "not recorded" if one.unknown else one.matters,
+            "not known" if one.unknown else one.matters,
             one.why,
         )
         for one in fields

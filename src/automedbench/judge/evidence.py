@@ -148,7 +148,7 @@ class RunEvidence(Model):
     notes: list[Message] = Field(description="what the agent wrote beside its code")
     calls: list[CodeCall]
     files: dict[str, int] = Field(description="workspace at the end: path → bytes")
-    n_cases: int | None = None
+    n_cases: int
 
     def mapped(self, change: Callable[[str], str]) -> RunEvidence:
         """The same evidence with every text of the agent and of its programs changed, in the order of ``texts_of``."""

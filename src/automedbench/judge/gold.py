@@ -93,7 +93,7 @@ class GoldTranscript(Model):
     traps: list[str] = Field(default_factory=list)
     why: Annotated[str, Field(min_length=20, description="what the transcript tests")]
     n_cases: int = Field(ge=1)
-    gpu: bool | None = Field(None, description="false: the run had no GPU")
+    gpu: bool = Field(True, description="whether the run had a GPU")
     brief: str = Field(DEFAULT_BRIEF, description="an excerpt of the brief, or 'default': the track's in briefs/")
     plan: str | None = None
     plot: Plot = "none"

@@ -88,9 +88,8 @@ def stage_messages(
     ``picture``: the run's plan/plan.png as a small PNG image, for judges that take images.
     """
     asked = "\n".join(map(_criterion, criteria))
-    cases = "" if shown.n_cases is None else f", {shown.n_cases} cases"
     parts = [
-        f"# Task\n{task} (track {track}, tier {tier}{cases})",
+        f"# Task\n{task} (track {track}, tier {tier}, {shown.n_cases} cases)",
         f"# Stage\n{STAGES[stage]}",
         *(["# Definitions\n" + "\n".join(f"- {text}" for text in definitions)] if definitions else []),
         f"# Criteria\n{asked}",

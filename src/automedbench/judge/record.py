@@ -168,7 +168,7 @@ def first_batch(events: list[Event]) -> int | None:
     return next((i for i, event in enumerate(events) if _is_batch(event, limit)), None)
 
 
-def full_run(events: list[Event], pilot: int, n_cases: int | None = None) -> int | None:
+def full_run(events: list[Event], pilot: int, n_cases: int) -> int | None:
     """Index of the first call after the pilot that created outputs of at least two further cases, or of all.
 
     Of a task with two cases (``n_cases``) only one is left after the pilot.
@@ -244,7 +244,7 @@ class OutputCheck:
 class History:
     """The record of one run: events, and what follows from their order."""
 
-    def __init__(self, events: list[Event], n_cases: int | None = None, *, content: bool = False) -> None:
+    def __init__(self, events: list[Event], n_cases: int, *, content: bool = False) -> None:
         self.events, self.n_cases, self.content = events, n_cases, content
 
     @cached_property

@@ -223,15 +223,13 @@ def stage_score(criteria: Iterable[Criterion], stage: JudgedStage) -> float:
     return round(sum(verdicts) / len(verdicts), 2)
 
 
-def settled(
-    verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gpu: bool | None = None
-) -> list[Criterion]:
+def settled(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gpu: bool) -> list[Criterion]:
     """All criteria in the rubric's order: a criterion is 0 without the one it needs; then the tier's credits.
 
-    ``gpu``: whether the run had one; False makes the criteria that need one not applicable, None is not known.
+    ``gpu``: whether the run had one; False makes the criteria that need one not applicable.
     """
     found = {criterion.id: criterion for criterion in apply_credits(apply_needs(verdicts, rubric), rubric, tier)}
-    if gpu is False and found:
+    if not gpu and found:
         stages = {criterion.stage for criterion in found.values()}
         found |= {rule.id: _not_applicable(rule) for rule in rubric.criteria if rule.gpu and rule.stage in stages}
     return [found[rule.id] for rule in rubric.criteria if rule.id in found]

@@ -103,7 +103,7 @@ class Shown:
     brief: Passage
     blocks: tuple[Block, ...]
     has_plot: bool
-    n_cases: int | None
+    n_cases: int
     left_out: str
     told: str
     """The whole brief: lines copied from it prove nothing."""

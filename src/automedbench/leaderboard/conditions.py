@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import hash_json
-from automedbench.base.records import ScoreRecord, Used
+from automedbench.base.records import ScoreRecord
 from automedbench.tracks import settings_that_count
 
 Matters = Literal["changes the score", "may change the score", "does not change the score"]
@@ -24,7 +24,7 @@ NOT: Matters = "does not change the score"
 FORM = "v1"
 """Version of the signature's form: another one cannot be compared with this."""
 UNKNOWN, NOTHING = "?", ""
-"""In a signature: not recorded, and a value that does not apply (left out). Neither is held against another value."""
+"""In a signature: not known, and a value that does not apply (left out). Neither is held against another value."""
 SITE = "site"
 PUBLISHED = "published"
 _SPENDING = ("max_total_tokens", "max_cost_usd")
@@ -37,7 +37,7 @@ class Condition:
     """Something that a score depends on. ``fields``: where it stands in a score, below ``score.json``.
 
     It must be the same for all runs that are alike in ``same_for`` (fields of RunId). ``key``: where the signature says
-    it; empty: it does not. ``value`` is None where records do not tell it, NOTHING where it does not apply.
+    it; empty: it does not. ``value`` is None where it is not known, NOTHING where it does not apply.
     """
 
     name: str
@@ -70,24 +70,22 @@ def _cut(digest: str) -> str:
     return digest[:_CUT]
 
 
-def _panel(score: ScoreRecord) -> str | None:
+def _panel(score: ScoreRecord) -> str:
     recipe = score.recipe
     if recipe.judge_kind == "heuristic":
         return NOTHING
-    members = [member.digest for member in recipe.panel]
-    return f"{recipe.prompt_version}.{_cut(hash_json(members))}" if members else None
+    return f"{recipe.prompt_version}.{_cut(hash_json([member.digest for member in recipe.panel]))}"
 
 
-def _limits(score: ScoreRecord) -> str | None:
+def _limits(score: ScoreRecord) -> str:
     kept = score.recipe.limits
-    return None if kept is None else hash_json({name: kept[name] for name in kept if name not in _SPENDING})
+    return hash_json({name: kept[name] for name in kept if name not in _SPENDING})
 
 
-def _spending(score: ScoreRecord) -> str | None:
+def _spending(score: ScoreRecord) -> str:
     """Nothing for a run without a limit of this kind: agents that cost nothing have none."""
-    kept = score.recipe.limits
-    found = {name: kept.get(name) for name in _SPENDING} if kept else {}
-    return None if kept is None else hash_json(found) if any(found.values()) else NOTHING
+    found = {name: score.recipe.limits.get(name) for name in _SPENDING}
+    return hash_json(found) if any(found.values()) else NOTHING
 
 
 def _lists(score: ScoreRecord) -> str | None:
@@ -100,24 +98,15 @@ def _evidence(score: ScoreRecord) -> str:
     return hash_json([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
 
 
-def _hardware(score: ScoreRecord) -> str | None:
-    used = score.used or Used()
+def _hardware(score: ScoreRecord) -> str:
+    used = score.used
     told = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
-    return hash_json(told) if used.machines else None
-
-
-def _served(score: ScoreRecord) -> str | None:
-    names = score.recipe.served
-    return None if names is None else ", ".join(sorted(names))
-
-
-def _run_code(score: ScoreRecord) -> str | None:
-    return score.recipe.run_code.digest if score.recipe.run_code else None
+    return hash_json(told)
 
 
 def _commit(score: ScoreRecord) -> str | None:
     code = score.recipe.code
-    return f"{code.commit}{' with changes' if code.dirty else ''}" if code and code.commit else None
+    return f"{code.commit}{' with changes' if code.dirty else ''}" if code.commit else None
 
 
 CONDITIONS: tuple[Condition, ...] = (
@@ -237,11 +226,12 @@ CONDITIONS: tuple[Condition, ...] = (
     ),
     Condition(
         "code", "code", "digest of the code that scored", MAY, "a version should tell, but was not raised perhaps",
-        lambda score: score.recipe.code.digest if score.recipe.code else None, ("recipe.code",), (), _cut,
+        lambda score: score.recipe.code.digest, ("recipe.code",), (), _cut,
     ),
     Condition(
         "code of the run", "code", "digest of the code that ran the agent", MAY,
-        "loop, tools and sandbox are the agent's surroundings", _run_code, ("recipe.run_code",), (), _cut,
+        "loop, tools and sandbox are the agent's surroundings",
+        lambda score: score.recipe.run_code.digest, ("recipe.run_code",), (), _cut,
     ),
     Condition(
         "agent", "", "digest of the agent's settings", CHANGES, "another agent under the same name",
@@ -249,7 +239,7 @@ CONDITIONS: tuple[Condition, ...] = (
     ),
     Condition(
         "model served", "", "names of the model in its replies", CHANGES, "the provider changed the model",
-        _served, ("recipe.served",), _AGENT,
+        lambda score: ", ".join(sorted(score.recipe.served)), ("recipe.served",), _AGENT,
     ),
     Condition(
         "agent's program", "", "digest of a command-line agent's layer", MAY, "another build, or another version",
@@ -319,7 +309,7 @@ def what_differs(runs: Iterable[RecordedConditions]) -> list[str]:
 
 
 def what_is_outdated(score: ScoreRecord, asked: Mapping[str, object]) -> tuple[str, ...]:
-    """Conditions under which the run was not made or scored as ``asked``; what its records do not tell is none."""
+    """Conditions under which the run was not made or scored as ``asked``; what is not known is none."""
     told = {name: BY_NAME[name].value(score) for name in BY_NAME if name in asked}
     return tuple(name for name, found in told.items() if found not in (None, NOTHING) and found != asked[name])
 

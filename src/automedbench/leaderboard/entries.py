@@ -91,11 +91,6 @@ def score_value(score: ScoreRecord, name: str) -> float:
     return value
 
 
-def score_preset(score: ScoreRecord) -> str:
-    """The preset that a run was made under; records of before there were others tell none."""
-    return score.recipe.preset or "default"
-
-
 def has_failed(score: ScoreRecord) -> bool:
     """No complete final submission; a disqualified run has none."""
     return score.failed or score.disqualified

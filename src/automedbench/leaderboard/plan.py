@@ -13,7 +13,6 @@ from automedbench.base.files import read_record
 from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
 from automedbench.campaign.config import DEFAULT
 from automedbench.campaign.load import Campaign
-from automedbench.leaderboard.entries import score_preset
 
 
 class PlannedAgent(Model):
@@ -111,10 +110,10 @@ def _read_score(results: Path, run: RunId, plan: Plan) -> ScoreRecord:
         raise InfrastructureError(
             f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
         )
-    if (preset := score_preset(score)) != plan.preset:
+    if score.recipe.preset != plan.preset:
         raise InfrastructureError(
-            f"{path}: made under the preset {preset}, while this campaign has {plan.preset}; the two are never mixed.\n"
-            "Keep the results of each preset in a folder of its own."
+            f"{path}: made under the preset {score.recipe.preset}, while this campaign has {plan.preset}; "
+            "the two are never mixed.\nKeep the results of each preset in a folder of its own."
         )
     if score.recipe.judge_kind != plan.judge_kind:
         raise InfrastructureError(

@@ -193,7 +193,7 @@ def _read_finished(path: Path) -> Finished | None:
     """What a finished run used; None when there is no readable one."""
     try:
         record = json.loads(path.read_bytes())
-        totals, used = Totals.model_validate(record["totals"]), Used.model_validate(record.get("used") or {})
+        totals, used = Totals.model_validate(record["totals"]), Used.model_validate(record["used"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return Finished(totals, totals.wall_s if used.held_s is None else used.held_s)

@@ -70,8 +70,6 @@ def decide_inference(
     found = judge.provenance
     if audit.decision is not None and audit.decision.confirmed_no_inference is False:
         return "verified", f"lifted by {audit.decision.by}: {audit.decision.why}"
-    if found is None:
-        return "unknown", ""
     if found.verdict == "none":
         return "unverified", found.reason
     if no_input_opened(conversation, audit):
@@ -188,7 +186,7 @@ def score_run(
     judge: JudgeRecord,
     card: TaskCard,
     conversation: Conversation,
-    sources: Mapping[str, str] | None = None,
+    sources: Mapping[str, str],
 ) -> ScoreRecord:
     """One row of the leaderboard. A disqualified run has 0 everywhere; what it earned is kept in ``unpenalised``.
 
@@ -235,7 +233,7 @@ def score_run(
         used=run.used,
         enforced=run.enforced,
         recipe=recipe(run, detail, judge, audit),
-        sources=dict(sources or {}),
+        sources=dict(sources),
     )
 
 

@@ -260,8 +260,8 @@ class _Sitting:
         """Masking changes what this judge is shown of the stage."""
         return self.member.messages(question)[0] != self.member.messages(again)[0]
 
-    def judgement(self, rubric: Rubric, tier: Tier, gpu: bool | None) -> Judgement:
-        """The record of the sitting; ``gpu``: whether the run had one, null where it is not known."""
+    def judgement(self, rubric: Rubric, tier: Tier, gpu: bool) -> Judgement:
+        """The record of the sitting; ``gpu``: whether the run had one."""
         invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}

@@ -232,7 +232,7 @@ MARGIN = 0.05
 """Share of the window that is kept free: tokens are estimated."""
 
 
-NOTHING = RunEvidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={})
+NOTHING = RunEvidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={}, n_cases=0)
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class Matter:
     picture: bytes | None = None
     """plan.png made small; only judges of S1 that take images are shown it."""
 
-    gpu: bool | None = None
-    """Whether the run had one; False: criteria that need one are not asked."""
+    gpu: bool = True
+    """Whether the run had one; without one, criteria that need one are not asked."""
 
     @cached_property
     def history(self) -> History:
@@ -266,7 +266,7 @@ class Question:
     def criteria(self) -> list[RubricCriterion]:
         """The criteria that are asked."""
         asked = [rule for rule in self.matter.rubric.judged(self.matter.tier) if rule.stage == self.stage]
-        return [rule for rule in asked if not (rule.gpu and self.matter.gpu is False)]
+        return [rule for rule in asked if not (rule.gpu and not self.matter.gpu)]
 
     def shown(self, room: int) -> Shown:
         """What is shown in so many tokens."""

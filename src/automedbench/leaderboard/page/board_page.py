@@ -116,9 +116,9 @@ def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for score in scored(entries):
         told = found.setdefault(score.run.agent, {"settings": {}, "served": {}})
-        for name, value in sorted((score.recipe.agent_settings or {}).items()):
+        for name, value in sorted(score.recipe.agent_settings.items()):
             told["settings"].setdefault(name, {})[value if isinstance(value, str) else plain_json(value)] = None
-        told["served"].update(dict.fromkeys(score.recipe.served or ()))
+        told["served"].update(dict.fromkeys(score.recipe.served))
     return {
         agent: {
             "settings": {name: list(values) for name, values in told["settings"].items()},

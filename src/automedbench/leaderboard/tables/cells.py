@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from automedbench.base.files import hash_json
-from automedbench.base.records import TIERS, ScoreRecord, Used
+from automedbench.base.records import TIERS, ScoreRecord
 from automedbench.leaderboard.conditions import judge_class, read_conditions, signature
 from automedbench.leaderboard.entries import (
     BoardEntry,
@@ -23,7 +23,6 @@ from automedbench.leaderboard.entries import (
     has_failed,
     has_medal,
     make_samples,
-    score_preset,
     score_value,
 )
 from automedbench.leaderboard.tables.columns import TABLES
@@ -116,12 +115,12 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
         return [*place, *[None] * (len(SCORES) + len(_OF_A_RUN))]
     totals = score.totals
     costs = [None if usd is None else Decimal(usd) for usd in (totals.cost_usd, score.judge_cost_usd)]
-    took = score.used or Used()
+    took = score.used
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
     unverified = score.inference == "unverified"
     ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
-    classes = score_preset(score), score.enforced.isolation, judge_class(score)
+    classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
     return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
 
 
@@ -131,12 +130,7 @@ _MICRO = Decimal("0.000001")
 def ledger_row(score: ScoreRecord, outdated: Sequence[str] = ()) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
     found = (
-        dict(score)
-        | dict(score.run)
-        | dict(score.totals)
-        | dict(score.used or Used())
-        | dict(score.recipe)
-        | _computed(score)
+        dict(score) | dict(score.run) | dict(score.totals) | dict(score.used) | dict(score.recipe) | _computed(score)
     )
     found["outdated"] = ", ".join(outdated)
     return {name: found[name] for name in TABLES["runs"].columns}
@@ -153,11 +147,7 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         **{f"tokens_{name}": value for name, value in tokens},
         "tokens_total": tokens.total,
         "cost_usd": _money(score.totals.cost_usd),
-        **{
-            name: ", ".join(getattr(score.used or Used(), name)) or None
-            for name in ("nodes", "gpu_models", "gpu_drivers")
-        },
-        "preset": score_preset(score),
+        **{name: ", ".join(getattr(score.used, name)) or None for name in ("nodes", "gpu_models", "gpu_drivers")},
         "sandbox": enforced.backend,
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,
@@ -165,7 +155,7 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         "signature": signature([read_conditions(score)]),
         **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
         "judge_cost_usd": _money(score.judge_cost_usd),
-        "sources": hash_json(score.sources) if score.sources else None,
+        "sources": hash_json(score.sources),
     }
 
 

@@ -233,7 +233,7 @@ def no_model_call(facts: RunFacts) -> CodeFinding | None:
     """Answers came although no file of a model was opened in the whole run; of agents that are no model by design."""
     if facts.audit is None or facts.audit.model_opened is not False or not facts.there:
         return None
-    by_design = (facts.run.origin or facts.run.provider) in WITHOUT_A_MODEL
+    by_design = facts.run.origin in WITHOUT_A_MODEL
     if by_design or not get_track(facts.detail.track).needs_model:
         return None
     return CodeFinding(

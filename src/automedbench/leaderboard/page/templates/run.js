@@ -98,7 +98,6 @@ function howTask() {
 
 // What is not known is told with its reason, or left out where there was no GPU.
 function machineFacts(used) {
-  if (!used) return [];
   const by = (name, shown) => `${known(used[name]) ? shown(used[name]) : "unknown"} (${used.told_by[name]})`;
   return [
     ...(used.gpu_models.length || known(used.gpu_held_s) ? [["GPU held", by("gpu_held_s", duration)], ["GPU", [...used.gpu_models, ...used.gpu_drivers.map((version) => `driver ${version}`)].join(", ")]] : []),
@@ -303,7 +302,7 @@ const FILES = ["score.json", "detail_report.json", "submission.json", "judge.jso
 function provenance() {
   const { recipe, enforced } = score;
   const short = (digest) => (digest ? el("span", { title: digest }, digest.slice(0, 16)) : "none");
-  const code = (found) => (found ? `${found.digest.slice(0, 16)}${found.commit ? `, commit ${found.commit.slice(0, 12)}` : ""}${found.dirty ? " with changes" : ""}` : "not recorded");
+  const code = (found) => `${found.digest.slice(0, 16)}${found.commit ? `, commit ${found.commit.slice(0, 12)}` : ""}${found.dirty ? " with changes" : ""}`;
   const rows = [...new Set([...FILES, ...Object.keys(score.sources)])];
   const columns = [
     { title: "File", header: true, value: (name) => name, cell: fileLink },
@@ -315,15 +314,15 @@ function provenance() {
       ["Task version", recipe.task_version], ["Cases", short(recipe.cases_sha256)], ["Track version", recipe.track_version], ["Rubric version", recipe.rubric_version],
       ["Judge", `${recipe.judge_kind} (${recipe.judge})`], ["Code version", recipe.code_version], ["Code", code(recipe.code)], ["Code of the run", code(recipe.run_code)], ["Image", short(recipe.image_sha256)],
       ["Sandbox", `${enforced.backend}: ${SHARED.backends[enforced.backend] ?? ""}`], ["Network", `${enforced.network}: ${SHARED.networks[enforced.network] ?? ""}${enforced.from_cache ? " Models and packages from the campaign's cache alone." : ""}`],
-      ["GPU", enforced.gpu_names?.length ? enforced.gpu_names.join(", ") : yes(enforced.gpu)], ["System call filter", yes(enforced.seccomp)], ["Self-check passed", yes(enforced.selfcheck)], ["Decoy", yes(enforced.decoy)], ["Trace of opens", yes(enforced.trace)],
-      ["Preset", recipe.preset ?? "not recorded"], ["Model as served", recipe.served?.join(", ") || "not recorded"], ["Hardware", score.used?.machines?.join("; ") || "not recorded"],
+      ["GPU", enforced.gpu_names.length ? enforced.gpu_names.join(", ") : yes(enforced.gpu)], ["System call filter", yes(enforced.seccomp)], ["Self-check passed", yes(enforced.selfcheck)], ["Decoy", yes(enforced.decoy)], ["Trace of opens", yes(enforced.trace)],
+      ["Preset", recipe.preset], ["Model as served", recipe.served.join(", ") || "no model"], ["Hardware", score.used.machines.join("; ")],
       ...(run ? [["Provider", run.provider], ["Agent", run.agent_digest], ["Brief", short(run.brief_sha256)], ["Attempt", run.attempt], ["Started", moment(run.started_at)], ["Ended", moment(run.ended_at)]] : []),
       ...limits,
     ]),
     el("p", {}, "Signature: ", el("code.foreign", {}, DETAIL.signature)),
     el("p", {}, "Metric settings: ", el("code.foreign", {}, JSON.stringify(recipe.settings))),
-    recipe.agent_settings && el("p", {}, "Agent's settings: ", el("code.foreign", {}, JSON.stringify(recipe.agent_settings))),
-    recipe.panel?.length > 0 && el("p", {}, `Judges (prompt ${recipe.prompt_version}): `, el("code.foreign", {}, JSON.stringify(recipe.panel.map((member) => member.settings)))),
+    el("p", {}, "Agent's settings: ", el("code.foreign", {}, JSON.stringify(recipe.agent_settings))),
+    recipe.panel.length > 0 && el("p", {}, `Judges (prompt ${recipe.prompt_version}): `, el("code.foreign", {}, JSON.stringify(recipe.panel.map((member) => member.settings)))),
     table(columns, rows, { label: "Files of the run", sortable: false }));
 }
 
