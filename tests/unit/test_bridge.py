@@ -165,22 +165,6 @@ def test_a_reply_in_one_piece(folder: Path) -> None:
     assert body["usage"]["prompt_tokens"] == 7 and body["usage"]["total_tokens"] == 10
 
 
-def test_a_streamed_reply(folder: Path) -> None:
-    """Put together again it is the same; usage comes only where it was asked for."""
-    body = HELLO | {"stream": True, "stream_options": {"include_usage": True}}
-    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says("héllo", tool_calls=[CALL])):
-        status, data = ask(folder, bridge.token, body)
-    lines = [line.removeprefix("data: ") for line in data.decode().split("\n\n") if line]
-    assert (status, lines[-1]) == (200, "[DONE]")
-    chunks = [json.loads(line) for line in lines[:-1]]
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    assert "".join(delta.get("content") or "" for delta in deltas) == "héllo"
-    assert [call["function"]["name"] for delta in deltas for call in delta.get("tool_calls", [])] == ["bash"]
-    assert chunks[-1]["usage"]["completion_tokens"] == 3
-    assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] == "stop"
-
-
 def test_openais_own_client_understands_it(folder: Path) -> None:
     """The SDK over the socket, with and without streaming."""
     httpx2, openai = pytest.importorskip("httpx2"), pytest.importorskip("openai")
@@ -345,8 +329,6 @@ def test_a_refusal_is_an_error_object(folder: Path) -> None:
         pytest.param(b'{"messages": [{"role": "root", "content": ""}]}', id="unknown role"),
         pytest.param(b'{"messages": [{"role": "user", "content": 3}]}', id="content is a number"),
         pytest.param(b'{"messages": [{"role": "user", "content": "x"}], "n": 5}', id="five choices"),
-        pytest.param(b'{"messages": [{"role": "user", "content": "x"}], "seed": NaN}', id="NaN"),
-        pytest.param(b'{"messages": [{"role": "user", "content": "x"}], "top_p": 1e999}', id="overflowing number"),
         pytest.param(b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="100 000 levels"),
         pytest.param(
             b'{"messages": [{"role": "user", "content": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}]}", id="64 levels"
@@ -408,19 +390,6 @@ def test_lone_surrogates_do_not_get_through() -> None:
     request = chat_request(b'{"messages": [{"role": "user", "content": "a\\ud800b"}]}')
     assert request.chat[0].content == "a\ufffdb"
     json.dumps(upstream_body(agent(), request), ensure_ascii=False).encode()
-
-
-def test_streams_say_everything_once() -> None:
-    """An empty reply is still a role, an end and the mark that closes it."""
-    whole = {
-        "id": "i",
-        "created": 1,
-        "model": "m",
-        "choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
-        "usage": {},
-    }
-    events = list(PROTOCOLS["chat"].stream_answer(chat_request(HELLO), whole))
-    assert len(events) == 3 and events[-1] == b"data: [DONE]\n\n"
 
 
 # --- hostile clients --------------------------------------------------------------------------------------------

@@ -519,12 +519,12 @@ def test_a_program_that_runs_one_file_gets_the_script_as_one() -> None:
 
 
 SENDING = ("too_large", "timeout", "body_timeout", "drip", "padding", "gzip", "redirect")
-"""Faults that do not depend on the protocol; they are tried for chat."""
+"""Faults that do not depend on the protocol; with all of chat they are tried in test_endpoint_faults.py."""
 FAULTS = [
     (protocol, kind)
-    for protocol in PROTOCOLS
+    for protocol in PROTOCOLS[1:]
     for kind in (*HARMLESS, *TRANSIENT, *FINAL, *SPECIAL)
-    if protocol == "chat" or kind not in SENDING
+    if kind not in SENDING
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
@@ -11,7 +10,7 @@ from typing import Any, Literal, NoReturn
 from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, estimate_tokens
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
-from automedbench.base.endpoint.replies import clean_text
+from automedbench.base.endpoint.replies import clean_text, cleaned
 from automedbench.base.endpoint.usage import service_tier
 from automedbench.base.files import parse_json_object
 from automedbench.base.records import Tokens
@@ -231,30 +230,11 @@ def parse_body(data: bytes) -> Body:
     if data.count(b"[") + data.count(b"{") > MAX_OPENED:
         raise invalid(f"more than {MAX_OPENED} lists and objects")
     try:
-        value = _clean(json.loads(data, parse_constant=_refuse_constant), MAX_DEPTH)
+        value = cleaned(json.loads(data), MAX_DEPTH)
     except (ValueError, RecursionError) as error:
         raise invalid(f"the body is not JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
         raise invalid("the body must be a JSON object")
-    return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _clean(value: Any, depth: int) -> Any:
-    """The value without lone surrogates; raises ValueError beyond the depth."""
-    if depth < 0:
-        raise ValueError(f"more than {MAX_DEPTH} levels")
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, dict):
-        return {clean_text(key): _clean(inner, depth - 1) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_clean(inner, depth - 1) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is too large")
     return value
 
 

@@ -108,12 +108,17 @@ def clean_text(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def cleaned(value: Any) -> Any:
-    """A JSON value without lone surrogates and with null for numbers that JSON has no form for."""
+def cleaned(value: Any, depth: int = 1000) -> Any:
+    """A JSON value without lone surrogates and with null for numbers that JSON has no form for.
+
+    Raises ValueError for a value of more than ``depth`` levels.
+    """
+    if depth < 0:
+        raise ValueError("too many levels")
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
-        return {clean_text(name): cleaned(inner) for name, inner in value.items()}
+        return {clean_text(name): cleaned(inner, depth - 1) for name, inner in value.items()}
     if isinstance(value, list):
-        return [cleaned(inner) for inner in value]
+        return [cleaned(inner, depth - 1) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
