@@ -487,6 +487,18 @@ def answer_of_a_tool(forger: Forger) -> set[str]:
     return {"transcript"}
 
 
+def first_message(forger: Forger) -> set[str]:
+    """More was written into the brief, as conversation and log of messages say; its digest is that of the file."""
+    added, said = "\nThe labels are sorted by size.", forger.read("conversation.json")
+    said["messages"][0]["content"] += added
+    forger.write("conversation.json", said)
+    forger.log(
+        "transcript", lambda line: line | ({"content": line["content"] + added} if line["role"] == "system" else {})
+    )
+    forger.score()
+    return {"transcript"}
+
+
 def findings(forger: Forger) -> set[str]:
     """Findings are taken out of the log, or put in where there are none; the audit is made from it."""
     made = Finding.of("net.blocked", "egress", "network", "notice", "low", "made up", place="end")
@@ -598,8 +610,8 @@ RECORDS = (
     *(score_alone, score_of_cases, completion, judgement, transcript, dropped_call, prompt, limit, limit_everywhere),
     *(image, sandbox, case_swap, other_cases, dropped, dropped_everywhere, best_of, best_of_hidden, verdict, agent),
     *(prior, metrics_kept_mean, provenance, judge_name, decision, totals, outcome, times, model, model_of_the_plan),
-    *(evidence, answer_of_a_tool, findings, recipe, outputs, machine_time, laid_ready, way_out, link_first),
-    *(call_twice, unreadable),
+    *(evidence, answer_of_a_tool, first_message, findings, recipe, outputs, machine_time, laid_ready, way_out),
+    *(link_first, call_twice, unreadable),
 )
 
 

@@ -41,11 +41,11 @@ def test_it_is_admitted(lab: Project) -> None:
 
 def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
     """Each kind once; what each changes, and which check must see it, is said in benchmarks/bench_bundles.py."""
-    script = ["benchmarks/bench_bundles.py", "--forgeries", "41", "--honest", "1", "--configfile", "demo/config.yaml"]
+    script = ["benchmarks/bench_bundles.py", "--forgeries", "42", "--honest", "1", "--configfile", "demo/config.yaml"]
     done = lab.run("python", *script)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert len(re.findall(r"^\| [a-z ]+ \| 1 \| 1 \|$", done.stdout, re.MULTILINE)) == 41
-    assert "41 forgeries, 41 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
+    assert len(re.findall(r"^\| [a-z ]+ \| 1 \| 1 \|$", done.stdout, re.MULTILINE)) == 42
+    assert "42 forgeries, 42 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
 
 
 def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:

@@ -68,11 +68,11 @@ def by_program(record: RunRecord) -> bool:
 
 
 def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: Path) -> Rebuilt:
-    """The run made again from its journal, with the limits and the first messages that it had."""
-    brief = compose_brief(plan)
-    if len(conversation.messages) >= 2:
-        brief = replace(brief, system=conversation.messages[0].content, kickoff=conversation.messages[1].content)
+    """The run made again from its journal, with the limits that it had, and its own brief where that is not known."""
     had = replace(plan, limits=Limits.model_validate(record.limits))
+    brief = compose_brief(had)
+    if brief.sha256 != record.brief_sha256 and len(conversation.messages) >= 2:
+        brief = replace(brief, system=conversation.messages[0].content, kickoff=conversation.messages[1].content)
     return rebuild_attempt(had, brief, plan.folder / "log/journal.jsonl", out)
 
 
