@@ -28,7 +28,7 @@ class Display(Protocol):
 def make_display(stream: TextIO, nocolor: bool, progress: bool) -> Display:
     """A live line where the stream is a terminal that can draw one, plain lines elsewhere, messages alone if quiet."""
     if not progress:
-        return Messages(stream)
+        return MessagesOnly(stream)
     if not stream.isatty():
         return Lines(stream)
     from rich.console import Console
@@ -37,7 +37,7 @@ def make_display(stream: TextIO, nocolor: bool, progress: bool) -> Display:
     return Lines(stream) if console.is_dumb_terminal else LiveLine(console)
 
 
-class Messages:
+class MessagesOnly:
     """Messages only."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -54,7 +54,7 @@ class Messages:
         """Say nothing."""
 
 
-class Lines(Messages):
+class Lines(MessagesOnly):
     """A line for every tenth of the steps."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -15,12 +15,12 @@ from automedbench.commands.judge_eval import disagreement_lines, report_lines
 from automedbench.judge import load_rubric
 from automedbench.judge.gold import (
     GoldTranscript,
-    Sitting,
+    JudgedTranscript,
     binary_figures,
     evaluate,
     expected_stages,
+    judge_transcript,
     level_figures,
-    sit,
     verdict_pairs,
 )
 from automedbench.judge.rubric import Rubric, settled, stage_score
@@ -128,7 +128,9 @@ def test_two_transcripts_by_hand(rubric: Rubric) -> None:
     # Weighted: 0.25·0 - 0.15·0.2 + 0.35·0.5 = 0.145 and 0.25·0.17 + 0.15·0.2 + 0.35·1 = 0.4225.
     ask = always({"s1a": 1, "s2c": 1, "s3": 1})
     transcripts = [gold("a", s1a=1, s2c=1, s2d=1, s3=0.5), gold("b")]
-    found = evaluate("fake", [sit(item, rubric, ask, "fake") for item in transcripts], WEIGHTS, "all", rubric)
+    found = evaluate(
+        "fake", [judge_transcript(item, rubric, ask, "fake") for item in transcripts], WEIGHTS, "all", rubric
+    )
     figures = {each.stage: (each.n, each.mae, each.bias) for each in found.stages}
     assert figures == {
         "S1": (2, pytest.approx(0.085), pytest.approx(0.085)),
@@ -149,18 +151,18 @@ def test_two_transcripts_by_hand(rubric: Rubric) -> None:
 
 def test_few_transcripts_have_no_interval(rubric: Rubric) -> None:
     """Three equal errors resampled would give an interval of width 0, as if the judge were known exactly."""
-    few = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abc"]
+    few = [judge_transcript(gold(name), rubric, always({"s3": 1}), "fake") for name in "abc"]
     s3 = evaluate("fake", few, WEIGHTS, "all", rubric).stages[2]
     assert (s3.mae, s3.bias) == (1, 1)
     assert (s3.mae_low, s3.mae_high, s3.bias_low, s3.bias_high) == (None, None, None, None)
 
 
 def test_intervals_hold_the_figure_and_shrink_to_it(rubric: Rubric) -> None:
-    same = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abcdefghij"]
+    same = [judge_transcript(gold(name), rubric, always({"s3": 1}), "fake") for name in "abcdefghij"]
     s3 = evaluate("fake", same, WEIGHTS, "all", rubric).stages[2]
     assert (s3.mae_low, s3.mae, s3.mae_high) == (1, 1, 1)
     mixed = [
-        sit(gold(name, s3=s3), rubric, always({"s3": 1}), "fake")
+        judge_transcript(gold(name, s3=s3), rubric, always({"s3": 1}), "fake")
         for name, s3 in zip("abcdefghij", (0, 1) * 5, strict=True)
     ]
     s3 = evaluate("fake", mixed, WEIGHTS, "all", rubric).stages[2]
@@ -169,11 +171,11 @@ def test_intervals_hold_the_figure_and_shrink_to_it(rubric: Rubric) -> None:
 
 
 def test_failing_judge_is_counted_and_no_zero(rubric: Rubric) -> None:
-    sittings = [
-        sit(gold("a"), rubric, failing(JudgeError("no valid answer in 3 tries\nmore")), "fake"),
-        sit(gold("b"), rubric, always({}), "fake"),
+    judged = [
+        judge_transcript(gold("a"), rubric, failing(JudgeError("no valid answer in 3 tries\nmore")), "fake"),
+        judge_transcript(gold("b"), rubric, always({}), "fake"),
     ]
-    found = evaluate("fake", sittings, WEIGHTS, "all", rubric)
+    found = evaluate("fake", judged, WEIGHTS, "all", rubric)
     assert (found.n_asked, found.n_invalid, found.invalid_share) == (6, 3, 0.5)
     assert found.invalid[0] == "a S1: no valid answer in 3 tries"
     assert [each.n for each in found.stages] == [1, 1, 1, 1]
@@ -184,14 +186,16 @@ def test_failing_judge_is_counted_and_no_zero(rubric: Rubric) -> None:
 
 
 def test_judge_without_any_answer(rubric: Rubric) -> None:
-    found = evaluate("fake", [sit(gold("a"), rubric, failing(JudgeError("no")), "fake")], WEIGHTS, "all", rubric)
+    found = evaluate(
+        "fake", [judge_transcript(gold("a"), rubric, failing(JudgeError("no")), "fake")], WEIGHTS, "all", rubric
+    )
     assert (found.kind, found.mean_f1, found.invalid_share) == (None, None, 1)
     assert all(each.mae is None for each in found.stages)
 
 
 def test_failing_endpoint_is_no_fault_of_the_judge(rubric: Rubric) -> None:
     with pytest.raises(InfrastructureError):
-        sit(gold("a"), rubric, failing(InfrastructureError("the endpoint is down")), "fake")
+        judge_transcript(gold("a"), rubric, failing(InfrastructureError("the endpoint is down")), "fake")
 
 
 def test_members_of_a_panel_are_measured_alone(rubric: Rubric) -> None:
@@ -202,8 +206,8 @@ def test_members_of_a_panel_are_measured_alone(rubric: Rubric) -> None:
             judge="b", model="m", repeat=1, criteria=kind.criteria, stages={"S3": 1.0}, invalid={"S1": "x", "S2": "y"}
         ),
     ]
-    sitting = sit(gold("a"), rubric, always({"s3": 0.5}, judgements=judgements), "panel:a+b")
-    found = evaluate("panel:a+b", [sitting], WEIGHTS, "all", rubric)
+    one = judge_transcript(gold("a"), rubric, always({"s3": 0.5}, judgements=judgements), "panel:a+b")
+    found = evaluate("panel:a+b", [one], WEIGHTS, "all", rubric)
     # Six stages were asked of two members, two have no valid answer.
     assert (found.n_asked, found.n_invalid) == (6, 2)
     alone = {each.judge: {one.stage: (one.n, one.bias) for one in each.stages} for each in found.members}
@@ -219,24 +223,27 @@ def test_a_transcript_on_which_a_whole_panel_fails_is_counted(rubric: Rubric) ->
     judgements = [
         Judgement(judge=name, model="m", repeat=1, criteria=strict.criteria, stages=strict.stages) for name in "ab"
     ]
-    sittings = [
-        sit(gold("a"), rubric, always({}, judgements=judgements), "panel:a+b"),
-        sit(gold("b"), rubric, failing(JudgeError("nobody gave a valid answer")), "panel:a+b"),
+    judged = [
+        judge_transcript(gold("a"), rubric, always({}, judgements=judgements), "panel:a+b"),
+        judge_transcript(gold("b"), rubric, failing(JudgeError("nobody gave a valid answer")), "panel:a+b"),
     ]
-    found = evaluate("panel:a+b", sittings, WEIGHTS, "all", rubric)
+    found = evaluate("panel:a+b", judged, WEIGHTS, "all", rubric)
     assert (found.n_asked, found.n_invalid) == (9, 3)
     assert found.invalid == [f"b {stage}: nobody gave a valid answer" for stage in ("S1", "S2", "S3")]
 
 
 def test_unknown_cost_stays_unknown(rubric: Rubric) -> None:
-    sittings = [sit(gold(name), rubric, always({}, cost_usd=cost), "fake") for name, cost in (("a", "1"), ("b", None))]
-    assert evaluate("fake", sittings, WEIGHTS, "all", rubric).cost_usd is None
+    judged = [
+        judge_transcript(gold(name), rubric, always({}, cost_usd=cost), "fake")
+        for name, cost in (("a", "1"), ("b", None))
+    ]
+    assert evaluate("fake", judged, WEIGHTS, "all", rubric).cost_usd is None
 
 
 def test_pairs_of_a_stage(rubric: Rubric) -> None:
-    sitting: Sitting = sit(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
-    assert verdict_pairs([sitting.answer], "S3") == [(0.5, 1)]
-    assert len(verdict_pairs([sitting.answer], "S1")) == 3, "without the credited ones"
+    one: JudgedTranscript = judge_transcript(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
+    assert verdict_pairs([one.answer], "S3") == [(0.5, 1)]
+    assert len(verdict_pairs([one.answer], "S1")) == 3, "without the credited ones"
 
 
 def test_one_and_many(rubric: Rubric) -> None:
@@ -244,8 +251,8 @@ def test_one_and_many(rubric: Rubric) -> None:
         ("a", ["fake against 1 transcript (split: all)", "s3, 1 verdict: exact", "1 verdict differs"]),
         ("ab", ["fake against 2 transcripts (split: all)", "s3, 2 verdicts: exact", "2 verdicts differ"]),
     ):
-        sittings = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in names]
-        found = evaluate("fake", sittings, WEIGHTS, "all", rubric)
+        judged = [judge_transcript(gold(name), rubric, always({"s3": 1}), "fake") for name in names]
+        found = evaluate("fake", judged, WEIGHTS, "all", rubric)
         text = "\n".join([*report_lines(found), *disagreement_lines(found.disagreements)])
         assert [line for line in lines if line not in text] == []
 

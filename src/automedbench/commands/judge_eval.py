@@ -28,13 +28,13 @@ from automedbench.judge.gold import (
     Evaluation,
     GoldJudgement,
     GoldTranscript,
+    JudgedTranscript,
     LevelFigures,
-    Sitting,
     StageFigures,
     evaluate,
+    judge_transcript,
     load_gold,
     scorer_pairs,
-    sit,
     verdict_pairs,
 )
 from automedbench.judge.panel import Panel, open_panel
@@ -86,8 +86,8 @@ def _open(options: argparse.Namespace, stack: ExitStack) -> HeuristicJudge | Pan
 def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge | Panel, split: str) -> Evaluation:
     """Ask the judge about every transcript and compare."""
     known = {track: load_rubric(rubrics, track) for track in sorted({item.track for item in gold})}
-    sittings = [
-        sit(
+    judged = [
+        judge_transcript(
             item,
             known[item.track],
             lambda conversation, rubric, tier, plot: judge_run(conversation, rubric, tier, judge, small_picture(plot)),
@@ -95,16 +95,16 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
         )
         for item in gold
     ]
-    found = evaluate(judge.id, sittings, WEIGHTS, split, load_rubric(rubrics, "skeleton-alone"))
-    return found.model_copy(update={"stages": [_with_kappa(figures, sittings) for figures in found.stages]})
+    found = evaluate(judge.id, judged, WEIGHTS, split, load_rubric(rubrics, "skeleton-alone"))
+    return found.model_copy(update={"stages": [_with_kappa(figures, judged) for figures in found.stages]})
 
 
-def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigures:
+def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> StageFigures:
     """Agreement beyond chance over all verdicts of a stage; the weighted sum of stages has none."""
     from automedbench.statistics.agreement import weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
-    answers: list[GoldJudgement] = [sitting.answer for sitting in sittings]
+    answers: list[GoldJudgement] = [one.answer for one in judged]
     pairs = verdict_pairs(answers, stage) if stage else []
     if not pairs:
         return figures

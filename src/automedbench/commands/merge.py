@@ -30,7 +30,7 @@ from automedbench.statistics.samples import StatisticsMethod
 
 
 @dataclass(frozen=True)
-class Source:
+class LabResults:
     """Results of one lab."""
 
     labels: Labels
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> None:
     show(options, {"page": page, "agents": ranking.frame.to_dict("records")}, [f"Page: {page}"])
 
 
-def _source(text: str, folder: Path) -> Source:
+def _source(text: str, folder: Path) -> LabResults:
     """A bundle laid out in ``folder``, or a folder as it is; raises ConfigError for a name that no lab has."""
     lab, _, place = text.rpartition("=")
     path = Path(place)
@@ -69,12 +69,12 @@ def _source(text: str, folder: Path) -> Source:
         validate({"lab": lab}, Labels, text)
     if path.is_dir():
         plan = read_record(path / "plan.json", Plan)
-        return Source(Labels(lab=lab or _lab_of(path)), path, plan)
+        return LabResults(Labels(lab=lab or _lab_of(path)), path, plan)
     if not path.is_file():
         raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
     opened = open_bundle(path, folder)
     labels = opened.record.labels.model_copy(update={"lab": lab} if lab else {})
-    return Source(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
+    return LabResults(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
 
 
 def _lab_of(path: Path) -> str:
@@ -82,7 +82,7 @@ def _lab_of(path: Path) -> str:
     return name if name and name[0].isalnum() else "lab"
 
 
-def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: bool = False) -> Board:
+def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, partial: bool = False) -> Board:
     """Write the merged results and their leaderboard into ``out``; method, cards and rubrics are the campaign's.
 
     Raises ConfigError for labs or kinds of judges that cannot stand in one table, and as ``build_leaderboard`` does.
@@ -125,7 +125,7 @@ def merge(sources: Sequence[Source], out: Path, campaign: Campaign, *, partial: 
     )
 
 
-def _name(agent: str, source: Source, shared: set[str]) -> str:
+def _name(agent: str, source: LabResults, shared: set[str]) -> str:
     """An agent's name on the board: with its lab where another lab has a run of the same name."""
     return f"{agent}@{source.labels.lab}" if agent in shared else agent
 

@@ -236,7 +236,7 @@ class GoldJudgement:
 
 
 @dataclass(frozen=True)
-class Sitting:
+class JudgedTranscript:
     """One transcript put to a judge: its answer, and of a panel those of its members."""
 
     answer: GoldJudgement
@@ -339,7 +339,7 @@ class Evaluation(Model):
 # --- asking -------------------------------------------------------------------------------------------------------
 
 
-def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitting:
+def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> JudgedTranscript:
     """Put one transcript to a judge; a JudgeError becomes an answer without valid stages, others are raised."""
     try:
         record = ask(gold.conversation, rubric, gold.tier, picture(gold))
@@ -347,8 +347,8 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
         stages = [error.stage] if isinstance(error, NoValidAnswer) else JUDGED_STAGES
         answer = GoldJudgement(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))
         if isinstance(error, NoValidAnswer):
-            return Sitting(answer, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
-        return Sitting(answer)
+            return JudgedTranscript(answer, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
+        return JudgedTranscript(answer)
     members = tuple(
         GoldJudgement(
             f"{one.judge} #{one.repeat}",
@@ -361,7 +361,7 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
         for one in record.judgements
     )
     answer = GoldJudgement(judge, gold, rubric, _index_criteria(record.criteria), record.stages, {})
-    return Sitting(answer, members, record.kind, record.tokens, record.cost_usd)
+    return JudgedTranscript(answer, members, record.kind, record.tokens, record.cost_usd)
 
 
 def _index_criteria(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
@@ -372,22 +372,22 @@ def _index_criteria(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
 
 
 def evaluate(
-    judge: str, sittings: Sequence[Sitting], weights: Mapping[JudgedStage, float], split: str, common: Rubric
+    judge: str, judged: Sequence[JudgedTranscript], weights: Mapping[JudgedStage, float], split: str, common: Rubric
 ) -> Evaluation:
     """All figures of one judge; ``weights`` are those of the stages in the agentic score.
 
     ``common``: the skeleton, whose titles name a criterion that tracks word differently.
     """
-    answers = [sitting.answer for sitting in sittings]
-    members = [answer for sitting in sittings for answer in sitting.members]
-    voices = [voice for sitting in sittings for voice in sitting.members or (sitting.answer,)]
+    answers = [one.answer for one in judged]
+    members = [answer for one in judged for answer in one.members]
+    voices = [voice for one in judged for voice in one.members or (one.answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
     asked = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
     criteria = list(_criteria_figures(answers, common))
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
     return Evaluation(
         judge=judge,
-        kind=next((sitting.kind for sitting in sittings if sitting.kind), None),
+        kind=next((one.kind for one in judged if one.kind), None),
         split=split,
         rubric_versions={answer.rubric.track: answer.rubric.version for answer in answers},
         n_transcripts=len(answers),
@@ -402,8 +402,8 @@ def evaluate(
         mean_f1=sum(scores) / len(scores) if scores else None,
         disagreements=list(_disagreements(answers)),
         members=list(_member_figures(members, weights)),
-        tokens=sum((sitting.tokens for sitting in sittings), Tokens()),
-        cost_usd=total_cost([sitting.cost_usd for sitting in sittings]),
+        tokens=sum((one.tokens for one in judged), Tokens()),
+        cost_usd=total_cost([one.cost_usd for one in judged]),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from automedbench.base.records import CodeCall, Provenance
-from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, CodeStep, Spot, read_calls, third_party
+from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, CodePart, Spot, read_calls, third_party
 from automedbench.reading.command import SERVES
 from automedbench.reading.provenance import INPUT_MARKS, InputShare
 
@@ -397,7 +397,7 @@ def loads_weights(event: Event) -> Spot | None:
     return next(calls, None) or next(arguments, None) or next(files, None)
 
 
-def _tests_itself(steps: list[CodeStep]) -> Spot | None:
+def _tests_itself(steps: list[CodePart]) -> Spot | None:
     """A first case, a check of it, and only then the others."""
     for index, step in enumerate(steps):
         if step.many and step.first and step.writes and step.check is not None:

@@ -87,7 +87,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class CodeStep:
+class CodePart:
     """A part of the code that runs by itself, in order: what it is done for, whether it writes outputs or checks them.
 
     ``first``: it goes through several cases, and checks an output where it is at the first.
@@ -137,7 +137,7 @@ class CodeFacts:
     told: list[Spot] = field(default_factory=list)
     networks: list[Spot] = field(default_factory=list)
     trained: bool = False
-    steps: list[CodeStep] = field(default_factory=list)
+    steps: list[CodePart] = field(default_factory=list)
 
 
 def read_calls(calls: Sequence[CodeCall], outputs: Iterable[str] = (), there: Iterable[str] = ()) -> list[CodeFacts]:
@@ -191,7 +191,7 @@ class _CodeReader:
         self.facts = CodeFacts()
         self.scripts, self.files, self.markers, self.turn = scripts, files, markers, turn
         self.cells, self.there = cells, there
-        self.started: dict[str, list[CodeStep]] = {}
+        self.started: dict[str, list[CodePart]] = {}
         self.places: dict[ast.AST, tuple[list[str], int]] = {}
         self.inputs: tuple[str, ...] = INPUT_MARKS
         self.outputs = markers
@@ -241,7 +241,7 @@ class _CodeReader:
         for part in parts_of(main, nodes):
             check = next((node for node in (*checks, *shows) if node in part.reach), None)
             self.facts.steps.append(
-                CodeStep(
+                CodePart(
                     one=any(node in part.own for node in one) or len(ids_in(part.texts)) == 1,
                     many=any(node in part.reach for node in many),
                     writes=any(node in part.reach for node in sinks),
@@ -406,7 +406,7 @@ class _CodeReader:
         if output and _compares(words):
             self.facts.output_reads.append(spot)
             self.facts.shell_checks.append(spot)
-            self.facts.steps.append(CodeStep(one=False, many=False, writes=False, check=spot))
+            self.facts.steps.append(CodePart(one=False, many=False, writes=False, check=spot))
         if command.started is not None:
             self._nested(*command.started)
         elif (inline := command.inline) is not None:
@@ -480,7 +480,7 @@ class _CodeReader:
             found = [Spot("check", line, script.turn) for line in lines if _FOREIGN_STOPS.search(line)]
             self.facts.output_reads += found
             self.facts.shell_checks += found
-            self.facts.steps += [CodeStep(one=False, many=False, writes=False, check=each) for each in found[:1]]
+            self.facts.steps += [CodePart(one=False, many=False, writes=False, check=each) for each in found[:1]]
 
 
 def variables(commands: Iterable[Command], marks: tuple[str, ...]) -> tuple[str, ...]:
@@ -499,12 +499,12 @@ def _holds(words: Iterable[str], marks: tuple[str, ...]) -> bool:
     return any(mark in word for word in words for mark in marks)
 
 
-def _as_one(command: Command, steps: list[CodeStep]) -> CodeStep:
+def _as_one(command: Command, steps: list[CodePart]) -> CodePart:
     """The steps of a program that a shell starts among others; the case that it is given is the one it works on."""
     given = len(ids_in(" ".join(command.run))) == 1
     writes = any(step.writes for step in steps)
     one = given or (any(step.one for step in steps) and not any(step.many for step in steps))
-    return CodeStep(
+    return CodePart(
         one=one,
         many=writes and not one,
         writes=writes,

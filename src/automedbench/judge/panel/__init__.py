@@ -40,8 +40,8 @@ from automedbench.judge.panel.member import (
     AnswerCache,
     Bill,
     CachedAnswer,
+    JudgedRun,
     JudgeEndpoint,
-    Matter,
     Member,
     Question,
     StageAnswer,
@@ -196,15 +196,15 @@ def judge_by_panel(
     evidence = blind(collect_evidence(conversation), conversation.run)
     injections = find_injections(collect_agent_texts(evidence))
     masked = mask_evidence(evidence) if injections else None
-    sittings = [_Sitting(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
+    sessions = [PanelSession(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
     picture = plot if any(member.judge.images for member in panel.members) else None
-    matter = Matter(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu)
-    again = None if masked is None else replace(matter, evidence=masked)
+    run = JudgedRun(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu)
+    again = None if masked is None else replace(run, evidence=masked)
     for stage in JUDGED_STAGES:
-        for sitting in sittings:
-            sitting.decide(Question(matter, stage), Question(again, stage) if again else None)
-        _require_one(Question(matter, stage), sittings, panel)
-    judgements = [sitting.judgement(rubric, tier, conversation.gpu) for sitting in sittings]
+        for session in sessions:
+            session.decide(Question(run, stage), Question(again, stage) if again else None)
+        _require_one(Question(run, stage), sessions, panel)
+    judgements = [session.judgement(rubric, tier, conversation.gpu) for session in sessions]
     return JudgeRecord(
         run=conversation.run,
         judge=panel.id,
@@ -216,7 +216,7 @@ def judge_by_panel(
         ],
         rubric_version=rubric.version,
         judgements=judgements,
-        provenance=matter.history.method.record,
+        provenance=run.history.method.record,
         injections=injections,
         **combine_judgements(judgements, rubric, tier, panel.id),
     )
@@ -236,7 +236,7 @@ def combine_judgements(judgements: Sequence[Judgement], rubric: Rubric, tier: Ti
 
 
 @dataclass
-class _Sitting:
+class PanelSession:
     """One member judging once: its answers so far."""
 
     member: Member
@@ -261,7 +261,7 @@ class _Sitting:
         return self.member.messages(question)[0] != self.member.messages(again)[0]
 
     def judgement(self, rubric: Rubric, tier: Tier, gpu: bool) -> Judgement:
-        """The record of the sitting; ``gpu``: whether the run had one."""
+        """The record of the session; ``gpu``: whether the run had one."""
         invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
@@ -293,31 +293,31 @@ def _lower(question: Question, plain: StageAnswer, masked: StageAnswer) -> Stage
 
 
 def _earned(question: Question, answer: StageAnswer) -> float:
-    verdicts = apply_needs({item.id: item for item in answer.criteria}, question.matter.rubric)
+    verdicts = apply_needs({item.id: item for item in answer.criteria}, question.run.rubric)
     return sum(item.verdict for item in verdicts.values())
 
 
-def _require_one(question: Question, sittings: Sequence[_Sitting], panel: Panel) -> None:
-    """Where no sitting has a valid answer, those that can judge a run that did nothing give 0, with the reason.
+def _require_one(question: Question, sessions: Sequence[PanelSession], panel: Panel) -> None:
+    """Where no session has a valid answer, those that can judge a run that did nothing give 0, with the reason.
 
     Raises JudgeError when there is none.
     """
     stage = question.stage
-    if not all(sitting.answers[stage].problem for sitting in sittings):
+    if not all(session.answers[stage].problem for session in sessions):
         return
-    blank = Question(replace(question.matter, evidence=NOTHING, picture=None), stage)
-    able = [sitting for sitting in sittings if not sitting.member.ask(blank, sitting.repeat, sitting.bill).problem]
-    for sitting in able:
-        sitting.answers[stage] = _unjudgeable(question, str(sitting.answers[stage].problem))
+    blank = Question(replace(question.run, evidence=NOTHING, picture=None), stage)
+    able = [session for session in sessions if not session.member.ask(blank, session.repeat, session.bill).problem]
+    for session in able:
+        session.answers[stage] = _unjudgeable(question, str(session.answers[stage].problem))
     if not able:
-        problems = [f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings]
-        cost = total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sittings])
+        problems = [f"{session.member.name}#{session.repeat}: {session.answers[stage].problem}" for session in sessions]
+        cost = total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sessions])
         paid = "" if cost is None else f", at {cost} USD"
         raise NoValidAnswer(
             f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries{paid}. {problems[0]}\n"
             "No score was written, and valid answers are kept. Run the same command again, or choose another judge.",
             stage,
-            sum((tokens_in(sitting.bill.spent) for sitting in sittings), Tokens()),
+            sum((tokens_in(session.bill.spent) for session in sessions), Tokens()),
             cost,
         )
 

@@ -236,7 +236,7 @@ NOTHING = RunEvidence(brief="", plan=None, has_plot=False, notes=[], calls=[], f
 
 
 @dataclass(frozen=True)
-class Matter:
+class JudgedRun:
     """One run as all members are asked about it."""
 
     evidence: RunEvidence
@@ -259,18 +259,18 @@ class Matter:
 class Question:
     """One stage of one run."""
 
-    matter: Matter
+    run: JudgedRun
     stage: JudgedStage
 
     @property
     def criteria(self) -> list[RubricCriterion]:
         """The criteria that are asked."""
-        asked = [rule for rule in self.matter.rubric.judged(self.matter.tier) if rule.stage == self.stage]
-        return [rule for rule in asked if not (rule.gpu and not self.matter.gpu)]
+        asked = [rule for rule in self.run.rubric.judged(self.run.tier) if rule.stage == self.stage]
+        return [rule for rule in asked if not (rule.gpu and not self.run.gpu)]
 
     def shown(self, room: int) -> Shown:
         """What is shown in so many tokens."""
-        return select(self.matter.evidence, self.matter.rubric, self.stage, room, self.matter.history)
+        return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history)
 
 
 @dataclass
@@ -311,7 +311,7 @@ class Member:
 
         Raises ConfigError when the window is too small for any evidence, or for the calls that the stage rests on.
         """
-        picture = question.matter.picture if self.judge.images and question.stage == "S1" else None
+        picture = question.run.picture if self.judge.images and question.stage == "S1" else None
         own = self._room(question, picture is not None) if room is None else room
         if self.judge.tools:
             whole = question.shown(WHOLE)
@@ -323,7 +323,7 @@ class Member:
             raise ConfigError(
                 [
                     f"judges.{self.name}.context_tokens: {spare}, and those that {question.stage} of "
-                    f"{question.matter.task} rests on need {shown.needed}; "
+                    f"{question.run.task} rests on need {shown.needed}; "
                     f"nothing was asked. It must be at least {self.judge.context_tokens + missing}"
                 ]
             )
@@ -344,16 +344,16 @@ class Member:
             except (WindowExceeded, NotAccepted) as error:
                 problem = "says that the request does not fit its window"
                 if isinstance(error, NotAccepted):
-                    if question.matter.evidence is NOTHING:
+                    if question.run.evidence is NOTHING:
                         raise
                     # Raises when it accepts nothing: then its settings are the cause, and not what the run holds.
-                    self.ask(Question(replace(question.matter, evidence=NOTHING), question.stage), repeat, bill)
+                    self.ask(Question(replace(question.run, evidence=NOTHING), question.stage), repeat, bill)
                     problem = "does not accept the request"
                 bill.requests += 1
                 used = self._room(question, False) if room is None else room
                 # An agent's text may have more tokens than any estimate: the last attempt shows as little as can be.
                 room = MIN_ROOM if attempt == SHRINKS - 2 else max(MIN_ROOM, int(used * SHRINK))
-        if question.matter.evidence is NOTHING:
+        if question.run.evidence is NOTHING:
             raise ConfigError(
                 [f"judges.{self.name}.context_tokens: the endpoint says that {self.judge.context_tokens} is too much"]
             )
@@ -408,7 +408,7 @@ class Member:
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
-        blank = select(NOTHING, question.matter.rubric, question.stage, MIN_ROOM)
+        blank = select(NOTHING, question.run.rubric, question.stage, MIN_ROOM)
         fixed = sum(estimate_tokens(message["content"]) for message in self._rendered(question, blank, None))
         repair = 2_000  # an invalid answer and its problems come on top
         window = int(self.judge.context_tokens * (1 - MARGIN)) - self.judge.max_tokens
@@ -420,15 +420,15 @@ class Member:
         return room
 
     def _rendered(self, question: Question, shown: Shown, picture: bytes | None) -> list[dict[str, Any]]:
-        matter = question.matter
+        run = question.run
         return stage_messages(
             shown,
             question.criteria,
             stage=question.stage,
-            track=matter.rubric.track,
-            task=matter.task,
-            tier=matter.tier,
-            definitions=matter.rubric.definitions[question.stage],
+            track=run.rubric.track,
+            task=run.task,
+            tier=run.tier,
+            definitions=run.rubric.definitions[question.stage],
             picture=picture,
         )
 

@@ -22,7 +22,7 @@ import h11
 
 from automedbench.sandbox.egress.cache import KEPT_FREE, MAX_FILLS, Cache, Stored
 from automedbench.sandbox.egress.dial import IDLE_S, Closed, DialRefused, HttpConnection, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import HELD_BYTES, Exchange, found_labels
+from automedbench.sandbox.egress.exchange import HELD_BYTES, ProxyExchange, found_labels
 from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
 
 SMALL_BYTES = 64 * 1024**2
@@ -69,7 +69,7 @@ class CachedContentChanged(Exception):
     """What came is not what was published; carries its SHA-256."""
 
 
-async def through(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
     """Answer a GET or HEAD from the cache where that is fresh or all there is, else by ``ask``.
 
     Raises Refused, Unreachable, Closed.
@@ -89,13 +89,13 @@ async def through(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Ruli
         return await deliver(exchange, stored)
 
 
-async def stored_first(exchange: Exchange, url: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+async def stored_first(exchange: ProxyExchange, url: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
     """Answer a GET or HEAD with what `prepare` stored under a plain address, else by ``ask``."""
     known = exchange.cache.find(url) if exchange.cache is not None and exchange.method in ("GET", "HEAD") else None
     return await (ask() if known is None else deliver(exchange, known))
 
 
-async def deliver(exchange: Exchange, stored: Stored, published: Published | None = None) -> Ruling:
+async def deliver(exchange: ProxyExchange, stored: Stored, published: Published | None = None) -> Ruling:
     """Answer with a file that is there or, where ``published`` says from where, coming; parts are given as asked for.
 
     Raises Refused for content that is held out or not as published, Unreachable and Closed.
@@ -130,7 +130,7 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
     return ALLOWED if entry.service == "hub" else LISTED
 
 
-def requested_range(exchange: Exchange, size: int) -> tuple[int, int, int]:
+def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
     """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
     said = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", said)
@@ -305,7 +305,7 @@ class _Writer:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def keep_small(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Small]]) -> Ruling:
+async def keep_small(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Small]]) -> Ruling:
     """Keep an answer that ``ask`` brings whole, and give it on; few at a time, for they are held in memory.
 
     Raises Refused for content that is held out or not as published, and what ``ask`` raises.
@@ -322,7 +322,7 @@ async def keep_small(exchange: Exchange, key: str, ask: Callable[[], Awaitable[S
     return ALLOWED if exchange.entry.service == "hub" else LISTED
 
 
-async def _taken(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Small]]) -> tuple[Stored, bytes | None]:
+async def _taken(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Small]]) -> tuple[Stored, bytes | None]:
     """An answer that is kept now, or with its body where the disk does not take it."""
     cache = exchange.cache
     assert cache is not None
@@ -333,7 +333,7 @@ async def _taken(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Small
     return stored, None if kept else small.body
 
 
-def _checked(exchange: Exchange, small: Small) -> str:
+def _checked(exchange: ProxyExchange, small: Small) -> str:
     """SHA-256 of a small answer."""
     sha256 = hashlib.sha256(small.body).hexdigest()
     held_out = sha256 in exchange.settings.hashes

@@ -101,7 +101,7 @@ class Outside:
 
 
 @dataclass
-class Exchange:
+class ProxyExchange:
     """One request of agent code; ``within`` is the host of the opened TLS that it came in."""
 
     wire: HttpConnection

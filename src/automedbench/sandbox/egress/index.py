@@ -30,7 +30,7 @@ from automedbench.sandbox.egress.cache_delivery import (
     through,
 )
 from automedbench.sandbox.egress.dial import DialRefused, HttpConnection, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import Exchange
+from automedbench.sandbox.egress.exchange import ProxyExchange
 
 PORT = 8091
 MAX_HOPS = 6
@@ -43,7 +43,7 @@ _FILE = re.compile(rf"/files/(-|[0-9a-f]{{64}})/(https?)/({_HOST})(/[!-~]*)")
 _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE | re.DOTALL)
 
 
-async def serve(exchange: Exchange) -> rules.Ruling:
+async def serve(exchange: ProxyExchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method not in ("GET", "HEAD"):
         raise DialRefused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
@@ -66,7 +66,7 @@ async def serve(exchange: Exchange) -> rules.Ruling:
     return await through(exchange, _key(exchange, url), task)
 
 
-def _key(exchange: Exchange, url: str) -> str:
+def _key(exchange: ProxyExchange, url: str) -> str:
     """What is kept is found by this: a file by its hash and address, a page by address and form."""
     file = _FILE.fullmatch(exchange.target)
     form = file[1] if file else "json" if _wants_json(exchange) else "html"
@@ -95,11 +95,11 @@ def _port(scheme: str) -> int:
     return 443 if scheme == "https" else 80
 
 
-def _wants_json(exchange: Exchange) -> bool:
+def _wants_json(exchange: ProxyExchange) -> bool:
     return any(key == b"accept" and _JSON.encode() in value for key, value in exchange.request.headers)
 
 
-async def _page(exchange: Exchange, url: str) -> rules.Ruling:
+async def _page(exchange: ProxyExchange, url: str) -> rules.Ruling:
     accept = f"{_JSON}, text/html;q=0.1" if _wants_json(exchange) else "text/html"
     final, answer, wire = await _ask(exchange, url, "GET", accept)
     kind = _header(answer, b"content-type") or "text/html"
@@ -116,7 +116,7 @@ async def _page(exchange: Exchange, url: str) -> rules.Ruling:
 
 
 async def _kept(
-    exchange: Exchange,
+    exchange: ProxyExchange,
     url: str,
     answer: h11.Response,
     wire: HttpConnection,
@@ -161,7 +161,7 @@ def _own_link(url: str, sha256: str | None) -> str:
     return f"/files/{sha256 or '-'}/{parts.scheme}/{parts.netloc.rpartition('@')[2]}{quote(parts.path, '/%')}{query}"
 
 
-async def _file(exchange: Exchange, url: str, sha256: str) -> rules.Ruling:
+async def _file(exchange: ProxyExchange, url: str, sha256: str) -> rules.Ruling:
     """A file by its hash; without one, and where it cannot be kept, it is passed on. What describes one is small."""
     if url.endswith(".metadata"):
         _, answer, wire = await _ask(exchange, url, "GET")
@@ -189,7 +189,7 @@ async def _file(exchange: Exchange, url: str, sha256: str) -> rules.Ruling:
     return ruling
 
 
-async def _size(exchange: Exchange, url: str) -> int | None:
+async def _size(exchange: ProxyExchange, url: str) -> int | None:
     """Length of a file as its host tells it."""
     _, answer, wire = await _ask(exchange, url, "HEAD")
     wire.close()
@@ -197,7 +197,7 @@ async def _size(exchange: Exchange, url: str) -> int | None:
     return int(length) if answer.status_code == 200 and length.isdecimal() else None
 
 
-async def _pass(exchange: Exchange, answer: h11.Response, wire: HttpConnection) -> rules.Ruling:
+async def _pass(exchange: ProxyExchange, answer: h11.Response, wire: HttpConnection) -> rules.Ruling:
     return await exchange.pass_on(answer.status_code, rules.end_to_end(list(answer.headers)), wire) or rules.LISTED
 
 
@@ -206,7 +206,7 @@ def _header(answer: h11.Response, name: bytes) -> str | None:
 
 
 async def _ask(
-    exchange: Exchange, url: str, method: str, accept: str = "*/*", begin: int = 0
+    exchange: ProxyExchange, url: str, method: str, accept: str = "*/*", begin: int = 0
 ) -> tuple[str, h11.Response, HttpConnection]:
     """Ask an address and those that it redirects to, each by the rules of the run; gives the last one's answer."""
     for _ in range(MAX_HOPS):

@@ -20,7 +20,7 @@ import h11
 from automedbench.sandbox.egress import cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
 from automedbench.sandbox.egress.dial import DialRefused, HttpConnection, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
+from automedbench.sandbox.egress.exchange import ProxyExchange, found_labels, too_much
 from automedbench.sandbox.egress.sites import HUB_HOST
 
 PORT = 8090
@@ -58,7 +58,7 @@ class _Hop:
         return self.answer.status_code in (301, 302, 303, 307, 308) and self.header(b"location") is not None
 
 
-async def serve(exchange: Exchange) -> rules.Ruling:
+async def serve(exchange: ProxyExchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
@@ -81,7 +81,7 @@ def _key(token: str, url: str) -> str:
     return f"{hashlib.sha256(token.encode()).hexdigest()} {url}" if token else url
 
 
-async def _fetch(exchange: Exchange, url: str, body: bytes) -> rules.Ruling:
+async def _fetch(exchange: ProxyExchange, url: str, body: bytes) -> rules.Ruling:
     hop = await _ask(exchange, url, body)
     said: dict[bytes, bytes] = {}
     try:
@@ -99,7 +99,7 @@ async def _fetch(exchange: Exchange, url: str, body: bytes) -> rules.Ruling:
         hop.wire.close()
 
 
-def _on_hub(exchange: Exchange, url: str) -> bool:
+def _on_hub(exchange: ProxyExchange, url: str) -> bool:
     return _place(url) == _place(exchange.settings.hub or "")
 
 
@@ -108,12 +108,12 @@ def _place(url: str) -> tuple[str, int]:
     return (parts.hostname or "").removesuffix("."), parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
+def _answers_itself(exchange: ProxyExchange, hop: _Hop) -> bool:
     """A HEAD of a large file: the hub's redirect says all of it, and a signed address is for GET only."""
     return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
 
 
-def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
+def _published(exchange: ProxyExchange, said: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
     """The large file that the hub's redirect leads to, where it can be kept: its tag is the SHA-256 of all of it."""
     sha256, size = _digest(said.get(b"x-linked-etag", b"").decode("latin-1")), said.get(b"x-linked-size", b"")
     cache = exchange.cache
@@ -136,7 +136,7 @@ def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> cache
 
 
 async def _deliver(
-    exchange: Exchange, key: str, said: dict[bytes, bytes], large: cache_delivery.Published
+    exchange: ProxyExchange, key: str, said: dict[bytes, bytes], large: cache_delivery.Published
 ) -> rules.Ruling:
     headers = _texts(said) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
     stored = Stored(large.sha256, large.size, headers, _is_fixed(key), time.time())
@@ -157,7 +157,7 @@ def _is_fixed(url: str) -> bool:
 
 
 async def _ask(
-    exchange: Exchange, url: str, body: bytes = b"", begin: int | None = None, token: str | None = None
+    exchange: ProxyExchange, url: str, body: bytes = b"", begin: int | None = None, token: str | None = None
 ) -> _Hop:
     """Send the client's request to a URL, without anything that says who asks; for all from byte ``begin`` on.
 
@@ -185,7 +185,7 @@ def _token(tokens: Mapping[str, str], path: str) -> str:
     return tokens.get(f"{owner}/{name}") or tokens.get(f"{owner}/*") or ""
 
 
-async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _Hop:
+async def _follow(exchange: ProxyExchange, hop: _Hop, begin: int | None = None) -> _Hop:
     """Ask where a redirect leads; on the hub itself the same rules hold again."""
     settings = exchange.settings
     url = urljoin(hop.url, hop.header(b"location") or "")
@@ -211,7 +211,7 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
+async def _pass(exchange: ProxyExchange, url: str, said: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
@@ -246,7 +246,7 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
     return tripped or cache_delivery.ALLOWED
 
 
-def _is_small(exchange: Exchange, last: _Hop) -> bool:
+def _is_small(exchange: ProxyExchange, last: _Hop) -> bool:
     """True for an answer that is held whole, and kept: a small file that has its hash as a tag, or a listing.
 
     Its length must be told, by chunks at least: without, one that was cut looks whole.

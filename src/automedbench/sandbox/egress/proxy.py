@@ -15,7 +15,7 @@ import h11
 from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import stored_first
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
-from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
+from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, relay, too_much
 
 # Ours to say, or for some servers another address or method than the one that was checked.
 _DROPPED = re.compile(
@@ -24,14 +24,14 @@ _DROPPED = re.compile(
 )
 
 
-async def serve(exchange: Exchange) -> rules.Ruling:
+async def serve(exchange: ProxyExchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
     return await _forward(exchange)
 
 
-async def _tunnel(exchange: Exchange) -> rules.Ruling:
+async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
     entry, settings = exchange.entry, exchange.settings
     entry.host, _, port = exchange.target.rpartition(":")
     entry.port = int(port) if port.isdecimal() and port.isascii() and len(port) < 6 else None
@@ -68,7 +68,7 @@ async def _tunnel(exchange: Exchange) -> rules.Ruling:
     return rules.LISTED
 
 
-async def _open(exchange: Exchange, host: str) -> None:
+async def _open(exchange: ProxyExchange, host: str) -> None:
     """Speak TLS with the client in the host's name; raises Refused when the client does not."""
     wire, authority = exchange.wire, exchange.outside.authority
     assert authority is not None
@@ -85,7 +85,7 @@ async def _open(exchange: Exchange, host: str) -> None:
     exchange.opened = host, HttpConnection(h11.SERVER, wire.reader, wire.writer)
 
 
-async def serve_opened(exchange: Exchange) -> rules.Ruling:
+async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
     """Answer one request inside an opened tunnel. Raises Refused, Unreachable, Closed."""
     entry, host = exchange.entry, exchange.within or ""
     entry.host, entry.port, entry.path = host, 443, exchange.target
@@ -105,7 +105,7 @@ async def serve_opened(exchange: Exchange) -> rules.Ruling:
     return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
 
-async def _body(exchange: Exchange) -> bytes:
+async def _body(exchange: ProxyExchange) -> bytes:
     body = await exchange.body()
     if body is None:
         raise DialRefused(too_much(exchange.settings))
@@ -139,7 +139,7 @@ def _check_hello(hello: Hello, target: rules.RequestTarget, trusted: bool) -> ru
     return rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
 
 
-async def _forward(exchange: Exchange) -> rules.Ruling:
+async def _forward(exchange: ProxyExchange) -> rules.Ruling:
     request, entry = exchange.request, exchange.entry
     ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     entry.host, entry.path = exchange.target, ""
@@ -152,7 +152,12 @@ async def _forward(exchange: Exchange) -> rules.Ruling:
 
 
 async def _ask(
-    exchange: Exchange, target: rules.RequestTarget, body: bytes, streams: Streams, prefix: str, credentials: str | None
+    exchange: ProxyExchange,
+    target: rules.RequestTarget,
+    body: bytes,
+    streams: Streams,
+    prefix: str,
+    credentials: str | None,
 ) -> rules.Ruling:
     headers = rules.end_to_end(list(exchange.request.headers))
     kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]

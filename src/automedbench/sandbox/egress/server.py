@@ -38,8 +38,8 @@ from automedbench.sandbox.egress.dial import (
 )
 from automedbench.sandbox.egress.exchange import (
     EgressEntry,
-    Exchange,
     Outside,
+    ProxyExchange,
     RequestLog,
     Service,
     Uploads,
@@ -57,7 +57,7 @@ SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
 BUSY = refuse("busy", "Too many connections at once.")
-SERVICES: dict[Service, Callable[[Exchange], Awaitable[Ruling]]] = {
+SERVICES: dict[Service, Callable[[ProxyExchange], Awaitable[Ruling]]] = {
     "proxy": proxy.serve,
     "hub": mirror.serve,
     "index": index.serve,
@@ -166,7 +166,7 @@ class Server:
         if within is not None:
             entry.begin(self._turn, self._call)
         entry.method = request.method.decode("latin-1")
-        exchange = Exchange(wire, request, entry, self._outside, within)
+        exchange = ProxyExchange(wire, request, entry, self._outside, within)
         try:
             ruling = await (proxy.serve_opened if within else SERVICES[service])(exchange)
             stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
