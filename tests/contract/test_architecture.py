@@ -323,3 +323,37 @@ def test_public_names_have_docstrings() -> None:
         and ast.get_docstring(node) is None
     ]
     assert wrong == []
+
+
+SHARED_NAMES = {
+    "Answer",
+    "Program",
+    "Target",
+    "_Handler",
+    "_Request",
+    "_Server",
+}
+"""Class names that are still defined twice; the list only shrinks."""
+
+
+def class_names(source: Path) -> dict[str, list[str]]:
+    """Name of a class → files below ``source`` that define one, at any depth."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(source.rglob("*.py")):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path.relative_to(source).as_posix())
+    return found
+
+
+def test_class_names_are_defined_once() -> None:
+    """A search for a class name leads to one definition, over all packages below ``src``."""
+    twice = {name: files for name, files in class_names(SOURCE).items() if len(files) > 1}
+    assert {name: files for name, files in twice.items() if name not in SHARED_NAMES} == {}
+    assert sorted(SHARED_NAMES - set(twice)) == [], "unique now: take it off the list"
+
+
+def test_second_definitions_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class Target: ...\n")
+    (tmp_path / "b.py").write_text("def f():\n    class Target: ...\n")
+    assert class_names(tmp_path) == {"Target": ["a.py", "b.py"]}
