@@ -216,7 +216,7 @@ def test_every_case_is_shown(bench: Bench, tmp_path: Path) -> None:
     views = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases))
     assert sorted(view.case for view in views.cases) == bench.cases
     track = get_track(bench.card.track)
-    assert (track.case_quality or track.quality) in report.cases[0].metrics
+    assert track.metric_of_cases in report.cases[0].metrics
     for view in views.cases:
         assert shown_sides(view) >= {"input", "prediction", "reference"}
         assert sum(len(layer.picture) for frame in view.frames for layer in frame.layers) <= MAX_CASE_CHARS

@@ -358,27 +358,46 @@ def cases(name: str, *values: float | None) -> list[CaseScore]:
 
 
 CASES = [
-    # id, quality's name, quality, completion, metric of the cases, its values, contributions to the task score
-    ("no case listed", "ssim", 0.0, 0.0, "ssim", [], None),
-    ("all missing", "ssim", 0.0, 1.0, "ssim", [None, None], [0.0, 0.0]),
-    ("mean of all", "ssim", 0.6, 1.0, "ssim", [0.5, 0.7], [0.5, 0.7]),
-    ("missing is 0", "ssim", 0.25, 1.0, "ssim", [0.5, None], [0.5, 0.0]),
-    ("quality of the completed ones", "macro_dice", 0.8, 0.5, "dice", [0.8, None], [0.8, 0.0]),  # task = 0.8 · ½
-    ("four decimals", "ssim", 0.123456, 1.0, "ssim", [0.123456], [0.1235]),
-    ("right or wrong", "accuracy", 0.5, 1.0, "correct", [1.0, 0.0], [1.0, 0.0]),
-    ("mean recall is no mean over cases", "balanced_accuracy", 0.5, 1.0, "correct", [1.0, 0.0], None),
-    ("targets undefined in some cases", "macro_dice", 0.75, 1.0, "dice", [0.5, 0.8], None),  # mean is 0.65
-    ("another metric that happens to fit", "map50", 0.5, 1.0, "f1", [0.5, 0.5], None),
-    ("more than one", "gain", 0.5, 1.0, "gain", [2.0, -1.0], None),
+    # id, track, quality's name, quality, completion, metric of the cases, its values, contributions to the task score
+    ("no case listed", "enhancement", "ssim", 0.0, 0.0, "ssim", [], None),
+    ("all missing", "enhancement", "ssim", 0.0, 1.0, "ssim", [None, None], [0.0, 0.0]),
+    ("mean of all", "enhancement", "ssim", 0.6, 1.0, "ssim", [0.5, 0.7], [0.5, 0.7]),
+    ("missing is 0", "enhancement", "ssim", 0.25, 1.0, "ssim", [0.5, None], [0.5, 0.0]),
+    (
+        "quality of the completed ones",
+        "segmentation",
+        "macro_dice",
+        0.8,
+        0.5,
+        "dice",
+        [0.8, None],
+        [0.8, 0.0],
+    ),  # task = 0.8 · ½
+    ("four decimals", "enhancement", "ssim", 0.123456, 1.0, "ssim", [0.123456], [0.1235]),
+    ("right or wrong", "classification", "accuracy", 0.5, 1.0, "correct", [1.0, 0.0], [1.0, 0.0]),
+    ("mean recall is no mean over cases", "classification", "balanced_accuracy", 0.5, 1.0, "correct", [1.0, 0.0], None),
+    (
+        "targets undefined in some cases",
+        "segmentation",
+        "macro_dice",
+        0.75,
+        1.0,
+        "dice",
+        [0.5, 0.8],
+        None,
+    ),  # mean is 0.65
+    ("another metric that happens to fit", "detection", "map50", 0.5, 1.0, "f1", [0.5, 0.5], None),
+    ("more than one", "enhancement", "ssim", 0.5, 1.0, "ssim", [2.0, -1.0], None),
 ]
 
 
 @pytest.mark.parametrize(
-    ("quality_name", "quality", "completion", "metric", "values", "expected"),
+    ("track", "quality_name", "quality", "completion", "metric", "values", "expected"),
     [row[1:] for row in CASES],
     ids=[row[0] for row in CASES],
 )
 def test_case_scores(
+    track: str,
     quality_name: str,
     quality: float,
     completion: float,
@@ -386,7 +405,7 @@ def test_case_scores(
     values: list[float | None],
     expected: list[float] | None,
 ) -> None:
-    report = detail_report(quality, completion, quality_name=quality_name, cases=cases(metric, *values))
+    report = detail_report(quality, completion, track=track, quality_name=quality_name, cases=cases(metric, *values))
     assert case_scores(report) == expected
 
 
@@ -548,14 +567,14 @@ def test_an_operator_confirms_or_lifts_an_unverified_run(
 
 
 def test_cases_of_a_run(card: TaskCard) -> None:
-    detail = detail_report(0.5, quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
+    detail = detail_report(0.5, track="enhancement", quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
     assert score(card, detail=detail).case_scores == [0.25, 0.75]
     assert score(card).case_scores is None
 
 
 def test_cases_of_a_disqualified_run_are_zero(card: TaskCard) -> None:
     """As its quality is."""
-    detail = detail_report(0.5, quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
+    detail = detail_report(0.5, track="enhancement", quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
     row = score(card, detail=detail, run=run_record("disqualified"))
     assert (row.case_scores, row.quality) == ([0.0, 0.0], 0.0)
 

@@ -41,8 +41,6 @@ AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 NO_MEDAL = "fail"
 DISQUALIFIED = "disqualified"
 ZERO = Scores(s1=0, s2=0, s3=0, s4=0, s5=0, agentic=0, task=0, overall=0)
-CASE_METRICS = {"macro_dice": "dice", "accuracy": "correct"}
-"""Quality → metric of single cases that it is the mean of, where that has another name."""
 CASE_DIGITS = 4
 _SAME_MEAN = 1e-6
 
@@ -141,7 +139,10 @@ def case_scores(detail: DetailReport) -> list[float] | None:
     None where the task score is no mean over cases: mAP, a balanced accuracy, a macro Dice whose targets are undefined
     in some cases.
     """
-    name = CASE_METRICS.get(detail.quality_name, detail.quality_name)
+    track = get_track(detail.track)
+    name = track.metric_of_cases
+    if not track.quality_is_mean or detail.quality_name != track.quality:
+        return None
     if not any(name in case.metrics for case in detail.cases):
         return None
     values = [case.metrics.get(name) or 0.0 for case in detail.cases]

@@ -217,6 +217,8 @@ class Track:
     """Metric settings that a card may give."""
     case_quality: str = ""
     """Name of the metric of single cases by which bad, middling and good ones are told apart; empty: the quality's."""
+    quality_is_mean: bool = True
+    """Whether ``quality`` is the mean of that metric over cases, unless some of its parts are undefined in a case."""
     show: Callable[[ScoringInputs, CaseScore], Drawing] = lambda *_: no_picture("This track shows no pictures.")
     """A scored case with input, prediction (as far as it can be read) and reference; changes no score.
 
@@ -243,6 +245,11 @@ class Track:
     """Error code → what it looks like in this track, in a sentence."""
     signals: tuple[Signal, ...] = ()
     """Faults that only this track's records show."""
+
+    @property
+    def metric_of_cases(self) -> str:
+        """Name of the metric that says how good a single case is."""
+        return self.case_quality or self.quality
 
 
 def okay_threshold(card: TaskCard, quality: str) -> float | None:

@@ -40,18 +40,13 @@ def draw_views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseV
     """At most ``limit`` cases of a scored run with their pictures and answers; none of them when it is 0."""
     if limit <= 0:
         return no_views(report)
-    choices = choose_cases(report.cases, case_quality(report), limit)
+    choices = choose_cases(report.cases, get_track(report.track).metric_of_cases, limit)
     return CaseViews(
         run=report.run,
         n_cases=len(report.cases),
         cases=[_view(inputs, choice) for choice in choices],
         note="" if len(choices) == len(report.cases) else f"{len(choices)} of {len(report.cases)} cases are shown.",
     )
-
-
-def case_quality(report: DetailReport) -> str:
-    """Name of the metric of single cases by which they are ranked."""
-    return get_track(report.track).case_quality or report.quality_name
 
 
 # --- which cases ----------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ TRACK = Track(
     version=2,
     quality="map50",
     case_quality="f1",
+    quality_is_mean=False,  # mAP is of all boxes together
     settings=settings.DetectionSettings,
     stage=stage.stage,
     check=check.check,
