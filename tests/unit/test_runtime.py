@@ -13,8 +13,8 @@ ROOT_REFUSED = b"\x1b[91mERROR  : Requesting capability set 0x1ff while permitte
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        pytest.param(b"", "it said nothing", id="nothing"),
-        pytest.param(b"\n \n\x1b[0m\n", "it said nothing", id="only blanks and escapes"),
+        pytest.param(b"", "no output", id="nothing"),
+        pytest.param(b"\n \n\x1b[0m\n", "no output", id="only blanks and escapes"),
         pytest.param(
             ROOT_REFUSED, "Requesting capability set 0x1ff while permitted capability set is 0xff", id="colour left on"
         ),

@@ -84,7 +84,7 @@ class Sandbox(abc.ABC):
     _left_s: float | None = None
     _lost: str = ""
     """Why the container ended between two calls."""
-    _told: bool = False
+    _end_reported: bool = False
     _last: tuple[int, int] = (0, 0)
     _meter: Meter | None = None
     _trace: Trace | None = None
@@ -110,7 +110,7 @@ class Sandbox(abc.ABC):
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         path = write_code(log, call, language, code)
-        self._before(turn, call)
+        self._unattributed(turn, call)
         box = self._running()
         if box is None:
             return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
@@ -120,7 +120,7 @@ class Sandbox(abc.ABC):
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         if outcome.gone:
             self._ended(outcome.reason, turn=turn, call=call)
-            self._told = True
+            self._end_reported = True
         if self._anew and call > 1:
             outcome = replace(outcome, note=f"{ANEW} It had ended: {self._lost}." if self._lost else ANEW)
         self._anew, self._lost = False, ""
@@ -152,7 +152,7 @@ class Sandbox(abc.ABC):
     def end(self) -> None:
         """End every process of the run; a later call would start a container anew."""
         if self._box is not None:
-            if not self._box.alive and not self._told and self._box.gone is not None:
+            if not self._box.alive and not self._end_reported and self._box.gone is not None:
                 self._lost = str(self._box.gone["reason"])
                 self._ended(self._lost, turn=None, call=None)
             self._box.close()
@@ -202,7 +202,7 @@ class Sandbox(abc.ABC):
     def _program(self, path: Path, language: Language) -> list[str]:
         """Argument vector of a call, as the runner takes it."""
 
-    def _before(self, turn: int, call: int) -> None:
+    def _unattributed(self, turn: int, call: int) -> None:
         """What background processes did since the last call is that call's."""
         self._collect(*self._last, late=True)
         self._last = (turn, call)
@@ -231,7 +231,7 @@ class Sandbox(abc.ABC):
             return None
         self.end()
         self._starts += 1
-        self._anew, self._told = True, False
+        self._anew, self._end_reported = True, False
         self._box = self._fresh()
         self._box.ends_in(self._left_s)
         return self._box
@@ -405,10 +405,10 @@ class ApptainerSandbox(Sandbox):
             return self._probe()
         self.drain_processes()  # the probe's own
         self._require_eyes()
-        self._tell(probe, hooked, box)
+        self._record_probe(probe, hooked, box)
         return box
 
-    def _tell(self, probe: ContainmentProbe, hooked: bool, box: Supervised) -> None:
+    def _record_probe(self, probe: ContainmentProbe, hooked: bool, box: Supervised) -> None:
         if not probe.seccomp:
             logging.getLogger(__name__).warning(
                 "The container runtime applies no system call filter (it was built without libseccomp)."
@@ -432,15 +432,15 @@ class ApptainerSandbox(Sandbox):
         box = self._launch(tmp)
         if box.wait_until_ready(START_SECONDS):
             return box
-        said = box.last_words.encode("latin-1")
+        output = box.last_words.encode("latin-1")
         box.close()
         if self._apart:
             self._apart = False  # Apptainer's setuid helper works in no user namespace
             return self._start(tmp)
-        if b"seccomp" in said and self._filter is not None:
+        if b"seccomp" in output and self._filter is not None:
             self._filter = None
             return self._start(tmp)
-        raise _not_started(self._image, said)
+        raise _start_failure(self._image, output)
 
     def _launch(self, tmp: Path) -> Supervised:
         scratch = self._entered()
@@ -504,15 +504,15 @@ def _require(path: Path, what: str, remedy: str) -> None:
         raise MissingDataError(f"No {what} at {path}.\n{remedy}")
 
 
-def _not_started(image: Path, said: bytes) -> InfrastructureError:
+def _start_failure(image: Path, output: bytes) -> InfrastructureError:
     """Why the runner, which starts before any code of the agent's, never answered."""
-    words = said.decode("utf-8", "replace")
+    words = output.decode("utf-8", "replace")
     refused = os.geteuid() == 0 and "capability" in words
     remedy = (
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
     return InfrastructureError(
-        f"The container of {image.name} could not be started: {launcher.last_words(said)}\n"
+        f"The container of {image.name} could not be started: {launcher.last_words(output)}\n"
         + (remedy or remedies.remedy(words) or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
@@ -596,9 +596,9 @@ def read_probe(output: bytes, messages: str = "") -> ContainmentProbe:
     try:
         return ContainmentProbe.model_validate_json(output)
     except ValueError as error:
-        said = (messages.strip() or output.decode("utf-8", "replace"))[-200:]
+        text = (messages.strip() or output.decode("utf-8", "replace"))[-200:]
         raise InfrastructureError(
-            f"The isolation probe gave no report: {said!r}.\nCheck the agent image: it needs python3."
+            f"The isolation probe gave no report: {text!r}.\nCheck the agent image: it needs python3."
         ) from error
 
 

@@ -119,7 +119,7 @@ def _describe(info: tarfile.TarInfo, size: int, pieces: list[tuple[int, int]]) -
     """What stands before the data of a file with holes, by GNU's format 1.0; nothing for one without."""
     if pieces == [(0, size)] or not size:
         return b""
-    told = pieces if pieces and sum(pieces[-1]) == size else [*pieces, (size, 0)]
+    chunks = pieces if pieces and sum(pieces[-1]) == size else [*pieces, (size, 0)]
     info.pax_headers = {
         **info.pax_headers,
         "GNU.sparse.major": "1",
@@ -127,7 +127,7 @@ def _describe(info: tarfile.TarInfo, size: int, pieces: list[tuple[int, int]]) -
         "GNU.sparse.name": info.name,
         "GNU.sparse.realsize": str(size),
     }
-    text = "".join(f"{number}\n" for number in (len(told), *(each for piece in told for each in piece))).encode()
+    text = "".join(f"{number}\n" for number in (len(chunks), *(each for piece in chunks for each in piece))).encode()
     return text + bytes(-len(text) % tarfile.BLOCKSIZE)
 
 
@@ -211,9 +211,9 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
                 _make_hole(place, member.size)
             linked += [place] if HARD_LINK in member.pax_headers else []
             _restore(place, member)
-        for name, told in reversed(folders.items()):
-            if told is not None:
-                _restore(folder / name, told)
+        for name, recorded in reversed(folders.items()):
+            if recorded is not None:
+                _restore(folder / name, recorded)
     return linked
 
 
@@ -234,8 +234,8 @@ def _make_hole(place: Path, size: int) -> None:
 
 
 def _restore(place: Path, member: tarfile.TarInfo) -> None:
-    told = member.pax_headers.get("mtime", member.mtime)
-    changed = int(Decimal(str(told)).scaleb(9))
+    recorded = member.pax_headers.get("mtime", member.mtime)
+    changed = int(Decimal(str(recorded)).scaleb(9))
     os.utime(place, ns=(changed, changed), follow_symlinks=False)
     if not member.issym():
         place.chmod(member.mode & 0o777)

@@ -41,8 +41,8 @@ def job_memory(environment: Mapping[str, str] = os.environ) -> int | None:
 
     Where a site kills by polling, Slurm's variables alone tell. They are in MiB; 0 means the whole node.
     """
-    told = [memory_limit(), _slurm_memory(environment)]
-    return min((limit for limit in told if limit), default=None)
+    limits = [memory_limit(), _slurm_memory(environment)]
+    return min((limit for limit in limits if limit), default=None)
 
 
 def _slurm_memory(environment: Mapping[str, str]) -> int:

@@ -53,16 +53,16 @@ class Nvml:
 
     def reading(self, uuid: str) -> Reading:
         """How to read a card; the load of a slice is not known to the driver."""
-        card, memory, load, tells = self.handle(uuid), _Memory(), _Load(), False
+        card, memory, load, known = self.handle(uuid), _Memory(), _Load(), False
         with contextlib.suppress(OSError):
             self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
-            tells = True
+            known = True
 
         def read() -> tuple[int, float | None]:
             self._ask("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
-            if tells:
+            if known:
                 self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
-            return memory.used, load.gpu / 100 if tells else None
+            return memory.used, load.gpu / 100 if known else None
 
         return read
 
@@ -122,6 +122,6 @@ class Meter:
             self.sample()
 
     def _bytes_and_load(self) -> tuple[int, float | None]:
-        told = [read() for read in self._readings]
-        loads = [load for _, load in told if load is not None]
-        return sum(used for used, _ in told), sum(loads) if len(loads) == len(told) else None
+        samples = [read() for read in self._readings]
+        loads = [load for _, load in samples if load is not None]
+        return sum(used for used, _ in samples), sum(loads) if len(loads) == len(samples) else None

@@ -146,8 +146,8 @@ def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | 
     program = find_nvidia_smi()
     if (root / "dev/nvidiactl").exists() or program is not None:
         # Asking also makes the device files that the driver makes when it is first used.
-        said = _query_driver(str(program), "-L") if program is not None and listing is None else listing or ""
-        return list(_nvidia(root, said, nvml))
+        listed = _query_driver(str(program), "-L") if program is not None and listing is None else listing or ""
+        return list(_nvidia(root, listed, nvml))
     return list(_amd(root))
 
 
@@ -206,9 +206,9 @@ def _listed(listing: str) -> dict[str, tuple[str, dict[str, str]]]:
 def _minors(root: Path) -> list[tuple[int, str]]:
     """Number of the device file, and UUID where the driver tells it already, by place on the bus."""
     texts = [path.read_text() for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
-    told = [(re.search(r"Device Minor:\s*(\d+)", text), re.search(r"(GPU-[0-9a-f-]{36})", text)) for text in texts]
-    if told:
-        return [(int(minor[1]), uuid[1] if uuid else "") for minor, uuid in told if minor]
+    found = [(re.search(r"Device Minor:\s*(\d+)", text), re.search(r"(GPU-[0-9a-f-]{36})", text)) for text in texts]
+    if found:
+        return [(int(minor[1]), uuid[1] if uuid else "") for minor, uuid in found if minor]
     names = (path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia[0-9]*"))
     return [(number, "") for number in sorted(int(name) for name in names if name.isdecimal())]
 
@@ -232,14 +232,14 @@ def _amd(root: Path) -> Iterator[Card]:
     folders = root.glob("sys/class/kfd/kfd/topology/nodes/*")
     index = 0
     for folder in sorted(folders, key=lambda path: int(path.name)):
-        told = dict(line.split(maxsplit=1) for line in (folder / "properties").read_text().splitlines() if " " in line)
-        if int(told.get("simd_count", 0)) == 0:
+        facts = dict(line.split(maxsplit=1) for line in (folder / "properties").read_text().splitlines() if " " in line)
+        if int(facts.get("simd_count", 0)) == 0:
             continue  # a processor
-        node = root / "dev/dri" / f"renderD{told['drm_render_minor']}"
+        node = root / "dev/dri" / f"renderD{facts['drm_render_minor']}"
         if _opens(node):
             product = root / "sys/class/drm" / node.name / "device/product_name"
             name = product.read_text().strip() if product.is_file() else "AMD GPU"
-            unique = int(told.get("unique_id", 0))
+            unique = int(facts.get("unique_id", 0))
             yield Card(f"GPU-{unique:016x}" if unique else "", name, (node,), index, amd=True)
         index += 1
 
@@ -322,10 +322,10 @@ PROBE
 """
 
 
-def require_cuda(said: str, complaint: str, cards: Sequence[Card]) -> None:
+def require_cuda(output: str, complaint: str, cards: Sequence[Card]) -> None:
     """Raise InfrastructureError unless the probe made a context on each card."""
-    if f"CARDS {len(cards)}" not in said.splitlines():
-        why = (complaint.strip() or said.strip() or "it said nothing").splitlines()[-1][-200:]
+    if f"CARDS {len(cards)}" not in output.splitlines():
+        why = (complaint.strip() or output.strip() or "no output").splitlines()[-1][-200:]
         raise InfrastructureError(
             f"No CUDA context on {', '.join(card.name for card in cards)} inside the container: {why}\n"
             "Does the card work outside (nvidia-smi)? Error 2: a program holds its memory; 802: start "

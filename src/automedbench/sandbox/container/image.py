@@ -145,12 +145,12 @@ def ask_base(base: str) -> ImagePlatform:
     Raises MissingDataError when it is not there, InfrastructureError when it cannot be started or has no Python.
     """
     parse_base(base)
-    told = _read_inside(base, ["sh", "-c", ASK_BASE])
-    python, _, library = told.strip().partition("\n")
+    versions = _read_inside(base, ["sh", "-c", ASK_BASE])
+    python, _, library = versions.strip().partition("\n")
     version, glibc = PYTHONS.get(python, python), library.rpartition(".")[2]
     if version[:2] != "3." or not glibc.isdigit():
         raise InfrastructureError(
-            f"The base {base} does not tell its Python and C library: {told.strip()[-200:]!r}.\n"
+            f"The base {base} does not tell its Python and C library: {versions.strip()[-200:]!r}.\n"
             f"Needed: python3 in it, or one of {', '.join(PYTHONS)}. {_AS_USER}"
         )
     return ImagePlatform(version, int(glibc))

@@ -144,11 +144,11 @@ def host_environment(home: Path, runtime: str = "apptainer", services: Services 
     ``APPTAINERENV_x`` and ``SINGULARITYENV_x`` of a caller would pass through ``--containall``; what ``services`` tell
     programs inside passes that way: every user may read a command line, and it holds a token.
     """
-    told = services.environment if services is not None else {}
+    variables = services.environment if services is not None else {}
     folder = str(Path(runtime).parent) if "/" in runtime else ""
     path = _HOST_PATH if folder in ("", *_HOST_PATH.split(":")) else f"{folder}:{_HOST_PATH}"
     own = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
-    return own | {f"APPTAINERENV_{name}": value for name, value in told.items()}
+    return own | {f"APPTAINERENV_{name}": value for name, value in variables.items()}
 
 
 def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
@@ -277,7 +277,7 @@ def find_runtime() -> str:
 def last_words(output: bytes) -> str:
     """The last line of a program's output that says something, without terminal escapes and levels."""
     lines = [_NOISE.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines()]
-    return next((line[:400] for line in reversed(lines) if line), "it said nothing")
+    return next((line[:400] for line in reversed(lines) if line), "no output")
 
 
 Strictness = Literal["agent", "trusted"]

@@ -138,9 +138,9 @@ def memory_of_call(wanted_gb: float | None) -> int | None:
     if job is None:
         return wanted
     if job < DRIVER_BYTES + LEAST_BYTES:
-        told, least, kept = (f"{each / 1e9:.3g} GB" for each in (job, DRIVER_BYTES + LEAST_BYTES, DRIVER_BYTES))
+        given, least, kept = (f"{each / 1e9:.3g} GB" for each in (job, DRIVER_BYTES + LEAST_BYTES, DRIVER_BYTES))
         raise InfrastructureError(
-            f"This job has {told} of memory, at least {least} are needed: {kept} are kept for the driver.\n"
+            f"This job has {given} of memory, at least {least} are needed: {kept} are kept for the driver.\n"
             "Give it what limits.mem_gb allows and that: `mem_mb` of the rule in the profile; then run the same "
             "command again."
         )
@@ -288,8 +288,8 @@ class Supervised(Closing):
     def last_words(self) -> str:
         """What the command itself said before it ended, at most 64 KiB as Latin-1."""
         self._order("say")
-        report = self._next(("said",), time.monotonic() + PATIENCE_SECONDS, None) or self.gone or {}
-        return str(report.get("said", ""))
+        report = self._next(("runtime_output",), time.monotonic() + PATIENCE_SECONDS, None) or self.gone or {}
+        return str(report.get("runtime_output", ""))
 
     @property
     def alive(self) -> bool:
@@ -367,10 +367,10 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
     """An ended program as the supervisor reports it."""
     streams = []
     for name in ("out", "err"):
-        told = report[name]
-        if told["error"]:
-            raise InfrastructureError(f"The log of a code call cannot be written: {told['error']}.")
-        streams.append(Captured(b64decode(told["head"]), b64decode(told["tail"]), told["total"]))
+        data = report[name]
+        if data["error"]:
+            raise InfrastructureError(f"The log of a code call cannot be written: {data['error']}.")
+        streams.append(Captured(b64decode(data["head"]), b64decode(data["tail"]), data["total"]))
     status, reason = report["status"], report["reason"]
     try:
         code = None if status is None else os.waitstatus_to_exitcode(status)
@@ -432,8 +432,8 @@ def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
         code = 128 - code  # as a shell reports a signal
     status, note = _status(outcome, code, timeout_s)
     stderr = outcome.stderr.text()
-    for said in filter(None, (ENDED if outcome.gone else "", note)):
-        stderr += f"{NOTE} {said}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {said}"
+    for line in filter(None, (ENDED if outcome.gone else "", note)):
+        stderr += f"{NOTE} {line}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {line}"
     return CodeResult(
         status=status,
         exit_code=code,

@@ -117,5 +117,5 @@ def _run_container(
         raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
     if outcome.exit_code != 0:
         why = launcher.last_words(messages.encode())
-        told = f"{module} failed in its container (exit {outcome.exit_code}): {why}\n{remedy(messages)}"
-        raise InfrastructureError(told.rstrip())
+        message = f"{module} failed in its container (exit {outcome.exit_code}): {why}\n{remedy(messages)}"
+        raise InfrastructureError(message.rstrip())

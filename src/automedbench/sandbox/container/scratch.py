@@ -51,7 +51,7 @@ def make_scratch(prefix: str, parent: Path | None = None) -> Path:
 
         raise InfrastructureError(problem)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
-    _tell("+", folder)
+    _notify("+", folder)
     return folder
 
 
@@ -59,7 +59,7 @@ def remove_scratch(folder: Path) -> None:
     """Remove such a folder, also one whose permissions the agent took away; may be called twice."""
     remove_tree(folder)
     if not os.path.lexists(folder):
-        _tell("-", folder)
+        _notify("-", folder)
 
 
 @contextlib.contextmanager
@@ -198,7 +198,7 @@ _caretakers: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
 """Process id → writing end of its caretaker's pipe, and the caretaker. A forked child has one of its own."""
 
 
-def _tell(sign: str, folder: Path) -> None:
+def _notify(sign: str, folder: Path) -> None:
     with _lock:
         mine = os.getpid()
         if mine not in _caretakers:

@@ -80,7 +80,7 @@ class Stream:
             self._write(f"\n[... {self.total - self.logged} bytes not logged ...]\n".encode())
         self._log.close()
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Head, tail and length so far, as JSON."""
         return {
             "head": b64encode(self._head).decode(),

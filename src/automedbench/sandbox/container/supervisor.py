@@ -37,7 +37,7 @@ DRAIN_SECONDS = 0.1
 LAST_SECONDS = 0.5
 """What is left for background processes when a limit ends the container and the call has ended."""
 DRAIN_BYTES = 4 * 1024 * 1024
-SAID_BYTES = 64 * 1024
+RUNTIME_OUTPUT_BYTES = 64 * 1024
 FAR = 1e9
 
 Order = dict[str, Any]
@@ -85,7 +85,7 @@ class Supervisor:
         """Start the command; ``wakeup`` is written to wake the loop. Raises OSError when starting is impossible."""
         self.driver, self.wakeup = driver, wakeup
         self.selector = selectors.DefaultSelector()
-        self.said = bytearray()
+        self.runtime_output = bytearray()
         self.call: RunningCall | None = None
         self.late: list[Stream] = []
         self.wait: Wait | None = None
@@ -141,7 +141,7 @@ class Supervisor:
             self._register(ours.fileno(), self._hear)
             self.overheard = [out, err]
             for pipe in self.overheard:
-                self._register(pipe, lambda pipe=pipe: self._overhear(pipe))
+                self._register(pipe, lambda pipe=pipe: self._read_runtime(pipe))
 
     def _register(self, descriptor: int, act: Any) -> None:
         os.set_blocking(descriptor, False)
@@ -246,7 +246,7 @@ class Supervisor:
                 elif self.call is not None:
                     self._end_call(self.call, "stopped", order["reason"])
             case "say":
-                self._report(report="said", said=self.said.decode("latin-1"))
+                self._report(report="runtime_output", runtime_output=self.runtime_output.decode("latin-1"))
             case "wait":
                 self._wait(order["process"], now + min(order["seconds"], FAR))
             case "deadline":
@@ -336,8 +336,8 @@ class Supervisor:
             error=call.error,
             elapsed_s=elapsed,
             memory=self.watchdog.peak if self.group is None else self.group.peak,
-            out=call.out.told(),
-            err=call.err.told(),
+            out=call.out.summary(),
+            err=call.err.summary(),
             gone=self.over,
         )
 
@@ -347,11 +347,11 @@ class Supervisor:
         if not stream.open:
             self.selector.unregister(pipe)
 
-    def _overhear(self, pipe: int) -> None:
+    def _read_runtime(self, pipe: int) -> None:
         """What the runtime itself says."""
         with contextlib.suppress(BlockingIOError):
             block = os.read(pipe, 65536)
-            self.said = (self.said + block)[-SAID_BYTES:]
+            self.runtime_output = (self.runtime_output + block)[-RUNTIME_OUTPUT_BYTES:]
             if not block:
                 self.overheard.remove(pipe)
                 self.selector.unregister(pipe)
@@ -373,7 +373,7 @@ class Supervisor:
 
     def _report_end(self) -> None:
         for pipe in list(self.overheard):
-            self._overhear(pipe)
+            self._read_runtime(pipe)
         reason, call = self._why(), self.call
         if call is not None:
             alone = self.control is None
@@ -382,8 +382,8 @@ class Supervisor:
                 call.ending, call.reason = "stopped", reason
             call.ended_at = time.monotonic()
             self._try_to_answer(call, call.ended_at + DRAIN_SECONDS)
-        said = self.said.decode("latin-1")
-        self._report(report="gone", reason=reason, said=said)
+        runtime_output = self.runtime_output.decode("latin-1")
+        self._report(report="gone", reason=reason, runtime_output=runtime_output)
 
     def _why(self) -> str:
         if self.group is not None and self.group.oom_kills:

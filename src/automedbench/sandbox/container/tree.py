@@ -82,7 +82,7 @@ def ticks() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-def started_since(root: int, moment: int) -> list[int]:
+def started_since(root: int, since: int) -> list[int]:
     """Processes below ``root`` of sessions that began at a moment (``ticks``) or later: 0 for all.
 
     No process can join a session that is there: one that a call started is in the call's session or in a newer one,
@@ -90,7 +90,7 @@ def started_since(root: int, moment: int) -> list[int]:
     """
     known = tasks()
     mine = below(root, known)
-    older = {known[pid].session for pid in mine if known[pid].started < moment}
+    older = {known[pid].session for pid in mine if known[pid].started < since}
     return [pid for pid in mine if known[pid].session not in older]
 
 

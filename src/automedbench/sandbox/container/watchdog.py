@@ -79,7 +79,7 @@ class Watchdog:
         self.peak = 0
         """Most bytes of memory that were seen in use; pages that processes share count once for each of them."""
 
-    def watch(self, root: int, tell: Callable[[Breach], None], *, started: bool) -> None:
+    def watch(self, root: int, report: Callable[[Breach], None], *, started: bool) -> None:
         """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed.
 
         ``started``: the container stands and nothing of an agent's runs yet; what is closed to us now is ours.
@@ -89,7 +89,7 @@ class Watchdog:
         if not self.grouped:
             looks |= {self.tree: LONGEST_PAUSE_S, self.open_files: LONGEST_PAUSE_S}
         for look, longest in looks.items():
-            threading.Thread(target=repeat, args=(look, root, tell, longest), daemon=True).start()
+            threading.Thread(target=repeat, args=(look, root, report, longest), daemon=True).start()
 
     def open_files(self, root: int) -> None:
         """Note what is held in open files, which takes long where there are many; ``tree`` adds it to what it sees."""
@@ -153,7 +153,7 @@ class Watchdog:
 def repeat(
     look: Callable[[int], Breach | None],
     root: int,
-    tell: Callable[[Breach], None],
+    report: Callable[[Breach], None],
     longest: float = LONGEST_PAUSE_S,
 ) -> None:
     """Look at the processes below ``root`` as often as the cost allows; a breach is told once, and is the end."""
@@ -161,7 +161,7 @@ def repeat(
         begin = time.monotonic()
         breach = look(root)
         if breach is not None:
-            return tell(breach)
+            return report(breach)
         time.sleep(min(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)), longest))
 
 

@@ -132,8 +132,8 @@ async def deliver(exchange: ProxyExchange, stored: Stored, published: Published 
 
 def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
     """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
-    said = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
-    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", said)
+    header = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header)
     if found is None or not any(found.groups()) or size == 0:
         return 0, size, 200
     begin, end = max(0, size - int(found[2] or 0)), size

@@ -63,7 +63,7 @@ class Uploads:
 
     def __post_init__(self) -> None:
         self.limit += UPLOAD_SHARE * self.received
-        self._told = self.is_over
+        self._reported = self.is_over
 
     @property
     def is_over(self) -> bool:
@@ -79,9 +79,9 @@ class Uploads:
     def ruling(self) -> Ruling:
         """Ruling on what would go over the limit: a warning once in a run, then a notice for all that is asked."""
         text = f"This run has sent up all that it may ({self.limit:.0f} bytes over all connections)."
-        if self._told:
+        if self._reported:
             return refuse("upload_total", text)
-        self._told = True
+        self._reported = True
         return Ruling(False, "upload_total", text, "net.upload", "warning", "high")
 
 
@@ -324,7 +324,7 @@ MAX_CALL = 2_000
 MAX_RUN = 50_000
 MAX_HOST, MAX_PATH, MAX_TEXT = 120, 240, 200
 MAX_KINDS = 64
-MAX_FINDINGS, SHOWN_PLACES = 5, 3
+MAX_FINDINGS, NAMED_PLACES = 5, 3
 _ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
 
 Service = Literal["proxy", "hub", "index"]
@@ -376,7 +376,7 @@ def make_findings(kinds: Iterable[RefusalCount], turn: int | None, call: int | N
 
 
 def _finding(kind: RefusalCount, number: int, last: str, turn: int | None, call: int | None) -> Finding:
-    ruling, shown = kind.ruling, [place for place, _ in kind.where.most_common(SHOWN_PLACES)]
+    ruling, shown = kind.ruling, [place for place, _ in kind.where.most_common(NAMED_PLACES)]
     more = f" and {len(kind.where) - len(shown)} more" if len(kind.where) > len(shown) else ""
     return Finding.of(
         ruling.rule,

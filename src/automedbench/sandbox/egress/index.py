@@ -107,10 +107,10 @@ async def _page(exchange: ProxyExchange, url: str) -> rules.Ruling:
     async def whole() -> Small:
         body = await _whole(wire)
         try:
-            shown = _json_page(body, final) if "json" in kind else _html_page(body, final)
+            rewritten = _json_page(body, final) if "json" in kind else _html_page(body, final)
         except (ValueError, KeyError, AttributeError) as error:
             raise UpstreamUnreachable("the page is none of an index") from error
-        return Small(shown, {"content-type": kind}, fixed=False)
+        return Small(rewritten, {"content-type": kind}, fixed=False)
 
     return await _kept(exchange, url, answer, wire, whole)
 
@@ -149,8 +149,8 @@ def _html_page(body: bytes, url: str) -> bytes:
     def own(found: re.Match[str]) -> str:
         link, fragment = urldefrag(urljoin(url, html.unescape(found[3])))
         sha256 = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
-        shown = _own_link(link, sha256[1] if sha256 else None) + (f"#{fragment}" if fragment else "")
-        return f"{found[1]}{found[2]}{html.escape(shown)}{found[2]}"
+        rewritten = _own_link(link, sha256[1] if sha256 else None) + (f"#{fragment}" if fragment else "")
+        return f"{found[1]}{found[2]}{html.escape(rewritten)}{found[2]}"
 
     return _LINK.sub(own, body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 

@@ -63,15 +63,15 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
-    ruling, asked = check_mirror(settings, exchange.method, exchange.target)
-    if asked is None:
+    ruling, requested = check_mirror(settings, exchange.method, exchange.target)
+    if requested is None:
         raise DialRefused(ruling)
     body = await exchange.body()
     if body is None:
         raise DialRefused(too_much(settings))
     if body and exchange.method != "POST":
         raise DialRefused(rules.refuse("malformed", f"{exchange.method} has no body."))
-    url = settings.hub + asked
+    url = settings.hub + requested
     key = "" if exchange.method == "POST" else _key(_token(exchange.outside.tokens, urlsplit(url).path), url)
     return await cache_delivery.through(exchange, key, functools.partial(_fetch, exchange, url, body))
 
@@ -83,15 +83,15 @@ def _key(token: str, url: str) -> str:
 
 async def _fetch(exchange: ProxyExchange, url: str, body: bytes) -> rules.Ruling:
     hop = await _ask(exchange, url, body)
-    said: dict[bytes, bytes] = {}
+    hub: dict[bytes, bytes] = {}
     try:
         for _ in range(MAX_HOPS):
             if _on_hub(exchange, hop.url):
-                said |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
-            if (large := _published(exchange, said, hop)) is not None:
-                return await _deliver(exchange, _key(hop.token, url), said, large)
+                hub |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
+            if (large := _published(exchange, hub, hop)) is not None:
+                return await _deliver(exchange, _key(hop.token, url), hub, large)
             if not hop.redirects or _answers_itself(exchange, hop):
-                return await _pass(exchange, url, said, hop)
+                return await _pass(exchange, url, hub, hop)
             hop.wire.close()
             hop = await _follow(exchange, hop)
         raise UpstreamUnreachable("the hub redirects in a circle")
@@ -113,9 +113,12 @@ def _answers_itself(exchange: ProxyExchange, hop: _Hop) -> bool:
     return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
 
 
-def _published(exchange: ProxyExchange, said: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
+def _published(exchange: ProxyExchange, hub: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
     """The large file that the hub's redirect leads to, where it can be kept: its tag is the SHA-256 of all of it."""
-    sha256, size = _digest(said.get(b"x-linked-etag", b"").decode("latin-1")), said.get(b"x-linked-size", b"")
+    sha256, size = (
+        _digest(hub.get(b"x-linked-etag", b"").decode("latin-1")),
+        hub.get(b"x-linked-size", b""),
+    )
     cache = exchange.cache
     described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirects
     if cache is None or exchange.method != "GET" or not described:
@@ -136,9 +139,9 @@ def _published(exchange: ProxyExchange, said: dict[bytes, bytes], hop: _Hop) -> 
 
 
 async def _deliver(
-    exchange: ProxyExchange, key: str, said: dict[bytes, bytes], large: cache_delivery.Published
+    exchange: ProxyExchange, key: str, hub: dict[bytes, bytes], large: cache_delivery.Published
 ) -> rules.Ruling:
-    headers = _texts(said) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
+    headers = _texts(hub) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
     stored = Stored(large.sha256, large.size, headers, _is_fixed(key), time.time())
     ruling = await cache_delivery.deliver(exchange, stored, large)
     assert exchange.cache is not None
@@ -167,8 +170,8 @@ async def _ask(
     secure, ours = parts.scheme == "https", _on_hub(exchange, url)
     port = parts.port or (443 if secure else 80)
     headers = [(b"host", parts.netloc.encode())]
-    asked = _CONDITIONS if begin is None else frozenset()
-    headers += [*_OWN, *((key, value) for key, value in exchange.request.headers if key in asked)]
+    forwarded = _CONDITIONS if begin is None else frozenset()
+    headers += [*_OWN, *((key, value) for key, value in exchange.request.headers if key in forwarded)]
     headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
     headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
     if ours and (own := _token(exchange.outside.tokens, parts.path)):
@@ -211,17 +214,21 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: ProxyExchange, url: str, said: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
+async def _pass(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
-    tags = (said.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
+    tags = (
+        hub.get(b"x-linked-etag", b"").decode("latin-1"),
+        last.header(b"x-linked-etag"),
+        last.header(b"etag"),
+    )
     known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
     if known:
         exchange.entry.sha256 = known[0]
         raise DialRefused(found_labels(delivered=False))
     headers = dict(rules.end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
-    headers |= said
+    headers |= hub
     status = last.answer.status_code
     if last.redirects:
         # The size of the file, not of the redirect's own text.
@@ -255,8 +262,8 @@ def _is_small(exchange: ProxyExchange, last: _Hop) -> bool:
         return False
     length = last.header(b"content-length")
     listing = "json" in (last.header(b"content-type") or "") and "/api/models" in last.url
-    told = int(length) <= cache_delivery.SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
-    return told and bool(listing or _git_tag(last))
+    complete = int(length) <= cache_delivery.SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
+    return complete and bool(listing or _git_tag(last))
 
 
 def _git_tag(last: _Hop) -> str:
@@ -301,8 +308,8 @@ def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tu
     found = _api(segments) if segments[0] == "api" else _file(segments)
     if found is None:
         return rules.refuse("hub_path", _MODELS_ONLY), None
-    asks_for_names = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
-    if method not in ("GET", "HEAD") and not asks_for_names:
+    is_listing = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
+    if method not in ("GET", "HEAD") and not is_listing:
         return rules.refuse("method", f"{method} is refused: the hub is read only."), None
     return cache_delivery.ALLOWED, found + mark + query
 

@@ -97,10 +97,10 @@ async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
     )
     if target is None:
         raise DialRefused(ruling)
-    body, asked = await _body(exchange), target
+    body, destination = await _body(exchange), target
 
     async def ask() -> rules.Ruling:
-        return await _ask(exchange, asked, body, await exchange.dialer.open(host, 443, tls=True), "", None)
+        return await _ask(exchange, destination, body, await exchange.dialer.open(host, 443, tls=True), "", None)
 
     return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
@@ -144,7 +144,7 @@ async def _forward(exchange: ProxyExchange) -> rules.Ruling:
     ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     entry.host, entry.path = exchange.target, ""
     if target is None:
-        entry.host, entry.path = _shown(exchange.target)
+        entry.host, entry.path = _loggable(exchange.target)
         raise DialRefused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
     body = await _body(exchange)
@@ -172,7 +172,7 @@ async def _ask(
     return tripped or rules.LISTED
 
 
-def _shown(target: str) -> tuple[str, str]:
+def _loggable(target: str) -> tuple[str, str]:
     """Host and path of a refused target, as far as it has any, for the log; without user information."""
     rest = target.partition("://")[2] or target
     authority, slash, path = rest.partition("/")

@@ -390,9 +390,9 @@ def build_settings(
     hub_hosts = set(below(hub_host)) if hub_host else set()
     opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if open_tls else ()
     foreign = {host for homes in others for host in homes.hosts if not _shared(host, allowed)}
-    said = [_location(entry) for entry in deny]
-    denied = {pattern for host, path in said if not path for pattern in _patterns(host)}
-    urls = {host + path for host, path in said if path}
+    locations = [_location(entry) for entry in deny]
+    denied = {pattern for host, path in locations if not path for pattern in _patterns(host)}
+    urls = {host + path for host, path in locations if path}
     return EgressSettings(
         allow=allowed,
         deny_hosts=tuple(sorted((own.hosts | foreign | hub_hosts) - set(opened) | denied)),

@@ -51,7 +51,7 @@ from automedbench.sandbox.places import CA_FILE
 
 MAX_CONNECTIONS = 256
 BACKLOG = 4096
-MAX_TOLD = 20
+MAX_TRACEBACKS = 20
 """Mistakes of ours whose traces are written down."""
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
@@ -143,7 +143,7 @@ class Server:
             # A mistake of ours must cost neither the other connections nor the line in the log.
             ruling = refuse("failure", "The proxy failed.")
             self._failures += 1
-            if self._failures <= MAX_TOLD:
+            if self._failures <= MAX_TRACEBACKS:
                 traceback.print_exc()
         if within is None or entry.method != "?" or not ruling.allowed:
             self._log.record(entry, ruling)

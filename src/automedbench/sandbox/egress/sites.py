@@ -59,11 +59,11 @@ def is_named(homes: Iterable[str], host: str, path: str) -> bool:
     if site is None:
         return False
     _, names, (before, behind) = site
-    said = _texts(path)
+    texts = _texts(path)
     found = {match[1].removesuffix(".git") for home in homes if (match := names.match(home))}
     # The cheap question first: a request must not cost what a run could stop the proxy with.
-    said_by = ((name, text) for name in found for text in said if name in text)
-    return any(re.search(before + re.escape(name) + behind, text) for name, text in said_by)
+    candidates = ((name, text) for name in found for text in texts if name in text)
+    return any(re.search(before + re.escape(name) + behind, text) for name, text in candidates)
 
 
 def is_copy(homes: Iterable[str], host: str, path: str) -> bool:

@@ -348,8 +348,8 @@ def judge_findings(conversation: Conversation) -> list[Finding]:
 
 
 def _texts(conversation: Conversation) -> Sequence[AgentText]:
-    said = (item for item in conversation.messages if item.role == "assistant" and not item.by_program)
-    texts = [AgentText("note", item.turn, item.content) for item in said]
+    notes = (item for item in conversation.messages if item.role == "assistant" and not item.by_program)
+    texts = [AgentText("note", item.turn, item.content) for item in notes]
     for call in conversation.calls:
         texts.append(AgentText("code", call.turn, call.code))
         texts.append(AgentText("stdout", call.turn, call.stdout))

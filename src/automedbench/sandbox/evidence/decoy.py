@@ -31,7 +31,7 @@ from automedbench.base.records import Confidence, Finding, Severity
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.evidence.trace import Seen, Trace, findings
 
-SHOWN_AS = "/data/private"
+MOUNT_PLACE = "/data/private"
 _Weight = tuple[Severity, Confidence]
 
 
@@ -145,7 +145,7 @@ class Decoy(Closing):
         places = {}
         for folder, _, _ in os.walk(self.folder):
             below = Path(folder).relative_to(self.folder)
-            places[inotify.add_watch(folder, flags.OPEN)] = PurePosixPath(SHOWN_AS) / below
+            places[inotify.add_watch(folder, flags.OPEN)] = PurePosixPath(MOUNT_PLACE) / below
         self._above = inotify.add_watch(self._closed_to_others, flags.OPEN | flags.ONLYDIR)
         # The walk above has opened folders; a watch set earlier has seen it.
         inotify.read(timeout=0)

@@ -70,12 +70,12 @@ def _words(checkpoint: Checkpoint) -> Iterable[str]:
     for part in checkpoint.parts:
         if part.kind != "huggingface_model":
             yield part.where
-        for told in part.downloads:
-            stem = PurePosixPath(told.name).name.partition(".")[0]
+        for download in part.downloads:
+            stem = PurePosixPath(download.name).name.partition(".")[0]
             if len(stem) >= _SHORTEST_NAME and "*" not in stem and not _COMMON.match(stem):
                 yield stem
-            if told.checksum:
-                yield told.checksum.partition(":")[2]
+            if download.checksum:
+                yield download.checksum.partition(":")[2]
 
 
 def was_opened(opened: Sequence[str], *, traced: bool) -> bool | None:

@@ -166,11 +166,11 @@ class Trace:
 
         At most ``tracer.MOST_PROGRAMS``: later ones of a flood are not told of.
         """
-        return [TracedProgram(**told) for told in self._ask("programs")]
+        return [TracedProgram(**each) for each in self._ask("programs")]
 
     def processes(self) -> list[Process]:
         """What each process opened of workspace and input since the last look; raises InfrastructureError as above."""
-        return [Process(**told) for told in self._ask("processes")]
+        return [Process(**each) for each in self._ask("processes")]
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was seen since the last look, at most one per rule."""
@@ -206,9 +206,9 @@ def findings(
     seen: Seen, *, without: Iterable[str] = (), turn: int | None = None, call: int | None = None
 ) -> list[Finding]:
     """Notices of what was seen, at most one per rule; ``without`` are places that the decoy tells of."""
-    told, groups = set(without), dict[str, list[tuple[Confidence, Act]]]()
+    covered, groups = set(without), dict[str, list[tuple[Confidence, Act]]]()
     for act in seen.acts:
-        if act.rule not in _ORDINARY and not (act.rule == "private_path" and act.place in told):
+        if act.rule not in _ORDINARY and not (act.rule == "private_path" and act.place in covered):
             groups.setdefault(act.rule, []).append((_confidence(act, seen), act))
     if seen.more:
         rest = Act("more", "resource", False, "further", "things of interest that were not kept", seen.more)

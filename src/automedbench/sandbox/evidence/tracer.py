@@ -32,14 +32,18 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_PATH = 4096
-MAX_SHOWN = 300
+MAX_PRINTED = 300
 MOST_KEPT = 300  # different things between two orders
 MOST_MODELS = 100  # files of models
 MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
 MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
 MOST_WATCHED, MOST_KNOWN = 500, 200  # processes that are kept between two orders, and paths of one (read, written)
-MOST_PROCESSES, MOST_PATHS, MOST_TOLD = 60, 40, 400  # processes told of, paths of one (read, written), paths of all
+MOST_PROCESSES, MOST_PATHS, MOST_PATHS_TOTAL = (
+    60,
+    40,
+    400,
+)  # processes told of, paths of one (read, written), paths of all
 MAX_COMMAND = 300
 
 # linux/seccomp.h
@@ -190,7 +194,7 @@ class Tree:
         """Descriptor of the root folder."""
         return self._root
 
-    def shown(self, descriptor: int) -> str:
+    def path_of(self, descriptor: int) -> str:
         """Path of an open file."""
         place = self._link(f"/proc/self/fd/{descriptor}") or "/"
         if not place.startswith("/"):
@@ -217,7 +221,7 @@ class Tree:
         if descriptor < 0:
             return None
         try:
-            return self.shown(descriptor), _state(os.fstat(descriptor))
+            return self.path_of(descriptor), _state(os.fstat(descriptor))
         except OSError:
             return None
         finally:
@@ -248,8 +252,8 @@ class _Walk:
                     names += self._step(name)
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
                     rest = "/".join([name, *reversed(names)])
-                    return _below(self._tree.shown(self._here), rest), "missing"
-            return self._tree.shown(self._here), _state(os.fstat(self._here))
+                    return _below(self._tree.path_of(self._here), rest), "missing"
+            return self._tree.path_of(self._here), _state(os.fstat(self._here))
         finally:
             for descriptor in (self._here, self._top):
                 if descriptor >= 0:
@@ -414,7 +418,7 @@ class Watched:
         self.reads, self.writes, self.left_out = {}, {}, 0
 
     @property
-    def told(self) -> bool:
+    def is_reported(self) -> bool:
         """It opened something of interest."""
         return bool(self.reads or self.writes)
 
@@ -449,7 +453,7 @@ class Processes:
         found = self._all.get(pid)
         if found is not None:
             found.code, found.runs = code, False
-            if not found.told and not any(each.parent == pid for each in self._all.values()):
+            if not found.is_reported and not any(each.parent == pid for each in self._all.values()):
                 del self._all[pid]
 
     def of(self, thread: int) -> Watched | None:
@@ -470,21 +474,22 @@ class Processes:
         return self._all[pid]
 
     def take(self) -> list[dict[str, object]]:
-        """What was opened since the last time, by process, in order of their start; writers come first if too many."""
+        """Files opened since the last time, by process, in order of their start; writers come first if too many."""
         for pid, each in self._all.items():
             each.runs = each.runs and os.path.exists(f"/proc/{pid}")
-        told = sorted((pid for pid, each in self._all.items() if each.told), key=lambda pid: not self._all[pid].writes)
-        kept = set(told[:MOST_PROCESSES])
-        for pid in told[:MOST_PROCESSES]:
+        reported = [pid for pid, each in self._all.items() if each.is_reported]
+        reported.sort(key=lambda pid: not self._all[pid].writes)
+        kept = set(reported[:MOST_PROCESSES])
+        for pid in reported[:MOST_PROCESSES]:
             kept.update(self._above(pid)[: MOST_PROCESSES - len(kept)])
         order = [pid for pid in self._all if pid in kept]
-        room = MOST_TOLD
+        room = MOST_PATHS_TOTAL
         taken = []
         for pid in order:
             room, row = self._row(pid, order, room)
             taken.append(row)
         if taken:
-            taken[-1]["left_out"] += len(told) - len(kept.intersection(told)) + self._more  # type: ignore[operator]
+            taken[-1]["left_out"] += len(reported) - len(kept.intersection(reported)) + self._more  # type: ignore[operator]
         self._all = {pid: each for pid, each in self._all.items() if each.runs}
         for each in self._all.values():
             each.forget()
@@ -512,7 +517,7 @@ class Processes:
 
 def _named(places: list[str]) -> list[str]:
     """As they are told: relative to the workspace, or absolute."""
-    return [_shown(os.fsencode(place.removeprefix(_WORKSPACE))) for place in places]
+    return [_printable(os.fsencode(place.removeprefix(_WORKSPACE))) for place in places]
 
 
 def as_line(answer: object) -> bytes:
@@ -531,7 +536,7 @@ def _process_of(thread: int) -> int:
 
 def _command(pid: int) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
-        return _shown(stream.read(4 * MAX_COMMAND).replace(b"\0", b" ").strip())[:MAX_COMMAND]
+        return _printable(stream.read(4 * MAX_COMMAND).replace(b"\0", b" ").strip())[:MAX_COMMAND]
     return ""
 
 
@@ -593,7 +598,7 @@ class Tracer:
             self.record.model(f"/framework/{found[1].decode()}")
         weights = act == "open" and _MODEL.search(raw) is not None and not _SITE.search(raw)
         if weights and raw.startswith(_PLAIN):
-            self.record.model(_shown(raw))
+            self.record.model(_printable(raw))
         if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
             self._opened(pid, act, at, os.fsdecode(raw), within, weights=weights)
@@ -635,14 +640,14 @@ class Tracer:
         if self._own(pid, place):
             return
         if weights and state == "file":
-            self.record.model(_shown(os.fsencode(place)))
+            self.record.model(_printable(os.fsencode(place)))
         self._keep(pid, act, place, state)
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
             sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act
-            self.record.add(rule.name, rule.category, sure, what, _shown(os.fsencode(place)))
+            self.record.add(rule.name, rule.category, sure, what, _printable(os.fsencode(place)))
         elif act == "write" and not f"{place}/".startswith(_WRITABLE):
-            self.record.add("write_outside", "resource", "", act, _shown(os.fsencode(place)))
+            self.record.add("write_outside", "resource", "", act, _printable(os.fsencode(place)))
         elif act == "open" and place == "/data" and state == "list":
             self.record.add("data_listed", "private_access", "", state, place)
 
@@ -653,18 +658,18 @@ class Tracer:
 
     def _executed(self, pid: int, raw: bytes, words: int) -> None:
         command = b" ".join(self.memory.words_at(pid, words, MAX_COMMAND))
-        self.processes.started(pid, _shown(command)[:MAX_COMMAND])
+        self.processes.started(pid, _printable(command)[:MAX_COMMAND])
         if _RUNS_CODE.fullmatch(raw):
             self.programs.started(pid, self.memory.words_at(pid, words, MAX_PATH))
             return
         name = os.fsdecode(raw.rpartition(b"/")[2])
         if name not in ESCAPES and name not in UNUSUAL:
             return
-        line = [_shown(word) for word in self.memory.words_at(pid, words)]
+        line = [_printable(word) for word in self.memory.words_at(pid, words)]
         if name == "mount" and self._lists_mounts(line[1:]):
             return
         sure = "certain" if name in ESCAPES else ""
-        self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_SHOWN])
+        self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_PRINTED])
 
     def _connected(self, address: bytes) -> None:
         family = struct.unpack_from("<H", address)[0] if len(address) > 2 else 0
@@ -672,9 +677,9 @@ class Tracer:
             rule = self._classify(os.path.normpath(os.fsdecode(address[2:].partition(b"\0")[0])))
             if rule is not None:
                 sure = "certain" if rule.certain else ""
-                self.record.add(rule.name, rule.category, sure, "connect", _shown(address[2:].partition(b"\0")[0]))
+                self.record.add(rule.name, rule.category, sure, "connect", _printable(address[2:].partition(b"\0")[0]))
             elif address[2:].startswith(_HARNESS):
-                self.record.add("harness_path", "harness", "", "connect", _shown(address[2:].partition(b"\0")[0]))
+                self.record.add("harness_path", "harness", "", "connect", _printable(address[2:].partition(b"\0")[0]))
         elif family in (socket.AF_INET, socket.AF_INET6):
             self._internet(family, address)
 
@@ -689,8 +694,8 @@ class Tracer:
         self.record.add(rule, "network", "", "connect", f"{host} port {port}")
 
 
-def _shown(raw: bytes) -> str:
-    text = raw.decode("utf-8", "backslashreplace")[:MAX_SHOWN]
+def _printable(raw: bytes) -> str:
+    text = raw.decode("utf-8", "backslashreplace")[:MAX_PRINTED]
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

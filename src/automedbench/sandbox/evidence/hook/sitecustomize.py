@@ -36,15 +36,15 @@ _NATIVE_ESCAPES = {"unshare", "setns", "mount", "umount2", "ptrace", "keyctl", "
 _NATIVE = {"open", "openat", "fopen", "syscall", "opendir", "execve", "connect", "system"}
 _LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0", "agent")
 
-_said: set[tuple[str, str]] = set()
+_reported: set[tuple[str, str]] = set()
 
 
 def say(kind: str, detail: str) -> None:
     """Report once per process; never raises, never waits."""
     detail = detail[:MOST_CHARACTERS]
-    if (kind, detail) in _said or len(_said) >= MOST_LINES:
+    if (kind, detail) in _reported or len(_reported) >= MOST_LINES:
         return
-    _said.add((kind, detail))
+    _reported.add((kind, detail))
     text = detail.encode("unicode_escape", "backslashreplace").decode("ascii")
     try:
         # Opened anew, because a program may close every descriptor that it does not know and reuse the number.
