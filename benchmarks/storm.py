@@ -28,7 +28,6 @@ from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitSte
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402
 from automedbench.base.endpoint.address import ProtocolName  # noqa: E402
-from automedbench.base.endpoint.client import EndpointHealth  # noqa: E402
 from automedbench.base.errors import InfrastructureError  # noqa: E402
 from automedbench.base.files import read_record  # noqa: E402
 from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402
@@ -318,13 +317,12 @@ def _start_until_done(plan: RunPlan, open_sandbox: Any) -> int:
 
 
 def _opener(results: Path) -> Callable[..., EndpointModel]:
-    """The real client with the real circuit breaker; only their pauses are short."""
+    """The real client with the real pacer; only their pauses are short."""
 
     def open_model(
         agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
     ) -> EndpointModel:
-        health = EndpointHealth(results / "endpoints", agent.base_url or "", sleep=_nap)
-        return EndpointModel(agent, keys, on_attempt=on_attempt, health=health, sleep=_nap)
+        return EndpointModel(agent, keys, on_attempt=on_attempt, shared=results / "endpoints", sleep=_nap)
 
     return open_model
 

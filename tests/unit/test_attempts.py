@@ -31,8 +31,8 @@ from automedbench.agent.durable.attempts import FailureRecord, list_attempts
 from automedbench.agent.models.model import ChatModel, EndpointError, Reply
 from automedbench.agent.run import RunPlan, make_contract
 from automedbench.base.cards import Limits, load_card
-from automedbench.base.endpoint import client
-from automedbench.base.endpoint.client import OPEN_AFTER
+from automedbench.base.endpoint import pacer
+from automedbench.base.endpoint.pacer import DOWN_AFTER
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
@@ -260,19 +260,19 @@ def test_interrupted_attempt_goes_on_with_its_cost(
 
 
 def test_the_container_outlives_what_the_provider_loses(plan: RunPlan, tmp_path: Path) -> None:
-    """Its end moves with every pause, of a request and of the breaker: all of the agent's 50 s are still to come."""
+    """Its end moves with every pause, of a request and of the pacer: all of the agent's 50 s are still to come."""
     down = Answer(503, {}, headers={"Retry-After": "0.05"})
-    with ScriptedServer(answers=[*[down] * OPEN_AFTER, Answer(body=completion())]) as server:
+    with ScriptedServer(answers=[*[down] * DOWN_AFTER, Answer(body=completion())]) as server:
         agent = plan.agent.model_copy(update={"base_url": server.url})
         paid = replace(plan, agent=agent, limits=Limits(time_limit_s=50), results=tmp_path)
         sandbox = FakeSandbox(tmp_path, Clock())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "FIRST_PROBE_S", 0.2)
-            patch.setattr(client, "POLL_S", 0.1)
+            patch.setattr(pacer, "FIRST_RETRY_S", 0.2)
+            patch.setattr(pacer, "LOOK_S", 0.1)
             start(paid, open_model=None, open_sandbox=lambda *_: sandbox)
-    assert sandbox.ends[:6] == [pytest.approx(50.05, abs=0.04)] * 6
-    assert sandbox.ends[6:] == [pytest.approx(50.1, abs=0.04)] * len(sandbox.ends[6:])
-    assert len(sandbox.ends) > 6
+    assert sandbox.ends[:5] == [pytest.approx(50.05, abs=0.04)] * 5
+    assert sandbox.ends[5:] == [pytest.approx(50.1, abs=0.1)] * len(sandbox.ends[5:])
+    assert len(sandbox.ends) > 5
 
 
 class Failing(FakeModel):

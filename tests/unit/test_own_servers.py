@@ -17,8 +17,9 @@ import pytest
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench.base.endpoint.client import OPEN_AFTER, PATIENCE_S, Attempt, EndpointHealth
+from automedbench.base.endpoint.client import PATIENCE_S, Attempt
 from automedbench.base.endpoint.http import EndpointHttp
+from automedbench.base.endpoint.pacer import DOWN_AFTER, Pace
 from automedbench.base.endpoint.servers import Servers, endpoint_file_of, read_servers
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent, JudgeModel
@@ -57,12 +58,12 @@ class Clock:
         self.now += seconds
         self.meanwhile()
 
-    def model(self, agent: Agent, asker: str = "run", health: EndpointHealth | None = None) -> EndpointModel:
+    def model(self, agent: Agent, asker: str = "run", shared: Path | None = None) -> EndpointModel:
         return EndpointModel(
             agent,
             [KEY],
             on_attempt=self.attempts.append,
-            health=health,
+            shared=shared,
             asker=asker,
             sleep=self.sleep,
             clock=lambda: self.now,
@@ -181,8 +182,7 @@ def test_runs_spread_and_stay(tmp_path: Path) -> None:
 def test_a_run_goes_on_with_another_server_and_finds_the_first_again(tmp_path: Path) -> None:
     """Killed, then back on another port: one failed attempt each time, no outage, and the key goes to these only."""
     path, clock, gone = tmp_path / "urls", Clock(), closed_port()
-    health = EndpointHealth(tmp_path / "endpoints", agent_of(path).address, sleep=clock.sleep, clock=lambda: clock.now)
-    with server("two") as two, clock.model(agent_of(path), health=health) as model:
+    with server("two") as two, clock.model(agent_of(path), shared=tmp_path / "endpoints") as model:
         with server("one") as one:
             listed(path, gone, one.url)
             assert ask(model).content == "one"
@@ -194,7 +194,7 @@ def test_a_run_goes_on_with_another_server_and_finds_the_first_again(tmp_path: P
             listed(path, two.url, three.url)
             assert ask(model).content == "two"
         assert one.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert health.state().failures == 0
+    assert not (tmp_path / "endpoints").exists()
 
 
 def test_after_a_fault_the_others_come_first(tmp_path: Path) -> None:
@@ -288,16 +288,16 @@ def test_a_refused_key_is_told_at_once(tmp_path: Path) -> None:
     assert clock.now == 0
 
 
-def test_all_askers_share_one_breaker(tmp_path: Path) -> None:
+def test_servers_that_fail_are_one_outage(tmp_path: Path) -> None:
     """Servers that answer with 503 are an outage of them all, known by the file and not by a URL."""
-    with ScriptedServer(answers=[*[Answer(503, {})] * OPEN_AFTER, Answer(body=completion())]) as one:
+    with ScriptedServer(answers=[*[Answer(503, {})] * DOWN_AFTER, Answer(body=completion())]) as one:
         path, clock = listed(tmp_path / "urls", one.url), Clock()
-        health = EndpointHealth(tmp_path / "e", agent_of(path).address, sleep=clock.sleep, clock=lambda: clock.now)
-        with clock.model(agent_of(path), health=health) as model:
+        with clock.model(agent_of(path), shared=tmp_path / "e") as model:
             ask(model)
-    assert len([path for path in (tmp_path / "e").iterdir() if "probe" not in path.name]) == 1
-    # By hand: pauses of 2, 4, 8, 16, 32 and 60 s, then a probe after 5 s.
-    assert clock.now == pytest.approx(127, abs=2)
+    (pace,) = (tmp_path / "e").iterdir()
+    assert Pace.model_validate_json(pace.read_bytes()).failures == 0
+    # By hand: pauses of 2, 4, 8, 16 and 32 s, then a wait of 5 s.
+    assert clock.now == pytest.approx(67, abs=2)
 
 
 def test_no_proxy_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

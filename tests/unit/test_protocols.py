@@ -619,7 +619,7 @@ def google(code: int, status: str, message: str = "") -> dict[str, Any]:
 
 
 PATIENT = 9
-"""More requests than other faults get: a limit of the provider is waited out, half an hour long (test_limiter.py)."""
+"""More requests than other faults get: a limit of the provider is waited out, half an hour long (test_pacer.py)."""
 
 FAULTS: dict[str, tuple[ProtocolName, int, Any, str, int]] = {
     "overloaded": ("messages", 529, anthropic("overloaded_error"), "server", 8),

@@ -80,12 +80,10 @@ def model_opener(plan: RunPlan) -> OpenModel:
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
                 from automedbench.agent.models.endpoint import EndpointModel
-                from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
-                health = EndpointHealth(shared, agent.address, sleep=sleep) if shared else None
                 return EndpointModel(
-                    agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep
+                    agent, keys, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep
                 )
 
     return open_model

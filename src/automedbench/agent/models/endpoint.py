@@ -7,12 +7,13 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
+from automedbench.base.endpoint.client import Attempt, Client, GivenUp
 from automedbench.base.endpoint.faults import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
@@ -27,7 +28,7 @@ class EndpointModel(Closing):
         keys: Sequence[str],
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
-        health: EndpointHealth | None = None,
+        shared: Path | None = None,
         asker: str = "",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -38,7 +39,7 @@ class EndpointModel(Closing):
         self._client = Client(
             replace(target, asker=asker or target.asker),
             on_attempt=on_attempt,
-            health=health,
+            shared=shared,
             sleep=sleep,
             clock=clock,
             jitter=jitter,

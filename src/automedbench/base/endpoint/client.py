@@ -1,19 +1,13 @@
 """One client for every model endpoint: a request, repeated as the error policy says, or the reason why not.
 
-Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
-
-A circuit breaker is shared by all processes of a campaign through one small file per endpoint. After ``OPEN_AFTER``
-failed attempts in a row, counted over all runs, requests wait. One of them at a time probes whether the endpoint is
-back; the first good answer lets all go on. Nothing here compares clocks of two machines, and a dead prober is replaced
-by the next. Counting is not exact when two nodes write at once: a breaker that opens without need costs one probe.
+Policy: docs/specification.md, 8.5. What a body means is the caller's affair. How fast is asked, and how long an
+endpoint that is down is waited for, is the pacer's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import random
 import re
 import secrets
@@ -29,135 +23,17 @@ from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.faults import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
-from automedbench.base.endpoint.limiter import Limiter
+from automedbench.base.endpoint.pacer import Pacer, Turn
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import Servers, endpoint_file_of, look_again_s
 from automedbench.base.endpoint.usage import Billed
-from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import known_record, write_record
+from automedbench.base.errors import ConfigError
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.plaintable import counted
-from automedbench.base.records import Model, now
+from automedbench.base.records import Tokens, now
 
 if TYPE_CHECKING:
     from automedbench.base.endpoint.http import EndpointHttp
-
-
-OPEN_AFTER = 6
-FIRST_PROBE_S, LONGEST_PROBE_S = 5.0, 300.0
-POLL_S = 1.0
-DEAD_AFTER_S = 700.0
-"""A probe without result for longer than any request may take: its process is gone."""
-
-
-class EndpointState(Model):
-    """What is known of an endpoint. ``outage`` names the current outage; None while requests are sent."""
-
-    failures: int = 0
-    outage: str | None = None
-    probes: int = 0
-    since: datetime | None = None
-
-
-class EndpointHealth:
-    """What is known of an endpoint by all processes that use it: its breaker. ``folder`` is shared by all nodes.
-
-    A folder that cannot be read or written makes the breaker blind, never the request fail.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        base_url: str,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.folder, self._name = folder, shown_place(base_url)
-        self._path = folder / f"{_slug(base_url)}.json"
-        self._sleep, self._clock = sleep, clock
-        self._seen: tuple[str | None, int] = (None, 0)
-        self._seen_at = 0.0
-        self._probe_after_s = FIRST_PROBE_S
-        self._claimed: tuple[str | None, int] | None = None
-
-    def state(self) -> EndpointState:
-        """What stands in the file; an unreadable one tells nothing."""
-        return known_record(self._path, EndpointState) or EndpointState()
-
-    def admit(self, patience_s: float) -> Admission:
-        """Wait while the endpoint is down and others probe; raises EndpointDown after ``patience_s``."""
-        started, waited = self._clock(), 0.0
-        while (state := self.state()).outage is not None:
-            if waited >= patience_s:
-                raise EndpointDown(self._explain(state), waited)
-            if self._may_probe(state):
-                return Admission(waited, probe=True)
-            self._sleep(POLL_S)
-            waited = self._clock() - started
-        return Admission(waited)
-
-    def report(self, *, alive: bool) -> None:
-        """Book an attempt: a good one ends an outage, a bad one may begin it or end a probe."""
-        state = self.state()
-        if alive:
-            if state.failures:
-                self._write(EndpointState())
-                self._forget_claims()
-        elif state.outage is None:
-            failures = state.failures + 1
-            outage = secrets.token_hex(4) if failures >= OPEN_AFTER else None
-            self._write(EndpointState(failures=failures, outage=outage, since=state.since or now()))
-        elif self._claimed == (state.outage, state.probes):
-            self._write(state.model_copy(update={"probes": state.probes + 1}))
-
-    def _may_probe(self, state: EndpointState) -> bool:
-        """True for the one process that is next to try."""
-        current = (state.outage, state.probes)
-        if current != self._seen:
-            # A newcomer may try soon: the outage may be an old one.
-            is_known = self._seen[0] == state.outage
-            self._probe_after_s = probe_after_s(state.probes) if is_known else FIRST_PROBE_S
-            self._seen, self._seen_at = current, self._clock()
-        idle = self._clock() - self._seen_at
-        if idle < self._probe_after_s:
-            return False
-        if self._claim(current):
-            return True
-        if idle > self._probe_after_s + DEAD_AFTER_S:
-            self._write(state.model_copy(update={"probes": state.probes + 1}))
-        return False
-
-    def _claim(self, probe: tuple[str | None, int]) -> bool:
-        name = self._path.with_suffix(f".probe-{probe[0]}-{probe[1]}")
-        try:
-            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        except OSError:
-            return False
-        self._claimed = probe
-        return True
-
-    def _forget_claims(self) -> None:
-        for claim in self._path.parent.glob(f"{self._path.stem}.probe-*"):
-            with contextlib.suppress(OSError):
-                claim.unlink(missing_ok=True)
-
-    def _write(self, state: EndpointState) -> None:
-        with contextlib.suppress(InfrastructureError):
-            write_record(self._path, state)
-
-    def _explain(self, state: EndpointState) -> str:
-        since = state.since or now()
-        minutes = max(0.0, (now() - since).total_seconds()) / 60
-        return (
-            f"{self._name} has been down for {minutes:.0f} min, since {since:%Y-%m-%d %H:%M:%S} UTC; "
-            f"{state.probes} probes failed.\nNothing is lost: run the same command again when it is back."
-        )
-
-
-def probe_after_s(probes: int) -> float:
-    """Seconds from one probe to the next, doubled after each that failed."""
-    return min(LONGEST_PROBE_S, FIRST_PROBE_S * 2.0 ** min(probes, 10))
 
 
 def _slug(base_url: str) -> str:
@@ -226,31 +102,18 @@ class GivenUp(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True)
-class Admission:
-    """Leave to send a request, after waiting; ``probe``: it is the one that tries whether the endpoint is back."""
-
-    waited_s: float = 0.0
-    probe: bool = False
-
-
-class EndpointDown(InfrastructureError):
-    """An endpoint did not come back for as long as a request may wait."""
-
-    def __init__(self, message: str, waited_s: float) -> None:
-        self.waited_s = waited_s
-        super().__init__(message)
-
-
 class Client(Closing):
-    """Posts requests to one endpoint; a context manager that closes its connections."""
+    """Posts requests to one endpoint; a context manager that closes its connections.
+
+    ``shared`` is the folder of the files by which all processes of a campaign keep one pace.
+    """
 
     def __init__(
         self,
         target: Target,
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
-        health: EndpointHealth | None = None,
+        shared: Path | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -258,13 +121,12 @@ class Client(Closing):
     ) -> None:
         from automedbench.base.endpoint.http import EndpointHttp
 
-        self._target, self._on_attempt, self._health = target, on_attempt, health
+        self._target, self._on_attempt = target, on_attempt
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
         self._http: EndpointHttp = EndpointHttp(target.base_url, target.gateway, clock)
-        self._limiters = [
-            Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
-            for path in _limiter_files(target, health.folder if health else None)
+        self._pacers = [
+            Pacer(path, target.rate, sleep=sleep, clock=clock, jitter=jitter) for path in pace_files(target, shared)
         ]
         listed = endpoint_file_of(target.base_url)
         self._servers = Servers(listed, target.asker) if listed else None
@@ -288,33 +150,29 @@ class Client(Closing):
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
             request.url = self._located(request)
-            probe = self._admitted(request)
+            self._wait_while_down(request)
             key = self._key
-            limiter = self._limiters[key]
-            turn = limiter.acquire(lambda: _estimated_tokens(body))
+            pacer = self._pacers[key]
+            turn = pacer.acquire(lambda: _estimated_tokens(body))
             request.retry_s += turn.waited_s
             started = self._clock()
             outcome = self._attempt(api_root(request.url, self._target.protocol), path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
-                self._report(alive=True)
-                limiter.answered(turn, self._http.headers, getattr(outcome, "usage", None))
+                self._book_answer(turn, pacer, getattr(outcome, "usage", None))
                 self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
-            if not request.is_over(fault) and (probe or not self._moves_on(request.url, fault)):
-                self._report(alive=fault.kind not in _OUTAGE)
+            is_down = self._book_fault(request, fault, turn, pacer, elapsed)
             self._next_key()
-            if fault.kind == "rate_limit":
-                limiter.refused(turn, self._http.headers, fault, elapsed)
-            again = request.may_repeat(fault, probe, elapsed, limiter)
-            wait = self._pause(request, fault) if again and not probe else 0.0
+            again = request.may_repeat(fault, is_down, elapsed, pacer)
+            wait = self._pause(request, fault) if again and not is_down else 0.0
             attempt = Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key, turn.waited_s)
             self._on_attempt(attempt)
             if not again:
                 raise self._given_up(request, fault)
-            if fault.kind != "rate_limit":  # for which the limiter waits
+            if fault.kind != "rate_limit":  # for which the pacer waits
                 self._sleep(wait)
             request.retry_s += elapsed + wait
 
@@ -322,9 +180,22 @@ class Client(Closing):
         """The beginning of a body on one line, with every key masked."""
         return masked(" ".join(body.split()), secret_forms(self._target.keys))[:SHOWN_BODY]
 
-    def _report(self, *, alive: bool) -> None:
-        if self._health is not None:
-            self._health.report(alive=alive)
+    def _book_answer(self, turn: Turn, pacer: Pacer, usage: Tokens | None = None) -> None:
+        """Tell the pacers of an answer; that of the first key knows whether the endpoint is down."""
+        pacer.answered(turn, self._http.headers, usage)
+        if pacer is not self._pacers[0]:
+            self._pacers[0].recovered()
+
+    def _book_fault(self, request: _Request, fault: Fault, turn: Turn, pacer: Pacer, elapsed_s: float) -> bool:
+        """Tell the pacers of a failed attempt; True when the endpoint is down for all."""
+        if fault.kind == "rate_limit":
+            pacer.refused(turn, self._http.headers, fault, elapsed_s)
+            self._pacers[0].recovered()
+        elif fault.kind not in _OUTAGE:
+            self._book_answer(turn, pacer)
+        elif not request.is_over(fault) and not self._moves_on(request.url, fault):
+            return self._pacers[0].failed()
+        return False
 
     def _located(self, request: _Request) -> str:
         """Base URL for the next attempt; waits for a server that answers, where a file lists them."""
@@ -360,15 +231,12 @@ class Client(Closing):
     def _lost(self, request: _Request, message: str) -> GivenUp:
         return GivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
 
-    def _admitted(self, request: _Request) -> bool:
-        """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
-        try:
-            admission = self._health.admit(request.patience_s) if self._health else Admission()
-        except EndpointDown as down:
-            request.retry_s += down.waited_s
-            raise self._lost(request, str(down)) from None
-        request.waited(admission.waited_s)
-        return admission.probe
+    def _wait_while_down(self, request: _Request) -> None:
+        """Wait while the endpoint is down for all, as long as the request is patient."""
+        pacer = self._pacers[0]
+        request.waited(pacer.wait_while_down(request.patience_s))
+        if request.patience_s <= 0 and (outage := pacer.outage) is not None:
+            raise self._lost(request, _explain_outage(self._target.base_url, *outage))
 
     def _pause(self, request: _Request, fault: Fault) -> float:
         return pause(fault, request.failures, self._jitter()) if fault.kind in TRANSIENT else 0.0
@@ -424,13 +292,21 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
         return failure
 
 
-def _limiter_files(target: Target, folder: Path | None) -> list[Path | None]:
+def pace_files(target: Target, folder: Path | None) -> list[Path | None]:
     """One file for each key of an endpoint and model, named without anything of the key."""
     names = [
         hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
         for number in range(len(target.keys))
     ]
-    return [folder and folder / f"{_slug(target.base_url)}-{name}.rate" for name in names]
+    return [folder and folder / f"{_slug(target.base_url)}-{name}.pace" for name in names]
+
+
+def _explain_outage(base_url: str, since: datetime, failures: int) -> str:
+    minutes = max(0.0, (now() - since).total_seconds()) / 60
+    return (
+        f"{shown_place(base_url)} has been down for {minutes:.0f} min, since {since:%Y-%m-%d %H:%M:%S} UTC; "
+        f"{counted(failures, 'attempt')} failed.\nNothing is lost: run the same command again when it is back."
+    )
 
 
 def _estimated_tokens(body: dict[str, Any]) -> int:
@@ -473,17 +349,17 @@ class _Request:
         """True when it was not the provider's time that ran out, but the run's."""
         return fault.slow and self._timeout_s < self._target.timeout_s
 
-    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float, limiter: Limiter) -> bool:
+    def may_repeat(self, fault: Fault, is_down: bool, elapsed_s: float, pacer: Pacer) -> bool:
         """Book a failed attempt; True when another one may follow."""
         if fault.kind == "rate_limit":
             self._refusals += 1
-            return limiter.is_patient(PATIENCE_S)
+            return pacer.is_patient(PATIENCE_S)
         if self.is_over(fault):
             self._book(fault)
             return False
-        if probe and fault.kind in _OUTAGE:
+        if is_down:
             self.patience_s -= elapsed_s
-            return True  # the endpoint is still down; how long to wait for it is bounded by patience
+            return True  # how long to wait for the endpoint is bounded by patience
         count = self._book(fault)
         if fault.kind == "content_policy":
             return count < 2

@@ -21,7 +21,7 @@ FaultKind = Literal[
 ]
 
 TRANSIENT: Mapping[FaultKind, int] = {"server": 8, "network": 8, "malformed": 4}
-"""Kinds worth repeating → attempts in all; ``rate_limit`` is the limiter's affair."""
+"""Kinds worth repeating → attempts in all; ``rate_limit`` is the pacer's affair."""
 
 MAX_ATTEMPTS = max(TRANSIENT.values())
 """Attempts of one request in all, of all kinds together."""

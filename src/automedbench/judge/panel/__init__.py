@@ -167,9 +167,9 @@ def open_panel(
     problems += [] if repeats >= 1 else [f"--repeats {repeats}: must be at least 1"]
     if problems:
         raise ConfigError(problems)
-    health = cache / "endpoints" if cache is not None else None
+    shared = cache / "endpoints" if cache is not None else None
     answers = AnswerCache(cache, CachedAnswer)
-    members = [Member(name, judges[name], open_endpoint(name, judges[name], health), answers) for name in names]
+    members = [Member(name, judges[name], open_endpoint(name, judges[name], shared), answers) for name in names]
     return Panel(members, repeats)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from pydantic import Field
 
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp
+from automedbench.base.endpoint.client import Client, GivenUp
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.replies import Completion, read_completion
 from automedbench.base.endpoint.usage import Billed, tokens_in
@@ -72,13 +72,13 @@ class JudgeEndpoint(Closing):
         self,
         name: str,
         judge: JudgeModel,
-        health: Path | None = None,
+        shared: Path | None = None,
         *,
         environment: Mapping[str, str] = os.environ,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.name, self.judge, self._health = name, judge, health
+        self.name, self.judge, self._shared = name, judge, shared
         self._environment, self._sleep, self._jitter = environment, sleep, jitter
         self._client: Client | None = None
         self._keys: tuple[str, ...] = ()
@@ -134,8 +134,9 @@ class JudgeEndpoint(Closing):
                 raise ConfigError([f"judges.{self.name}: {' '.join(str(error).split())}"]) from error
             self._keys = keys
             target = judge.target(judge.model, keys)
-            health = EndpointHealth(self._health, judge.address) if self._health else None
-            self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
+            self._client = Client(
+                target, shared=self._shared, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter
+            )
         return self._client
 
     def _body(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
