@@ -523,11 +523,12 @@ def findings(forger: Forger) -> set[str]:
 
 
 def recipe(forger: Forger) -> set[str]:
-    """What would set a score apart from others is not told."""
+    """What sets a score apart from others is told otherwise."""
     score = forger.read("score.json")
-    score["recipe"] |= dict.fromkeys(forger.chance.sample(["preset", "limits", "policy_version", "score_version"], 2))
+    other = {"preset": "of our own", "limits": {"max_turns": 1}, "policy_version": 0, "score_version": 0}
+    score["recipe"] |= {name: other[name] for name in forger.chance.sample(list(other), 2)}
     forger.write("score.json", score)
-    return {"score made again"}
+    return {"score made again: recipe"}
 
 
 def outputs(forger: Forger) -> set[str]:
