@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.durable.attempts import Journal, JournalMismatch, Line, read_lines
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.loop import Answer, Failed
+from automedbench.agent.loop import Failed, ModelAnswer
 from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
@@ -219,8 +219,8 @@ def test_keys_are_masked(tmp_path: Path) -> None:
 
 
 ANSWERS = [
-    Answer(reply=Reply("a\x1b[2J\u2028\0", opaque={"reasoning_details": [{"x": [1, None, 2.5, True]}]})),
-    Answer(
+    ModelAnswer(reply=Reply("a\x1b[2J\u2028\0", opaque={"reasoning_details": [{"x": [1, None, 2.5, True]}]})),
+    ModelAnswer(
         reply=Reply(
             "",
             (ToolCall("i", "execute_code", '{"code": "x"}'), ToolCall("j", "?", "", recovered=True)),
@@ -233,22 +233,22 @@ ANSWERS = [
             reported_cost=0.01,
         )
     ),
-    Answer(failure=Failed("overflow", "too long", (Billed(Tokens(prompt=5)),), 1.5)),
+    ModelAnswer(failure=Failed("overflow", "too long", (Billed(Tokens(prompt=5)),), 1.5)),
 ]
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=["text", "calls", "failure"])
-def test_answers_come_back_as_they_were(tmp_path: Path, answer: Answer) -> None:
-    adapter: TypeAdapter[Answer] = TypeAdapter(Answer)
+def test_answers_come_back_as_they_were(tmp_path: Path, answer: ModelAnswer) -> None:
+    adapter: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
     for compute in (lambda: answer, never):
         with (journal := opened(tmp_path)), journal._log:
             assert journal.effect("reply", "", compute, adapter) == answer
 
 
 def test_lone_surrogates_can_be_recorded(tmp_path: Path) -> None:
-    adapter: TypeAdapter[Answer] = TypeAdapter(Answer)
+    adapter: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
     with (journal := opened(tmp_path)), journal._log:
-        journal.effect("reply", "", lambda: Answer(reply=Reply("a\ud800b", opaque={"x": "\udfff"})), adapter)
+        journal.effect("reply", "", lambda: ModelAnswer(reply=Reply("a\ud800b", opaque={"x": "\udfff"})), adapter)
     with (journal := opened(tmp_path)), journal._log:
         found = journal.effect("reply", "", never, adapter).reply
     assert found is not None

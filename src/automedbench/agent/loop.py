@@ -64,8 +64,8 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of a request, as the journal keeps it: a reply, or the failure."""
+class ModelAnswer:
+    """The outcome of a request as the journal keeps it: a reply, or the failure."""
 
     reply: Reply | None = None
     failure: Failed | None = None
@@ -77,7 +77,7 @@ _ERRORS: dict[FailureKind, type[RequestFailed]] = {
     "timeout": ReplyTimeout,
     "endpoint": EndpointError,
 }
-ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+ANSWER: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
 
 
 @dataclass
@@ -169,17 +169,17 @@ class AgentLoop:
             if not (down and journal.replayed):
                 raise failure.error() from self._failure
 
-    def _send(self, messages: Sequence[ChatMessage]) -> Answer:
+    def _send(self, messages: Sequence[ChatMessage]) -> ModelAnswer:
         budget = self.toolbox.budget
         self.toolbox.log.event(
             "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=self.dialogue.estimated_tokens
         )
         try:
-            return Answer(reply=self.model.reply(messages, self.specs, budget.reply_timeout_s()))
+            return ModelAnswer(reply=self.model.reply(messages, self.specs, budget.reply_timeout_s()))
         except RequestFailed as failure:
             self._failure = failure
             kind = next(kind for kind, error in _ERRORS.items() if isinstance(failure, error))
-            return Answer(failure=Failed(kind, str(failure), failure.spent, failure.retry_s))
+            return ModelAnswer(failure=Failed(kind, str(failure), failure.spent, failure.retry_s))
 
     def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""

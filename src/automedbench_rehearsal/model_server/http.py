@@ -61,7 +61,7 @@ class HttpServer(ThreadingHTTPServer):
         self.post, self.get, self.stopped = post, get, threading.Event()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(("127.0.0.1", port), _ModelHandler)
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.02}, name="scripted-server", daemon=True
         )
@@ -110,7 +110,7 @@ class _Cut(Exception):
     """The connection shall end here."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ModelHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Headers and body are two writes: without this the second one waits for the client's delayed acknowledgement.
     disable_nagle_algorithm = True

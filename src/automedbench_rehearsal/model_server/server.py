@@ -169,7 +169,7 @@ class ScriptedServer:
         if path.endswith(_COUNTS):
             return Answer(body=wire.count(asked.characters // 4)) if self._may_ask(key) else _refused(wire)
         with self._lock:
-            answer, exchange = self._answer(_Request(wire, request, names, asked, key, target))
+            answer, exchange = self._answer(_ModelRequest(wire, request, names, asked, key, target))
             self.exchanges.append(exchange)
             if self._keep:
                 self.requests.append(request)
@@ -179,7 +179,7 @@ class ScriptedServer:
                 self._record.flush()
         return answer
 
-    def _answer(self, got: _Request) -> tuple[Answer, Exchange]:
+    def _answer(self, got: _ModelRequest) -> tuple[Answer, Exchange]:
         asked, wire = got.asked, got.wire
         conversation = asked.conversation or _conversation(asked, got.key)
         turns = self._turns(asked.model)
@@ -227,7 +227,7 @@ class ScriptedServer:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _ModelRequest:
     """A request with what was read from it; names of headers in small letters."""
 
     wire: Wire
@@ -243,7 +243,7 @@ class _Request:
         return urlsplit(self.target).path
 
 
-def _sent(answer: Answer, fault: ServerFault | None, got: _Request) -> Answer:
+def _sent(answer: Answer, fault: ServerFault | None, got: _ModelRequest) -> Answer:
     """``answer`` with its fault, as a stream where one was asked for; faults of streams come last."""
     if answer.status != 200:
         return answer

@@ -57,7 +57,7 @@ def serve(upstream: Upstream) -> Iterator[Mirrors]:
     """Offer a fixture on a free port of 127.0.0.1 until the block ends."""
     with tempfile.TemporaryDirectory(prefix="automedbench-upstream-") as folder:
         content = _Content(upstream, Path(folder))
-        server = _Server(("127.0.0.1", 0), _Handler)
+        server = _UpstreamServer(("127.0.0.1", 0), _UpstreamHandler)
         mirrors = Mirrors(f"http://127.0.0.1:{server.server_address[1]}", content.hosts())
         server.content, server.requests = content, mirrors.requests
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -91,7 +91,7 @@ class _Answer:
 
 
 @dataclass
-class _Request:
+class _UpstreamRequest:
     method: str
     url: str
     """At the real host, with its query."""
@@ -119,7 +119,7 @@ class _Content:
         urls = [*self._upstream.files, *self._upstream.repositories]
         return sorted({urlsplit(url).netloc for url in urls} | ({HUB} if self._upstream.hubs else set()))
 
-    def answer(self, request: _Request) -> _Answer:
+    def answer(self, request: _UpstreamRequest) -> _Answer:
         key = _key(request.url)
         if key in self._files:
             return _piece(self._files[key], request)
@@ -134,7 +134,7 @@ class _Content:
 
     # -- hub
 
-    def _hub(self, path: str, request: _Request) -> _Answer:
+    def _hub(self, path: str, request: _UpstreamRequest) -> _Answer:
         for name, files in self._upstream.hubs.items():
             api, plain = f"/api/datasets/{name}", f"/datasets/{name}/resolve/"
             if path == api or path.startswith(api + "/"):
@@ -155,7 +155,9 @@ class _Content:
         return folder
 
 
-def _piece(data: bytes, request: _Request, tag: str | None = None, more: Mapping[str, str] | None = None) -> _Answer:
+def _piece(
+    data: bytes, request: _UpstreamRequest, tag: str | None = None, more: Mapping[str, str] | None = None
+) -> _Answer:
     """The file, or the one range that is asked for."""
     tag = tag or f'"{sha256_bytes(data)}"'
     headers = {"Accept-Ranges": "bytes", "ETag": tag, "Content-Type": "application/octet-stream", **(more or {})}
@@ -188,7 +190,7 @@ def _blob(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def _hub_file(files: Mapping[str, bytes], commit: str, path: str, request: _Request) -> _Answer:
+def _hub_file(files: Mapping[str, bytes], commit: str, path: str, request: _UpstreamRequest) -> _Answer:
     if path not in files:
         return _Answer(404, b"Entry not found", {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})
     return _piece(files[path], request, f'"{_blob(files[path])}"', {"X-Repo-Commit": commit})
@@ -226,7 +228,7 @@ def _quoted(path: str) -> bytes:
     return b'"%s"' % path.replace("\\", "\\\\").replace('"', '\\"').encode()
 
 
-def _git_answer(folder: Path, service: str, request: _Request) -> _Answer:
+def _git_answer(folder: Path, service: str, request: _UpstreamRequest) -> _Answer:
     """What git's HTTP transport sends; see gitprotocol-http(5)."""
     protocol = request.headers.get("git-protocol", "")
     command = ["upload-pack", "--stateless-rpc"]
@@ -243,7 +245,7 @@ def _git_answer(folder: Path, service: str, request: _Request) -> _Answer:
 # --- HTTP -----------------------------------------------------------------------------------------------------
 
 
-class _Server(ThreadingHTTPServer):
+class _UpstreamServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     content: _Content
@@ -253,10 +255,10 @@ class _Server(ThreadingHTTPServer):
         """A client that goes away is no error of ours."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _UpstreamHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 30
-    server: _Server
+    server: _UpstreamServer
 
     def _respond(self) -> None:
         host, _, rest = self.path.lstrip("/").partition("/")
@@ -265,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append(f"{self.command} {url}")
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            answer = self.server.content.answer(_Request(self.command, url, headers, body))
+            answer = self.server.content.answer(_UpstreamRequest(self.command, url, headers, body))
         except (ValueError, subprocess.CalledProcessError, OSError) as error:
             answer = _Answer(500, f"{type(error).__name__}: {quote(str(error), safe=' :/')}\n".encode())
         self.send_response(answer.status)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-from automedbench.agent.command.program import Program
+from automedbench.agent.command.program import AgentProgram
 from automedbench.agent.models.model import Reply
 from automedbench.agent.protocols import PATHS, PROTOCOLS, count_tokens, find_call, list_models, whole_answer
 from automedbench.agent.protocols.common import ApiCall, ProgramRequest, RequestRefused
@@ -139,12 +139,12 @@ class Bridge:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
         url = f"http://127.0.0.1:{port}"
-        self.program = Program.of(agent, url, self.token)
+        self.program = AgentProgram.of(agent, url, self.token)
         variables = _environment(agent, self.token, url) | self.program.environment
         self.services = Services(folder, {port: SOCKET}, variables)
         self._state = BridgeState(agent, self.token, mask)
         self._folder, self._brief = folder, brief
-        self._server: _Server | None = None
+        self._server: _BridgeServer | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Bridge:
@@ -155,7 +155,7 @@ class Bridge:
                 "\nSet TMPDIR to a shorter folder."
             )
         self.program.place(self._folder, self._brief)
-        self._server = _Server(str(path), self._state)
+        self._server = _BridgeServer(str(path), self._state)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
         return self
@@ -211,7 +211,7 @@ def _environment(agent: Agent, token: str, url: str) -> dict[str, str]:
 # --- the server -----------------------------------------------------------------------------------------------
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _BridgeServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """One thread per connection, a bounded number of them."""
 
     daemon_threads = True
@@ -221,7 +221,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.state = state
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
-        super().__init__(path, _Handler)
+        super().__init__(path, _BridgeHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._guard:
@@ -252,13 +252,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             thread.join(max(0.0, end - time.monotonic()))
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _BridgeHandler(BaseHTTPRequestHandler):
     """The paths of the protocols; everything else is an error object."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "bridge", ""
     timeout = IDLE_S
-    server: _Server
+    server: _BridgeServer
     call: ApiCall | None = None
     """The API call of the request at hand; an error has the form of its protocol."""
 

@@ -25,7 +25,7 @@ MAX_FOLDER = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Program:
+class AgentProgram:
     """The program of one run. ``values`` are the words that stand in braces."""
 
     agent: Agent
@@ -33,7 +33,7 @@ class Program:
     values: Mapping[str, str]
 
     @classmethod
-    def of(cls, agent: Agent, url: str, token: str) -> Program:
+    def of(cls, agent: Agent, url: str, token: str) -> AgentProgram:
         """The program of an agent whose model is asked at ``url``; raises ConfigError for an unknown layer."""
         values = {
             "brief": f"{SERVICES_DIR}/{BRIEF}",
