@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from toys.vqa import CARD, record
 
-from automedbench.base.cards import TaskCard
+from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
@@ -100,7 +100,7 @@ class Desk:
             with JudgeEndpoint("answer_judge", judge_model(config), **made) as asked:
                 try:
                     found.record = judge_answers(
-                        self.folder / f"{CARD.id}.yaml",
+                        load_card(self.folder / f"{CARD.id}.yaml"),
                         self.folder / "manifest.json",
                         self.folder / "private",
                         self.run / "submission",

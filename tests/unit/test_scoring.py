@@ -44,7 +44,7 @@ from automedbench.scoring.run import (
     overall,
     s4,
     s5,
-    score_files,
+    score_from_files,
     score_run,
     won,
 )
@@ -646,7 +646,7 @@ def test_records_of_another_task_version(versions: tuple[int, int], card: TaskCa
         score(card, run=run_record(task_version=run), detail=detail_report(task_version=detail))
 
 
-def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
+def test_files(card: TaskCard, tmp_path: Path) -> None:
     records = {
         "run_record": run_record(),
         "submission": submission_record(V, V),
@@ -659,8 +659,7 @@ def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(record.model_dump_json(by_alias=True))
     (tmp_path / "decision.yaml").write_text("[]")
     places = {name.removesuffix("_record") + ".json": tmp_path / f"{name}.json" for name in records}
-    score_files(root / "config/tasks/detection/bccd-det-task.yaml", places.__getitem__, tmp_path / "score.json")
-    found = ScoreRecord.model_validate_json((tmp_path / "score.json").read_bytes())
+    found = score_from_files(card, places.__getitem__)
     assert found.model_copy(update={"sources": score(card).sources}) == score(card)
     digests = {name: hashlib.sha256((tmp_path / f"{name}.json").read_bytes()).hexdigest() for name in records}
     assert found.sources == {

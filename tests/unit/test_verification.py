@@ -24,7 +24,7 @@ from automedbench.base.records import (
 from automedbench.base.records import now as present
 from automedbench.campaign.config import DataPaths
 from automedbench.commands.verify import verify_run
-from automedbench.scoring.run import score_files
+from automedbench.scoring.run import score_from_files
 
 TASK = "bccd-det-task"
 IMAGE, TRUTH, OUTPUT, PLAN, BRIEF, RAW, CONTAINER = (
@@ -86,7 +86,7 @@ def place(tmp_path: Path, root: Path) -> Place:
     records["submission.json"] = submission.model_copy(update={"cases": [case], "extra": {"plan/plan.md": entry(PLAN)}})
     for name, record in records.items():
         write_record(folder / name, record)
-    score_files(root / f"config/tasks/detection/{TASK}.yaml", folder.joinpath, folder / "score.json")
+    write_record(folder / "score.json", score_from_files(card, folder.joinpath))
     return folder, {TASK: card}, paths, str(tmp_path / "agent.sif")
 
 

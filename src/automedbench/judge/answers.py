@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import (
@@ -184,7 +184,7 @@ class AnswerJudge:
 
 
 def judge_answers(
-    card: Path,
+    card: TaskCard,
     manifest: Path,
     private: Path,
     submission: Path,
@@ -198,14 +198,14 @@ def judge_answers(
     Raises ConfigError when the task's gold may not leave the machine or the cache lies inside the run, JudgeError when
     not one of several questions got a usable reply, nor a harmless one.
     """
-    task, staged = load_card(card), read_record(manifest, Manifest)
+    staged = read_record(manifest, Manifest)
     checked = read_record(submission_record, SubmissionRecord)
-    require_permission(task)
+    require_permission(card)
     require_outside(cache, out)
     if [case.case for case in checked.cases] != staged.case_ids:
-        raise InfrastructureError(f"{task.id}: submission.json and manifest list different cases; collect again.")
-    judge = AnswerJudge(endpoint, cache, task.id)
-    verdicts = [_verdict(judge, task, case, private / task.id, submission) for case in checked.cases]
+        raise InfrastructureError(f"{card.id}: submission.json and manifest list different cases; collect again.")
+    judge = AnswerJudge(endpoint, cache, card.id)
+    verdicts = [_verdict(judge, card, case, private / card.id, submission) for case in checked.cases]
     statuses = [verdict.status for verdict in verdicts]
     if statuses.count("unjudged") > 1 and "judged" not in statuses and not judge.is_able():
         model = endpoint.judge.model

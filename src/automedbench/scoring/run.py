@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import TypeVar
 
 from automedbench import __version__
-from automedbench.base.cards import Medal, TaskCard, load_card
+from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.code import present_code
 from automedbench.base.errors import InfrastructureError, JudgeError
-from automedbench.base.files import read_record, sha256_file, write_record
+from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import (
     AuditRecord,
     Conversation,
@@ -274,13 +274,11 @@ _BEHIND = ("answer_judge.json", "decision.yaml")
 """Files of a run that led to its records; not every run has them."""
 
 
-def score_files(card: Path, file: Callable[[str], Path], out: Path) -> None:
-    """Read the records of one run and write ``score.json``; ``file``: where the run has a record of this name."""
-    write_record(out, score_from_files(load_card(card), file))
-
-
 def score_from_files(card: TaskCard, file: Callable[[str], Path]) -> ScoreRecord:
-    """The score of one run from its records, with the digest of each file that was read; raises as ``score_run``."""
+    """The score of one run from its records, with the digest of each file that was read; raises as ``score_run``.
+
+    ``file``: where the run has a record of this name.
+    """
     sources: dict[str, str] = {}
 
     def read(name: str, model: type[ModelT]) -> ModelT:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_bytes, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
@@ -22,10 +21,10 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     An earlier collection is replaced. Raises InfrastructureError when other cases were staged since the run.
     """
     files = campaign.run_files(run)
-    card, manifest = campaign.card_path(files.run.task), campaign.manifest(files.run.task)
+    task, manifest = files.run.task, campaign.manifest(files.run.task)
     staged = read_record(manifest, Manifest)
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
-    expected = check_workspace.expected_files(load_card(card), staged) | check_workspace.PLAN_FILES
+    expected = check_workspace.expected_files(campaign.card(task), staged) | check_workspace.PLAN_FILES
     with scratch_folder("automedbench-collect-") as scratch:
         with opened_outputs(files.home, expected) as workspace:
             run_role(
@@ -33,7 +32,7 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
                 ["--run", identity.model_dump_json()],
                 campaign.settings.sandbox.backend,
                 campaign.scorer_image,
-                {"card": card, "manifest": manifest, "workspace": workspace},
+                {"card": campaign.card_path(task), "manifest": manifest, "workspace": workspace},
                 scratch,
             )
         record = read_record(scratch / check_workspace.RECORD, SubmissionRecord)

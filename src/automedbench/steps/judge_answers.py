@@ -23,7 +23,7 @@ def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgemen
         raise ConfigError(["answer_judge: is missing in the configuration, so no model can judge answers"])
     with opened_submission(files) as submission, JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
         return answers.judge_answers(
-            campaign.card_path(files.run.task),
+            campaign.card(files.run.task),
             campaign.manifest(files.run.task),
             Path(campaign.settings.data.private),
             submission,

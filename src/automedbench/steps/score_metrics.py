@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
@@ -23,8 +23,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     missing or ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
     """
     files = campaign.run_files(run)
-    path, data = campaign.card_path(files.run.task), campaign.settings.data
-    card, backend = load_card(path), campaign.settings.sandbox.backend
+    card, data, backend = campaign.card(files.run.task), campaign.settings.data, campaign.settings.sandbox.backend
     public = Path(data.public, card.id)
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
     cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
@@ -36,7 +35,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
             backend,
             campaign.scorer_image,
             {
-                "card": path,
+                "card": campaign.card_path(card.id),
                 "manifest": campaign.manifest(card.id),
                 "private": Path(data.private, card.id),
                 "submission": submission,
