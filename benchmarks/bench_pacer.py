@@ -30,7 +30,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.endpoint.client import Attempt, Client, GivenUp, Target
+from automedbench.base.endpoint.client import Attempt, Client, EndpointTarget, RequestGivenUp
 from automedbench.base.endpoint.pacer import LONGEST_RETRY_S
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.replies import read_completion
@@ -148,7 +148,7 @@ def drive(order: Order, ready: Barrier, results: Results[Result]) -> None:
 
     random.seed(os.getpid())
     sys.addaudithook(watch)
-    target = Target(order.url, "m", ("sk-bench",), "KEY", rate=order.rate)
+    target = EndpointTarget(order.url, "m", ("sk-bench",), "KEY", rate=order.rate)
     with Client(target, shared=Path(order.folder), on_attempt=note) as client:
         ready.wait()
         began = time.monotonic()
@@ -156,7 +156,7 @@ def drive(order: Order, ready: Barrier, results: Results[Result]) -> None:
         while (moment := time.monotonic() - began) < order.warm_s + order.seconds:
             try:
                 client.ask(BODY, read_completion)
-            except GivenUp:
+            except RequestGivenUp:
                 lost += 1
             count += moment >= order.warm_s
     results.put(Result(count, lost, asked, operations))
@@ -164,8 +164,8 @@ def drive(order: Order, ready: Barrier, results: Results[Result]) -> None:
 
 def run_drivers(order: Order, drivers: int) -> tuple[float, list[Result]]:
     """Moment of the start, and what the drivers did."""
-    target = Target(order.url, "m", ("sk-bench",), "KEY")
-    with Client(target, sleep=lambda _s: None) as client, contextlib.suppress(GivenUp):
+    target = EndpointTarget(order.url, "m", ("sk-bench",), "KEY")
+    with Client(target, sleep=lambda _s: None) as client, contextlib.suppress(RequestGivenUp):
         client.ask(BODY, read_completion)  # imports what all need; they share their memory
     context = multiprocessing.get_context("fork")
     results: Results[Result] = context.Queue()

@@ -325,10 +325,6 @@ def test_public_names_have_docstrings() -> None:
     assert wrong == []
 
 
-SHARED_NAMES = {"Target"}
-"""Class names that are still defined twice; the list only shrinks."""
-
-
 def class_names(source: Path) -> dict[str, list[str]]:
     """Name of a class → files below ``source`` that define one, at any depth."""
     found: dict[str, list[str]] = {}
@@ -342,8 +338,7 @@ def class_names(source: Path) -> dict[str, list[str]]:
 def test_class_names_are_defined_once() -> None:
     """A search for a class name leads to one definition, over all packages below ``src``."""
     twice = {name: files for name, files in class_names(SOURCE).items() if len(files) > 1}
-    assert {name: files for name, files in twice.items() if name not in SHARED_NAMES} == {}
-    assert sorted(SHARED_NAMES - set(twice)) == [], "unique now: take it off the list"
+    assert twice == {}
 
 
 def test_second_definitions_would_be_found(tmp_path: Path) -> None:

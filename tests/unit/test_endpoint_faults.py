@@ -25,7 +25,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn
 from automedbench.agent.tools import tool_specs
-from automedbench.base.endpoint.client import Attempt, GivenUp
+from automedbench.base.endpoint.client import Attempt, RequestGivenUp
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -305,4 +305,4 @@ def test_no_key_in_logs_and_messages(answer: Answer, tmp_path: Path) -> None:
 
 
 def test_a_given_up_request_holds_no_key() -> None:
-    assert "sk-" not in str(GivenUp.__init__.__doc__) + str(ask("http://127.0.0.1:9/v1").error)
+    assert "sk-" not in str(RequestGivenUp.__init__.__doc__) + str(ask("http://127.0.0.1:9/v1").error)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, GivenUp, Target, pace_files
+from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, EndpointTarget, RequestGivenUp, pace_files
 from automedbench.base.endpoint.faults import Fault
 from automedbench.base.endpoint.pacer import (
     DOWN_AFTER,
@@ -150,14 +150,14 @@ def test_a_given_limit_is_never_exceeded() -> None:
 
 
 def test_endpoints_models_and_keys_are_kept_apart(tmp_path: Path) -> None:
-    target = Target("http://a.example/v1", "m", ("sk-canary-1", "sk-canary-2"), "KEYS")
+    target = EndpointTarget("http://a.example/v1", "m", ("sk-canary-1", "sk-canary-2"), "KEYS")
     files = [
         *pace_files(target, tmp_path),
-        *pace_files(Target("http://b.example/v1", "m", ("sk-canary-1",), "KEYS"), tmp_path),
-        *pace_files(Target("http://a.example/v1", "n", ("sk-canary-1",), "KEYS"), tmp_path),
+        *pace_files(EndpointTarget("http://b.example/v1", "m", ("sk-canary-1",), "KEYS"), tmp_path),
+        *pace_files(EndpointTarget("http://a.example/v1", "n", ("sk-canary-1",), "KEYS"), tmp_path),
     ]
     assert len(set(files)) == 4
-    assert files[0] == pace_files(Target("http://a.example/v1", "m", ("another",), "KEYS"), tmp_path)[0]
+    assert files[0] == pace_files(EndpointTarget("http://a.example/v1", "m", ("another",), "KEYS"), tmp_path)[0]
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ GOOD = Answer(body=completion())
 
 def client(url: str, time: Time, shared: Path | None = None, attempts: list[Attempt] | None = None) -> Client:
     return Client(
-        Target(url, "m", ("sk-key",), "K"),
+        EndpointTarget(url, "m", ("sk-key",), "K"),
         shared=shared,
         on_attempt=(attempts if attempts is not None else []).append,
         sleep=time.sleep,
@@ -423,7 +423,7 @@ def test_headers_of_answers_arrive() -> None:
 def test_a_refusal_without_end_is_given_up() -> None:
     time = Time()
     server = ScriptedServer(answers=[Answer(429, {}, {"retry-after": "300"})])
-    with server, client(server.url, time) as one, pytest.raises(GivenUp, match="rate_limit, status 429"):
+    with server, client(server.url, time) as one, pytest.raises(RequestGivenUp, match="rate_limit, status 429"):
         one.ask(BODY, read_completion)
     assert time.now == pytest.approx(1800, abs=6)
 
@@ -445,7 +445,7 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
     with (
         ScriptedServer(answers=[Answer(503, {})]) as server,
         client(server.url, time, tmp_path) as one,
-        pytest.raises(GivenUp) as caught,
+        pytest.raises(RequestGivenUp) as caught,
     ):
         one.ask(BODY, read_completion)
     assert "has been down for" in str(caught.value) and "attempts failed" in str(caught.value)
@@ -459,7 +459,7 @@ def test_an_endpoint_that_answers_is_not_down(tmp_path: Path, status: int) -> No
     with (
         ScriptedServer(answers=answers) as server,
         client(server.url, Time(), tmp_path) as one,
-        pytest.raises(GivenUp),
+        pytest.raises(RequestGivenUp),
     ):
         one.ask(BODY, read_completion)
     assert pace_in(next(tmp_path.glob("*.pace"))).failures == 0
@@ -470,7 +470,7 @@ def test_the_end_of_a_run_is_no_outage(tmp_path: Path) -> None:
     with (
         ScriptedServer(answers=[Answer(body=completion(), delay_s=30)]) as server,
         client(server.url, Time(), tmp_path) as one,
-        pytest.raises(GivenUp) as caught,
+        pytest.raises(RequestGivenUp) as caught,
     ):
         one.ask(BODY, read_completion, timeout_s=0.05)
     assert caught.value.run_over and list(tmp_path.iterdir()) == []
@@ -480,10 +480,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from automedbench.base.endpoint import pacer
-from automedbench.base.endpoint.client import Client, Target
+from automedbench.base.endpoint.client import Client, EndpointTarget
 from automedbench.base.endpoint.replies import read_completion
 pacer.FIRST_RETRY_S, pacer.LONGEST_RETRY_S, pacer.LOOK_S = 0.1, 0.2, 0.05
-with Client(Target(sys.argv[1], "m", ("sk-key",), "K"), shared=Path(sys.argv[2]), jitter=lambda: 0.01) as client:
+target = EndpointTarget(sys.argv[1], "m", ("sk-key",), "K")
+with Client(target, shared=Path(sys.argv[2]), jitter=lambda: 0.01) as client:
     print(client.ask({"model": "m", "messages": []}, read_completion).value.text)
 """
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
-from automedbench.base.endpoint.client import Target
+from automedbench.base.endpoint.client import EndpointTarget
 from automedbench.base.endpoint.keys import KeySource, shown_place
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import asked_tokens
@@ -86,9 +86,9 @@ class EndpointSettings(KeySource):
             raise ValueError("'gateway' and 'endpoint_file' exclude each other: own servers are reached directly")
         return self
 
-    def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> Target:
+    def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> EndpointTarget:
         """Where its requests go."""
-        return Target(
+        return EndpointTarget(
             base_url=self.address,
             model=model,
             keys=tuple(keys),

@@ -13,7 +13,7 @@ from typing import Any
 from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import Attempt, Client, GivenUp
+from automedbench.base.endpoint.client import Attempt, Client, RequestGivenUp
 from automedbench.base.endpoint.faults import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
@@ -70,7 +70,7 @@ class EndpointModel(Closing):
                 timeout_s,
                 endpoint_path(agent),
             )
-        except GivenUp as failure:
+        except RequestGivenUp as failure:
             if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):
                 # An endpoint repeats what it does not understand: with that a program could end its run as no result.
                 raise model.EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
@@ -85,7 +85,7 @@ class EndpointModel(Closing):
         )
 
 
-def _as_failure(failure: GivenUp) -> model.RequestFailed:
+def _as_failure(failure: RequestGivenUp) -> model.RequestFailed:
     kind, spent, retry_s = failure.fault.kind, failure.spent, failure.retry_s
     if kind == "context_overflow":
         return model.ContextOverflow(failure.shown, spent, retry_s)

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Target:
+class EndpointTarget:
     """An endpoint and how it is reached. ``key_name`` stands for the keys in messages.
 
     ``base_url`` may be the ``file:`` URL of a file that lists own servers; ``asker`` then chooses among them: who asks
@@ -83,7 +83,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Answered(Generic[T]):
+class EndpointAnswer(Generic[T]):
     """A good answer; ``retry_s`` and ``spent`` are what the failed attempts before it took."""
 
     value: T
@@ -92,7 +92,7 @@ class Answered(Generic[T]):
     spent: tuple[Billed, ...]
 
 
-class GivenUp(Exception):
+class RequestGivenUp(Exception):
     """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Client(Closing):
 
     def __init__(
         self,
-        target: Target,
+        target: EndpointTarget,
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
         shared: Path | None = None,
@@ -141,13 +141,13 @@ class Client(Closing):
         read: Callable[[bytes], T],
         timeout_s: float = float("inf"),
         path: str = "/chat/completions",
-    ) -> Answered[T]:
+    ) -> EndpointAnswer[T]:
         """Post ``body`` to ``path`` below the API and ``read`` the answer, which raises FaultyReply for what is none.
 
         A stream that broke off is read too: it may be whole, or say what it has cost. An attempt takes at most
-        ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
+        ``timeout_s`` (what is left of a run) and the target's own time-out. Raises RequestGivenUp.
         """
-        request = _Request(self._target, timeout_s, self._max_attempts)
+        request = _RequestState(self._target, timeout_s, self._max_attempts)
         while True:
             request.url = self._located(request)
             self._wait_while_down(request)
@@ -161,7 +161,7 @@ class Client(Closing):
             if not isinstance(outcome, FaultyReply):
                 self._book_answer(turn, pacer, getattr(outcome, "usage", None))
                 self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
-                return Answered(outcome, elapsed, request.retry_s, request.spent)
+                return EndpointAnswer(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
             is_down = self._book_fault(request, fault, turn, pacer, elapsed)
@@ -186,7 +186,7 @@ class Client(Closing):
         if pacer is not self._pacers[0]:
             self._pacers[0].recovered()
 
-    def _book_fault(self, request: _Request, fault: Fault, turn: Turn, pacer: Pacer, elapsed_s: float) -> bool:
+    def _book_fault(self, request: _RequestState, fault: Fault, turn: Turn, pacer: Pacer, elapsed_s: float) -> bool:
         """Tell the pacers of a failed attempt; True when the endpoint is down for all."""
         if fault.kind == "rate_limit":
             pacer.refused(turn, self._http.headers, fault, elapsed_s)
@@ -197,7 +197,7 @@ class Client(Closing):
             return self._pacers[0].failed()
         return False
 
-    def _located(self, request: _Request) -> str:
+    def _located(self, request: _RequestState) -> str:
         """Base URL for the next attempt; waits for a server that answers, where a file lists them."""
         servers, started, looks = self._servers, self._clock(), 0
         if servers is None:
@@ -213,7 +213,7 @@ class Client(Closing):
             request.waited(self._clock() - started)
         return url
 
-    def _found(self, servers: Servers, request: _Request) -> str:
+    def _found(self, servers: Servers, request: _RequestState) -> str:
         target, key = self._target, self._target.keys[self._key]
         shown = credentials(target.protocol, key)
         try:
@@ -228,17 +228,17 @@ class Client(Closing):
         self._servers.lose(url)
         return fault.kind == "network"
 
-    def _lost(self, request: _Request, message: str) -> GivenUp:
-        return GivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
+    def _lost(self, request: _RequestState, message: str) -> RequestGivenUp:
+        return RequestGivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
 
-    def _wait_while_down(self, request: _Request) -> None:
+    def _wait_while_down(self, request: _RequestState) -> None:
         """Wait while the endpoint is down for all, as long as the request is patient."""
         pacer = self._pacers[0]
         request.waited(pacer.wait_while_down(request.patience_s))
         if request.patience_s <= 0 and (outage := pacer.outage) is not None:
             raise self._lost(request, _explain_outage(self._target.base_url, *outage))
 
-    def _pause(self, request: _Request, fault: Fault) -> float:
+    def _pause(self, request: _RequestState, fault: Fault) -> float:
         return pause(fault, request.failures, self._jitter()) if fault.kind in TRANSIENT else 0.0
 
     def _next_key(self) -> None:
@@ -246,10 +246,10 @@ class Client(Closing):
         if self._target.rotate:
             self._key = (self._key + 1) % len(self._target.keys)
 
-    def _given_up(self, request: _Request, fault: Fault) -> GivenUp:
+    def _given_up(self, request: _RequestState, fault: Fault) -> RequestGivenUp:
         shown = self.shown(fault.body)
         message = self._explain(request.url, fault, request.failures, shown)
-        return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
+        return RequestGivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
     def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
         from automedbench.base.endpoint.http import way
@@ -268,7 +268,7 @@ class Client(Closing):
     def _attempt(
         self, root: str, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
     ) -> T | FaultyReply:
-        """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
+        """The outcome of one attempt, complete within ``timeout_s``: what was read, or the fault."""
         from automedbench.base.endpoint.http import FAILURES, CutStream, fault_of
 
         target = self._target
@@ -283,7 +283,7 @@ class Client(Closing):
 
 
 def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | FaultyReply:
-    """What came of a stream before ``fault``: the whole reply, an error that it told, or what it had cost by then."""
+    """The content of a stream before ``fault``: the whole reply, an error in it, or its cost by then."""
     try:
         return read(data)
     except FaultyReply as failure:
@@ -292,7 +292,7 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
         return failure
 
 
-def pace_files(target: Target, folder: Path | None) -> list[Path | None]:
+def pace_files(target: EndpointTarget, folder: Path | None) -> list[Path | None]:
     """One file for each key of an endpoint and model, named without anything of the key."""
     names = [
         hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
@@ -320,10 +320,10 @@ PATIENCE_S = 1800.0
 _OUTAGE = frozenset({"server", "network", "malformed"})
 
 
-class _Request:
-    """What one request has met so far, and what it may still do."""
+class _RequestState:
+    """State of one request: failed attempts, waiting and cost so far, and what it may still do."""
 
-    def __init__(self, target: Target, timeout_s: float, max_attempts: int) -> None:
+    def __init__(self, target: EndpointTarget, timeout_s: float, max_attempts: int) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts: dict[str, int] = {}
         self._refusals = 0

@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from pydantic import Field
 
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import Client, GivenUp
+from automedbench.base.endpoint.client import Client, RequestGivenUp
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.replies import Completion, read_completion
 from automedbench.base.endpoint.usage import Billed, tokens_in
@@ -96,7 +96,7 @@ class JudgeEndpoint(Closing):
         """
         try:
             found = self._opened().ask(self._body(messages, schema), read_completion)
-        except GivenUp as failure:
+        except RequestGivenUp as failure:
             return self._refused(failure)
         usage = found.value.usage or _estimated(messages, found.value.text)
         spent = (*found.spent, Billed(usage, found.value.service_tier))
@@ -107,7 +107,7 @@ class JudgeEndpoint(Closing):
         """Without the key, which an endpoint may echo and which must stand in no record or cache."""
         return masked(text, secret_forms(self._keys))
 
-    def _refused(self, failure: GivenUp) -> JudgeText:
+    def _refused(self, failure: RequestGivenUp) -> JudgeText:
         kind = failure.fault.kind
         if kind == "context_overflow":
             raise WindowExceeded from None
