@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from automedbench.tracks import settings_that_count
 DIFFERS = 3
 """Exit code when a check differs."""
 TOLERANCE = 1e-6
+NOTHING = ...
+"""Stands for a value that one of two records does not have; no JSON value is equal to it."""
 
 Verdict = Literal["same", "differs", "absent"]
 
@@ -66,7 +69,10 @@ def first_difference(old: Model, new: Model) -> str:
     Which code made it is left out, and so are digests of files and settings of metrics that have their usual value.
     """
     found = _differing_value(_compared(old), _compared(new), "")
-    return f"{found[0]}: recorded {str(found[1])[:80]}, made again {str(found[2])[:80]}" if found else ""
+    if found is None:
+        return ""
+    shown = ["nothing" if value is NOTHING else str(value)[:80] for value in found[1:]]
+    return f"{found[0]}: recorded {shown[0]}, made again {shown[1]}"
 
 
 def _compared(record: Model) -> dict[str, Any]:
@@ -80,10 +86,11 @@ def _compared(record: Model) -> dict[str, Any]:
 
 def _differing_value(old: Any, new: Any, where: str) -> tuple[str, Any, Any] | None:
     """Where two JSON values differ, and the two values there."""
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        pairs = [(f"{where} {key}", old[key], new[key]) for key in old]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = [(f"{where} {number}", *pair) for number, pair in enumerate(zip(old, new, strict=True), start=1)]
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(f"{where} {key}", old.get(key, NOTHING), new.get(key, NOTHING)) for key in {**old, **new}]
+    elif isinstance(old, list) and isinstance(new, list):
+        both = itertools.zip_longest(old, new, fillvalue=NOTHING)
+        pairs = [(f"{where} {number}", *pair) for number, pair in enumerate(both, start=1)]
     elif isinstance(old, float) and isinstance(new, float):
         return None if abs(old - new) <= TOLERANCE else (where.strip(), old, new)
     else:
