@@ -34,7 +34,6 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
-from automedbench.commands import Parser
 from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
@@ -96,7 +95,7 @@ def main(arguments: list[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     """Options: some tasks, form of the output, asking anew; which campaign's cards and mirrors."""
     text = (__doc__ or "").strip()
-    parser = Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", action="append", default=[], metavar="ID", help="only this task; may be repeated")
     parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")

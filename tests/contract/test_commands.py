@@ -20,7 +20,7 @@ from automedbench.commands.completion import commands_of
 from automedbench.planning.load import add_campaign_options, find_results, other_results, select_campaign
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
-WITHOUT_CAMPAIGN = {"agents", "completion"}
+WITHOUT_CAMPAIGN = {"agents", "completion", "judge-eval"}
 """They read files that are named, or none."""
 WITHOUT_JSON = {"completion"}
 """It prints a script."""

@@ -1,4 +1,4 @@
-"""Figures of ``tools/judge_eval.py`` on examples small enough to compute by hand, and the script itself."""
+"""Figures of ``automedbench judge-eval`` on examples small enough to compute by hand, and the command itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gold_set import (
+
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
+from automedbench.commands import main
+from automedbench.commands.judge_eval import disagreement_lines, report_lines
+from automedbench.judge import load_rubric
+from automedbench.judge.gold import (
     GoldTranscript,
     JudgedTranscript,
     binary_figures,
@@ -17,11 +23,6 @@ from gold_set import (
     level_figures,
     verdict_pairs,
 )
-from judge_eval import disagreement_lines, main, report_lines
-
-from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
-from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
-from automedbench.judge import load_rubric
 from automedbench.judge.rubric import Rubric, settled, stage_score
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
@@ -260,7 +261,7 @@ def test_one_and_many(rubric: Rubric) -> None:
 
 
 def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--gold", str(root / "config/gold"), "--rubrics", str(root / "config/rubrics")]
+    asked = ["judge-eval", "--gold", str(root / "config/gold"), "--rubrics", str(root / "config/rubrics")]
     main([*asked, "--track", "vqa", "--verbose"])
     text = capsys.readouterr().out
     main([*asked, "--track", "vqa", "--json"])
@@ -282,13 +283,13 @@ def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_command_refuses(options: list[str], message: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     with pytest.raises(ConfigError, match=message):
-        main(options)
+        main(["judge-eval", *options])
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "two"])
 def test_how_often_is_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["--repeats", number])
+        main(["judge-eval", "--repeats", number])
     assert end.value.code == 2
     said = capsys.readouterr().err.splitlines()
     assert said[0].endswith(f"argument --repeats: '{number}' is not a whole number of at least 1")

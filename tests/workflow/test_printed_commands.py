@@ -42,7 +42,7 @@ SUBSTITUTIONS = {
         r"automedbench site\1 --dumps tests/sites/preemptible-partition",
         "reads the reader's cluster",
     ),
-    r"python tools/judge_eval\.py --panel .+": ("python tools/judge_eval.py --help", "asks a model for judgements"),
+    r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
     r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),

@@ -8,7 +8,6 @@ COMMANDS = {
     "announce": "write the server's URL into the `endpoint_file`, one a line; see docs/serving.md",
     "check-sources": "run `python tools/check_sources.py` in a clone of the repository; see docs/data.md",
     "export-evaluator": "read results/runs/*/score.json; docs/bundles.md has the ten lines",
-    "judge-eval": "run `python tools/judge_eval.py` in a clone of the repository; see docs/judge-evaluation.md",
     "log": "keep the admitted bundles in a Git repository with signed commits; see docs/bundles.md",
     "promote": "use `automedbench compare A B`; docs/bundles.md has a gate of ten lines",
 }

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
 
 def make_parser(word: str = "--help") -> argparse.ArgumentParser:
     """The parser of the command that a word names, of all for an option; it ends the process where there is none."""
-    parser = Parser(prog="automedbench", description="Tools beside the workflow; without a command: status.")
+    parser = _Parser(prog="automedbench", description="Tools beside the workflow; without a command: status.")
     parser.add_argument("--version", action="store_true", help="print version and code, and end")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
@@ -58,7 +58,7 @@ def version_text() -> str:
     return f"automedbench {__version__}, code {code.digest}{commit}"
 
 
-class Parser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """Two lines for a wrong option, however many others the command has; its subcommands' parsers are of this kind."""
 
     def error(self, message: str) -> NoReturn:
