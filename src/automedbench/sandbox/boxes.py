@@ -171,12 +171,12 @@ class Sandbox(abc.ABC):
         return drained
 
     def drain_gpu_use(self) -> GpuUse | None:
-        """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
+        """GPU usage of the run since the last call of this method; None when it cannot be measured."""
         return self._meter.drain() if self._meter is not None else None
 
     @property
     def gpu_busy_s(self) -> float | None:
-        """Seconds in which the run's GPUs computed so far, all together; None when nothing tells."""
+        """Seconds in which the run's GPUs computed so far, summed; None when they cannot be measured."""
         return self._meter.busy_s if self._meter is not None else None
 
     def programs(self) -> list[TracedProgram]:
@@ -189,7 +189,7 @@ class Sandbox(abc.ABC):
         return []
 
     def drain_processes(self) -> list[Process] | None:
-        """What each process opened since the last call of this method; None without a trace."""
+        """Files that each process opened since the last call of this method; None without a trace."""
         with contextlib.suppress(InfrastructureError):
             return self._trace.processes() if self._trace is not None else None
         return None
@@ -203,7 +203,7 @@ class Sandbox(abc.ABC):
         """Argument vector of a call, as the runner takes it."""
 
     def _unattributed(self, turn: int, call: int) -> None:
-        """What background processes did since the last call is that call's."""
+        """Findings from background processes, attributed to the previous call."""
         self._collect(*self._last, late=True)
         self._last = (turn, call)
         if self._egress is not None:
@@ -505,7 +505,7 @@ def _require(path: Path, what: str, remedy: str) -> None:
 
 
 def _start_failure(image: Path, output: bytes) -> InfrastructureError:
-    """Why the runner, which starts before any code of the agent's, never answered."""
+    """Error for a runner, which starts before any code of the agent's, that never answered."""
     words = output.decode("utf-8", "replace")
     refused = os.geteuid() == 0 and "capability" in words
     remedy = (
@@ -571,7 +571,7 @@ print(json.dumps({
 
 
 class ContainmentProbe(Model):
-    """What the probe saw from inside."""
+    """Report of the isolation probe from inside the container."""
 
     seccomp: bool
     no_new_privs: bool
@@ -603,7 +603,7 @@ def read_probe(output: bytes, messages: str = "") -> ContainmentProbe:
 
 
 def leaks(probe: ContainmentProbe, *, sealed: bool, environment: Mapping[str, str]) -> list[str]:
-    """What the sandbox lets through that it must not, in words; empty when it isolates."""
+    """Isolation failures in words; empty when the sandbox isolates."""
     secrets = {
         hashlib.sha256(value.encode()).hexdigest(): name
         for name, value in environment.items()

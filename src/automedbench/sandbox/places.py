@@ -1,4 +1,4 @@
-"""Where things lie inside a container, and the driver's services that programs inside reach.
+"""Paths inside a container, and the driver's services that programs inside reach.
 
 Sockets of the driver's lie in one folder that is bound read-only at ``SERVICES_DIR``.
 """

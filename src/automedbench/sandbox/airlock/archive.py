@@ -45,7 +45,7 @@ Wanted = Callable[[str], bool]
 
 
 def is_evidence(path: str) -> bool:
-    """Whether a path of a workspace is packed into ``outputs.tar``."""
+    """Check whether a path of a workspace is packed into ``outputs.tar``."""
     return path.partition("/")[0] in EVIDENCE
 
 
@@ -97,7 +97,7 @@ def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known:
 
 
 def _pieces(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
-    """Where a file has data, as offsets and lengths; None when it claims more than it can have."""
+    """Data segments of a sparse file as offsets and lengths (bytes); None when it claims more than it can have."""
     pieces: list[tuple[int, int]] = []
     at = 0
     while at < found.st_size and len(pieces) <= MAX_PIECES:
@@ -116,7 +116,7 @@ def _pieces(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
 
 
 def _describe(info: tarfile.TarInfo, size: int, pieces: list[tuple[int, int]]) -> bytes:
-    """What stands before the data of a file with holes, by GNU's format 1.0; nothing for one without."""
+    """Header of a sparse file's data in GNU format 1.0; empty for a file without holes."""
     if pieces == [(0, size)] or not size:
         return b""
     chunks = pieces if pieces and sum(pieces[-1]) == size else [*pieces, (size, 0)]
@@ -218,13 +218,13 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
 
 
 def is_plain(name: str) -> bool:
-    """Whether the path of a member leads into the folder below which it is laid out, and is written in one way only."""
+    """Check that a member's path is normalised and stays below the folder that it is extracted to."""
     path = PurePosixPath(name)
     return not path.is_absolute() and path.as_posix() == name and ".." not in path.parts and "\0" not in name
 
 
 def _lies_in(folders: Collection[str], path: str) -> bool:
-    """Whether the path is in a folder that was laid out; of a link none is, so that no path leads through one."""
+    """Check that the path is in an extracted folder; links never count, so that no path leads through one."""
     return path.rpartition("/")[0] in folders and not path.startswith("/")
 
 

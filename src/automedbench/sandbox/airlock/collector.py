@@ -40,7 +40,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Collected:
-    """What came out of a workspace; paths relative to it. Expected files that were not there are in no list."""
+    """Files collected from a workspace; paths relative to it. Expected files that are missing are in no list."""
 
     files: dict[str, FileEntry]
     extra: dict[str, FileEntry]
@@ -225,7 +225,7 @@ def _target(parent: int, name: str) -> str | None:
 
 
 def _kind(status: os.stat_result) -> RejectedReason | None:
-    """What a path is when it is not a regular file."""
+    """Kind of a path that is no regular file."""
     mode = status.st_mode
     if stat.S_ISLNK(mode):
         return "link"
@@ -285,7 +285,7 @@ def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
-    """What changes with the content, the owner and the number of names of a file."""
+    """Fingerprint that changes with the content, owner and link count of a file."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_nlink
 
 

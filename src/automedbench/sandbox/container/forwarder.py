@@ -34,7 +34,7 @@ class End:
         self.other: End = self
 
     def events(self) -> int:
-        """What to wait for: bytes of its own while the other side's queue has room, and room for what waits."""
+        """Selector events: readable while the other side's queue has room, writable while bytes wait."""
         reading = not self.ended and len(self.other.waiting) < BUFFER
         return (selectors.EVENT_READ if reading else 0) | (selectors.EVENT_WRITE if self.waiting else 0)
 

@@ -52,7 +52,7 @@ class Nvml:
         return numbers[0].value, numbers[1].value
 
     def reading(self, uuid: str) -> Reading:
-        """How to read a card; the load of a slice is not known to the driver."""
+        """Reader of an NVIDIA card; the driver does not know the load of a slice (MIG)."""
         card, memory, load, known = self.handle(uuid), _Memory(), _Load(), False
         with contextlib.suppress(OSError):
             self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
@@ -68,7 +68,7 @@ class Nvml:
 
 
 def amd_reading(node: str, root: Path = Path("/")) -> Reading:
-    """How to read the card of a render node."""
+    """Reader of the AMD card of a render node."""
     folder = root / "sys/class/drm" / node / "device"
     return lambda: (
         int((folder / "mem_info_vram_used").read_text()),
@@ -86,7 +86,7 @@ class Meter:
         self._before, load = self._bytes_and_load()
         self._peak, self._drained = 0, 0.0
         self.busy_s: float | None = None if load is None else 0.0
-        """Seconds in which the cards computed, since the start; None: nothing tells."""
+        """Seconds in which the cards computed, since the start; None: not measurable."""
         self._thread = threading.Thread(target=self._run, name="gpu-meter", daemon=True)
 
     def start(self) -> Meter:
@@ -101,7 +101,7 @@ class Meter:
             self._thread.join()
 
     def drain(self) -> GpuUse:
-        """What was used since the last call of this method."""
+        """GPU usage since the last call of this method."""
         with self._lock:
             busy_s = None if self.busy_s is None else round(self.busy_s - self._drained, 1)
             used = GpuUse(peak_mib=self._peak // MIB, busy_s=busy_s)

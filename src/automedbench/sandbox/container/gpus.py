@@ -66,7 +66,7 @@ class Grant:
 
     @property
     def names(self) -> list[str]:
-        """What the cards are, for a record."""
+        """Names of the cards, for a record."""
         return [card.name for card in self.cards]
 
 
@@ -177,7 +177,7 @@ def _query_driver(*command: str) -> str:
 
 
 def _nvidia(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
-    """By the driver's own order (the bus), which nvidia-smi follows; UUIDs tell where one of them is left out."""
+    """NVIDIA cards in bus order, which nvidia-smi follows; UUIDs show where it leaves one out."""
     known = _listed(listing)
     found = [(index, *each) for index, each in enumerate(_minors(root)) if _opens(root / f"dev/nvidia{each[0]}")]
     for place, (index, minor, uuid) in enumerate(found):
@@ -257,7 +257,7 @@ def driver_version(root: Path = Path("/")) -> str | None:
 
 
 def _opens(node: Path) -> bool:
-    """Whether this process may use a device: a scheduler's cgroup refuses those of other jobs."""
+    """Check whether this process may open a device: a scheduler's cgroup refuses those of other jobs."""
     try:
         os.close(os.open(node, os.O_RDONLY))
     except OSError:
@@ -270,7 +270,7 @@ def _plain(name: str) -> str:
 
 
 def list_devices(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
-    """What a container needs to compute on ``cards`` and on no other.
+    """List the devices that a container needs to compute on ``cards`` and on no other.
 
     Raises InfrastructureError when the driver of the machine is not ready for it: nothing inside could make it so.
     """

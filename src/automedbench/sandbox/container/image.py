@@ -49,7 +49,7 @@ NOT_FOR_BUILDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "S
 
 
 class ImageRecord(Model):
-    """What an image holds, as its build wrote it down (``containers/inventory.py``); lies inside and beside it."""
+    """Contents of an image as its build recorded them (``containers/inventory.py``); lies inside and beside it."""
 
     flavour: str
     recipe: str
@@ -69,7 +69,7 @@ class ImageRecord(Model):
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """What one image is made from; ``base`` is a registry reference, a SIF file or a root file system folder.
+    """Recipe of an image; ``base`` is a registry reference, a SIF file or a root file system folder.
 
     Without a base, an image that is there stays on the one it has, and a new one is built on ``DEFAULT_BASE``.
     """
@@ -86,14 +86,14 @@ class ImageRecipe:
         return recipe_digest(self.definition, self.requirements)
 
     def made(self, found: ImageRecord | None) -> bool:
-        """Whether the image of this record is what the recipe asks for."""
+        """Check whether the image of this record fits the recipe."""
         base = found and (self.base is None or _source(self.base) == found.base)
         return bool(found and base and found.recipe == self.digest)
 
 
 @dataclass(frozen=True)
 class ImagePlatform:
-    """What decides which wheels run on a base: its Python, and the minor number of its glibc 2."""
+    """Platform tag for the wheels of a base: its Python, and the minor version of its glibc 2."""
 
     python: str
     glibc: int
@@ -110,7 +110,7 @@ def recipe_digest(definition: Path, requirements: Path) -> str:
 
 
 def record_beside(image: Path) -> ImageRecord | None:
-    """What lies beside an image as its record; None before it is built."""
+    """Record beside an image; None before it is built."""
     path = image.with_suffix(".json")
     return files.read_record(path, ImageRecord) if path.is_file() else None
 
@@ -167,7 +167,7 @@ def image_record(image: Path) -> ImageRecord | None:
 
 
 def _read_inside(image: str, command: list[str]) -> str:
-    """What a program in a container of the image printed; its errors are printed here."""
+    """Output of a program in a container of the image; its stderr is printed here."""
     argv = ["apptainer", "--silent", "exec", "--containall", image, *command]
     environment = build_environment(os.environ, None)
     return subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout

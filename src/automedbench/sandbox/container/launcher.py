@@ -77,7 +77,7 @@ _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Devices:
-    """Of the host's GPUs what a container gets: device files, files of the driver by place inside, variables."""
+    """GPU devices of a container: device files, driver files by place inside, environment variables."""
 
     nodes: tuple[Path, ...]
     files: Mapping[str, Path]

@@ -50,7 +50,7 @@ python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash {layer}/lib || 
 
 
 class LayerRecord(Model):
-    """What lies beside a layer: what it holds, and what it was made for."""
+    """Record beside a layer: its contents, and the image that it was made for."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ class LayerRecord(Model):
     bytes: int
 
     def runs_in(self, image: images.ImageRecord) -> bool:
-        """Whether the image has the Python that it was made for."""
+        """Check whether the image has the Python that the layer was made for."""
         return self.python is None or image.python.split(".")[:2] == self.python.split(".")
 
 

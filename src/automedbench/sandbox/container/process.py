@@ -46,7 +46,7 @@ Ending = Literal["exited", "timeout", "stopped"]
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a watch ends a call; ``container`` ends all that runs."""
+    """Reason of a watch to end a call; ``container`` ends all that runs."""
 
     reason: str
     container: bool = False
@@ -91,7 +91,7 @@ def _without_continuation(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a program ended: ``exit_code`` is negative for a signal (as in subprocess) and None if unknown.
+    """End of a program: ``exit_code`` is negative for a signal (as in subprocess) and None if unknown.
 
     ``gone``: its container has ended with it. ``note`` is something else that the agent must know. ``memory``: most
     bytes that the container had in use by then.
@@ -110,14 +110,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Guard:
-    """What the supervisor keeps: limits, for all that ``folders`` hold; ``shm``: the container has its own /dev/shm."""
+    """Limits that the supervisor enforces on all that ``folders`` hold; ``shm``: the container has its own /dev/shm."""
 
     folders: Sequence[Path] = ()
     limits: Limits | None = None
     shm: bool = False
 
     def order(self) -> dict[str, Any]:
-        """As the supervisor takes it; the memory limit is always below the job's own. Raises InfrastructureError."""
+        """JSON for the supervisor; the memory limit is always below the job's own. Raises InfrastructureError."""
         limits = self.limits or Limits(mem_gb=None, disk_gb=None, max_processes=None)
         memory = memory_of_call(limits.mem_gb) if self.limits else None
         limit = [memory, limits.max_processes, limits.disk_gb and int(limits.disk_gb * 1e9)]
@@ -286,14 +286,14 @@ class Supervised(Closing):
 
     @property
     def last_words(self) -> str:
-        """What the command itself said before it ended, at most 64 KiB as Latin-1."""
+        """Output of the container runtime before it ended, at most 64 KiB as Latin-1."""
         self._order("say")
         report = self._next(("runtime_output",), time.monotonic() + PATIENCE_SECONDS, None) or self.gone or {}
         return str(report.get("runtime_output", ""))
 
     @property
     def alive(self) -> bool:
-        """The container has not ended, as far as was told by now."""
+        """The container has not ended, as far as reported by now."""
         while self.gone is None and select.select([self._control], [], [], 0)[0]:
             self._take()
         return self.gone is None

@@ -20,5 +20,5 @@ _MEANT = (
 
 
 def remedy(words: str) -> str:
-    """What to do about a runtime's message; empty when it means none of the known conditions of a machine."""
+    """Remedy for a runtime's error message; empty when it matches no known condition of a machine."""
     return next((fix for pattern, fix in _MEANT if pattern.search(words)), "")

@@ -28,7 +28,7 @@ PATIENCE_S = 60.0
 
 
 def why_no_scratch() -> str:
-    """Why this machine's temporary folder is of no use, with what to do; empty when it has room."""
+    """Problem of this machine's temporary folder, with the remedy; empty when it has room."""
     try:
         # Where TMPDIR names a full folder, Python silently takes another: perhaps the working directory.
         folder = os.environ.get("TMPDIR") or tempfile.gettempdir()

@@ -29,7 +29,7 @@ class Room:
 
     @classmethod
     def beside(cls, log: str) -> Room:
-        """What the other files of a log's folder leave."""
+        """Bytes that the other files of a log's folder leave."""
         with os.scandir(os.path.dirname(log)) as files:
             return cls(TOTAL_LOG_BYTES - sum(each.stat().st_size for each in files))
 

@@ -70,7 +70,7 @@ class Wait:
     started: int = 0
 
     def over(self) -> str | None:
-        """How it is over, or None."""
+        """Reason of the end, or None while it runs."""
         if self.pid:
             task = tree.read_task(self.pid)
             if task is None or task.started != self.started or task.state == "Z":
@@ -348,7 +348,7 @@ class Supervisor:
             self.selector.unregister(pipe)
 
     def _read_runtime(self, pipe: int) -> None:
-        """What the runtime itself says."""
+        """Collect the output of the container runtime."""
         with contextlib.suppress(BlockingIOError):
             block = os.read(pipe, 65536)
             self.runtime_output = (self.runtime_output + block)[-RUNTIME_OUTPUT_BYTES:]

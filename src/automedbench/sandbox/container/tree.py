@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class Task(NamedTuple):
-    """A process as ``/proc/PID/stat`` tells; ids are those of the reader's namespace, times are in ticks.
+    """A process as ``/proc/PID/stat`` reports it; ids are those of the reader's namespace, times are in ticks.
 
     ``cpu``: used by it and by those that it has waited for.
     """

@@ -80,7 +80,7 @@ class Watchdog:
         """Most bytes of memory that were seen in use; pages that processes share count once for each of them."""
 
     def watch(self, root: int, report: Callable[[Breach], None], *, started: bool) -> None:
-        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed.
+        """Look from threads, one for each kind of limit, until this process ends; ``report`` gets the breach.
 
         ``started``: the container stands and nothing of an agent's runs yet; what is closed to us now is ours.
         """
@@ -96,7 +96,7 @@ class Watchdog:
         self._held = held_in_files(descendants(root))
 
     def tree(self, root: int) -> Breach | None:
-        """The breach of a limit that the processes tell of."""
+        """Breach of a limit on processes and their memory."""
         pids = descendants(root)
         tree = measure_tree(pids, private_shm=self.private_shm, held=self._held)
         self.peak = max(self.peak, tree.memory)
@@ -114,7 +114,7 @@ class Watchdog:
         return None
 
     def disk(self, root: int) -> Breach | None:
-        """The breach of a limit that folders and open files tell of."""
+        """Breach of a limit on folders and open files."""
         pids = descendants(root)
         found = [usage(folder) for folder in self.folders]
         size = sum(each.size for each in found) + nameless_files(pids)
@@ -130,7 +130,7 @@ class Watchdog:
         return self._in_flight(pids)
 
     def _in_flight(self, pids: Sequence[int]) -> Breach | None:
-        """What is open in no process that can be looked into is bad while free space shrinks by a limit."""
+        """Breach by files open in no process that can be inspected, while free space shrinks by a limit."""
         closed = set[int]() if self._ours is None else closed_processes(pids) - self._ours
         flying = count_queued_descriptors(pids) + len(closed)
         now = time.monotonic()
@@ -166,7 +166,7 @@ def repeat(
 
 
 class DiskUsage(NamedTuple):
-    """Bytes on disk and entries of a folder; ``hidden`` tells what of it could not be counted."""
+    """Bytes on disk and entries of a folder; ``hidden``: the part that could not be counted."""
 
     size: int
     entries: int
@@ -174,7 +174,7 @@ class DiskUsage(NamedTuple):
 
 
 def usage(folder: str | os.PathLike[str]) -> DiskUsage:
-    """What lies below a folder of any modes and length of paths."""
+    """Disk usage below a folder of any modes and path lengths."""
     size = entries = 0
     try:
         for _, _, found in walk(folder):
@@ -219,12 +219,12 @@ class Held(NamedTuple):
 
 
 def held_in_files(pids: Sequence[int]) -> Held:
-    """What a tree holds in open files that is no disk."""
+    """Bytes that a process tree holds in open files outside any disk."""
     return Held(queued_bytes(pids), memory_files(pids))
 
 
 def measure_tree(pids: Sequence[int], *, private_shm: bool = False, held: Held | None = None) -> TreeUsage:
-    """What a process tree uses now; ``private_shm`` adds its /dev/shm, ``held`` is not looked for again."""
+    """Memory and processes of a tree now; ``private_shm`` adds its /dev/shm, ``held`` is not looked for again."""
     tasks = private = shared = 0
     for pid in pids:
         values = _numbers(f"/proc/{pid}/status", _MEMORY)

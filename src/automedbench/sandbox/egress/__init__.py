@@ -207,7 +207,7 @@ def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
 
 
 def site_certificates(folder: Path) -> Services | None:
-    """What a site that inspects TLS has told this host's programs to trust, for a container with the host's network."""
+    """CA certificates of a site that inspects TLS for containers on its network."""
     bundle = site_bundle()
     if bundle is None:
         return None

@@ -80,7 +80,7 @@ class Cache:
             ) from error
 
     def find(self, key: str) -> Stored | None:
-        """What an address gave, if the file is still there; it counts as used now."""
+        """Look up the cached answer of an address, if its file is still there; it counts as used now."""
         try:
             stored = Stored(**json.loads(self._note(key).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -98,11 +98,11 @@ class Cache:
         return None
 
     def blob(self, name: str) -> Path:
-        """Where a whole file lies."""
+        """Path of a complete file."""
         return self.folder / "blobs" / name
 
     def part(self, name: str) -> Path:
-        """Where a file lies while it comes."""
+        """Path of a file during its download."""
         return self.folder / "parts" / name
 
     def has_room(self, size: int) -> bool:
@@ -131,7 +131,7 @@ class Cache:
             self._make_room(self.blob(name))
 
     def note(self, key: str, stored: Stored) -> None:
-        """Remember what an address gave; what was not asked for longest is forgotten now and then."""
+        """Store the answer of an address; the least recently used are evicted now and then."""
         note = self._note(key)
         note.parent.mkdir(exist_ok=True)
         write_json(note, asdict(stored))

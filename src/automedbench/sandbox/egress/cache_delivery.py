@@ -66,7 +66,7 @@ class Small:
 
 
 class CachedContentChanged(Exception):
-    """What came is not what was published; carries its SHA-256."""
+    """Digest mismatch between downloaded and published content; carries the SHA-256 of the download."""
 
 
 async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:

@@ -55,7 +55,7 @@ _HUB_WORDS = {403: b"GatedRepo", 404: b"EntryNotFound"}
 
 @dataclass
 class Uploads:
-    """What all connections of a run have sent up, request heads included, against their common limit."""
+    """Upload counter of all connections of a run, request heads included, against their common limit."""
 
     limit: float
     sent: int = 0
@@ -87,7 +87,7 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Outside:
-    """What all exchanges of a run share: rules, ways out, and what the driver holds for them."""
+    """State shared by all exchanges of a run: rules, dialer, cache and tokens."""
 
     settings: EgressSettings
     dialer: Dialer
@@ -129,7 +129,7 @@ class ProxyExchange:
 
     @property
     def uploads(self) -> Uploads:
-        """What the run has sent up."""
+        """Upload counter of the run."""
         return self.outside.uploads
 
     def spend(self, up: int, down: int = 0) -> None:
@@ -140,12 +140,12 @@ class ProxyExchange:
 
     @property
     def method(self) -> str:
-        """In the client's spelling."""
+        """Method in the client's spelling."""
         return self.request.method.decode("latin-1")
 
     @property
     def target(self) -> str:
-        """As it stands in the request line."""
+        """Target as in the request line."""
         return self.request.target.decode("latin-1")
 
     async def body(self) -> bytes | None:
@@ -351,7 +351,7 @@ class EgressEntry:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def begin(self, turn: int | None, call: int | None) -> None:
-        """It starts now: a request on a connection that was there before."""
+        """Start the clock of a request on a connection that was kept open."""
         self.turn, self.call, self.begun, self.at = turn, call, time.monotonic(), datetime.now(UTC)
 
 

@@ -67,7 +67,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
 
 
 def _key(exchange: ProxyExchange, url: str) -> str:
-    """What is kept is found by this: a file by its hash and address, a page by address and form."""
+    """Cache key: hash and address of a file, address and form of a page."""
     file = _FILE.fullmatch(exchange.target)
     form = file[1] if file else "json" if _wants_json(exchange) else "html"
     parts = urlsplit(url)
@@ -190,7 +190,7 @@ async def _file(exchange: ProxyExchange, url: str, sha256: str) -> rules.Ruling:
 
 
 async def _size(exchange: ProxyExchange, url: str) -> int | None:
-    """Length of a file as its host tells it."""
+    """Length of a file (bytes) as its host reports it."""
     _, answer, wire = await _ask(exchange, url, "HEAD")
     wire.close()
     length = _header(answer, b"content-length") or ""

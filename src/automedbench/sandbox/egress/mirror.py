@@ -1,4 +1,4 @@
-"""Mirror of the model hub: answers for the model hub, read only; redirects are followed outside.
+"""Read-only mirror of the model hub; redirects are followed outside.
 
 A client's token goes nowhere; gated models that the configuration lists are asked for with the driver's own. Paths are
 those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
@@ -77,7 +77,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
 
 
 def _key(token: str, url: str) -> str:
-    """What is kept is found by this: by address, and what was given for a token only by those who have it."""
+    """Cache key: the address, and for gated content the token, so that only its holders find it."""
     return f"{hashlib.sha256(token.encode()).hexdigest()} {url}" if token else url
 
 
@@ -215,7 +215,7 @@ def _stores(hub: str | None) -> list[str]:
 
 
 async def _pass(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
-    """The last answer with what the hub said of the file, as one answer without a redirect."""
+    """The last answer with the hub's headers of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
     tags = (
@@ -267,7 +267,7 @@ def _is_small(exchange: ProxyExchange, last: _Hop) -> bool:
 
 
 def _git_tag(last: _Hop) -> str:
-    """Of a small file the hub's tag is git's SHA-1; of a listing it is none."""
+    """Git SHA-1 that is the hub's ETag of a small file; a listing has none."""
     tag = _digest(last.header(b"etag"))
     return tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
 

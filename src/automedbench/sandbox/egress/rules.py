@@ -55,7 +55,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Where a request goes. ``path`` is the origin form with query, empty for a tunnel."""
+    """Target of a request. ``path`` is the origin form with query, empty for a tunnel."""
 
     host: str
     port: int
@@ -63,7 +63,7 @@ class RequestTarget:
 
     @property
     def authority(self) -> str:
-        """As it stands in a Host header."""
+        """Authority as in a Host header."""
         return self.host if self.port in (80, 443) and self.path else f"{self.host}:{self.port}"
 
 
@@ -281,7 +281,7 @@ NO_INDEX = PackageIndex(None)
 
 @dataclass(frozen=True)
 class Homes:
-    """Where a data set can be had: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case.
+    """Addresses that serve a data set: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case.
 
     ``code``: homepages on code hosts, the authors' code and often their model; asking for them proves nothing.
     """
@@ -328,7 +328,7 @@ class EgressSettings:
 
     @property
     def services(self) -> list[Literal["proxy", "hub", "index"]]:
-        """What agent code can talk to."""
+        """Services that agent code can reach."""
         there = {"proxy": not self.sealed, "hub": self.hub is not None, "index": self.cached and bool(self.index.hosts)}
         return [name for name in ("proxy", "hub", "index") if there[name]]
 
@@ -417,7 +417,7 @@ def _is_source(url: str, homes: Iterable[str]) -> bool:
 
 
 def list_homes(dataset: DataSet) -> Homes:
-    """Where a data set can be had, by its homepages and sources."""
+    """List the addresses that serve a data set, from its homepages and sources."""
     pages = [_location(page) for page in dataset.homepages]
     places: list[tuple[str, str]] = []
     for source in dataset.sources:

@@ -256,7 +256,7 @@ async def serve_on_loopback(
 
 
 def _user_of(writer: asyncio.StreamWriter) -> int | None:
-    """Who has the other end of a connection over this host's loopback (IPv4), as the kernel tells (proc(5))."""
+    """User id of the peer of a connection over this host's loopback (IPv4), from the kernel (proc(5))."""
     ends = [writer.get_extra_info(name)[:2] for name in ("peername", "sockname")]
     spelt = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in ends]
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])

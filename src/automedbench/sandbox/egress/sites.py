@@ -78,7 +78,7 @@ def is_copy(homes: Iterable[str], host: str, path: str) -> bool:
 
 
 def opaque(url: str) -> str | None:
-    """Why an address (``host/path``, as rules compare them) of one of the sites is refused: it hides what it is of."""
+    """Reason to refuse an address (``host/path``, as rules compare them) that hides its content."""
     site = any(hosts.fullmatch(url.partition("/")[0]) for hosts, *_ in _SITES)
     if not site or _PLAIN.fullmatch(url):
         return None

@@ -56,7 +56,7 @@ _SPECIAL = {"link", "hardlink", "fifo", "socket", "device"}
 
 @dataclass(frozen=True)
 class AuditEvidence:
-    """What the event log holds for the audit."""
+    """Entries of the event log for the audit."""
 
     findings: tuple[Finding, ...]
     marker: str | None
@@ -319,7 +319,7 @@ class Strikes:
 
 
 def where(finding: Finding) -> str:
-    """Which call a finding is about, in words."""
+    """Location of a finding: its call, in words."""
     return f"call {finding.call}" if finding.call else "submission"
 
 

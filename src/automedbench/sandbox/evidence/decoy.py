@@ -82,7 +82,7 @@ class Decoy(Closing):
 
     @property
     def watched(self) -> bool:
-        """Inotify tells of it; without, only the trace does."""
+        """Inotify watches it; without, only the trace does."""
         return self._inotify is not None
 
     def poll(self) -> None:
@@ -123,9 +123,9 @@ class Decoy(Closing):
     def _confirmed(
         self, seen: Seen, opened: Counter[str], listed: Counter[str], lost: bool
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """What the run's own processes opened and listed, and what others did.
+        """Accesses by the run's own processes, and accesses by others.
 
-        An event that comes after the trace was asked is told of at the next drain: so are the run's own acts of now.
+        Events that come after the trace was read are reported at the next drain, as are the run's own acts by then.
         """
         files, folders = Counter(seen.private("file")), Counter(seen.private("list"))
         own = {*files, *folders, *self._acts_before}
@@ -317,7 +317,7 @@ def _raw(path: Path) -> Iterable[bytes]:
 
 
 def _unpacked(blocks: Iterable[bytes], decoder: zlib._Decompress) -> Iterable[bytes]:
-    """What a compressed stream holds, up to ``MAX_BYTES``; ends quietly where it is damaged."""
+    """Decompressed bytes of a stream, up to ``MAX_BYTES``; ends quietly where it is damaged."""
     left = MAX_BYTES
     for block in blocks:
         pending = block

@@ -27,7 +27,7 @@ MAX_DETAILS = 200
 
 @dataclass(frozen=True)
 class ReportRule:
-    """How a kind of line counts."""
+    """Rule for one kind of report line."""
 
     id: str
     category: Category
@@ -64,7 +64,7 @@ DROPPED = ReportRule("hook.dropped", "resource", "low")
 
 @dataclass
 class EvidencePipe:
-    """The reading end of the pipe of a run; ``findings`` tells what was said since it was last asked."""
+    """Reading end of a run's pipe; ``findings`` gives those since its last call."""
 
     path: Path
     network_open: bool = False
@@ -91,7 +91,7 @@ class EvidencePipe:
             self.path.unlink(missing_ok=True)
 
     def poll(self) -> None:
-        """Take what has been said since the last look, without waiting."""
+        """Read the reports since the last call, without waiting."""
         taken = 0
         while self._descriptor >= 0 and taken < MAX_BYTES:
             try:
@@ -134,7 +134,7 @@ class EvidencePipe:
         return Stop(why, container=True) if self.trained else None
 
     def findings(self, *, turn: int | None, call: int | None) -> list[Finding]:
-        """At most one finding per rule, of what was said since the last call of this method."""
+        """List at most one finding per rule, from the reports since the last call of this method."""
         self.poll()
         found: dict[str, tuple[ReportRule, list[str]]] = {}
         for kind, details in self._details.items():

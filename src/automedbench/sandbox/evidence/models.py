@@ -66,7 +66,7 @@ def _repositories(checkpoint: Checkpoint) -> set[str]:
 
 
 def _words(checkpoint: Checkpoint) -> Iterable[str]:
-    """What stands in paths and URLs of the checkpoint's files alone."""
+    """Words that occur in paths and URLs of the checkpoint's files alone."""
     for part in checkpoint.parts:
         if part.kind != "huggingface_model":
             yield part.where
@@ -79,5 +79,5 @@ def _words(checkpoint: Checkpoint) -> Iterable[str]:
 
 
 def was_opened(opened: Sequence[str], *, traced: bool) -> bool | None:
-    """Whether weights or a program that computes models were opened; None where the trace could have missed them."""
+    """Check whether weights or an inference program were opened; None where the trace could have missed them."""
     return True if opened else False if traced else None

@@ -40,7 +40,7 @@ _OWN_PLACES = ("/workspace/", "/tmp/", "/opt/", "/usr/")
 
 @dataclass(frozen=True)
 class Act:
-    """What was done: opened (file, list, missing), write, enter, link, name, exec, connect; how often."""
+    """Traced act: opened (file, list, missing), write, enter, link, name, exec, connect; with its count."""
 
     rule: str
     category: Category
@@ -153,7 +153,7 @@ class Trace:
         return place
 
     def take(self) -> Seen:
-        """What was seen since the last look; raises InfrastructureError when the tracer has died."""
+        """Traced events since the last call; raises InfrastructureError when the tracer has died."""
         answer = self._ask("take")
         acts = (
             Act(rule, category, bool(certain), what, place, count)
@@ -169,7 +169,7 @@ class Trace:
         return [TracedProgram(**each) for each in self._ask("programs")]
 
     def processes(self) -> list[Process]:
-        """What each process opened of workspace and input since the last look; raises InfrastructureError as above."""
+        """Files of workspace and input that each process opened since the last call; raises as ``take``."""
         return [Process(**each) for each in self._ask("processes")]
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
@@ -205,7 +205,7 @@ _CONFIDENCES: tuple[Confidence, ...] = ("medium", "low")
 def findings(
     seen: Seen, *, without: Iterable[str] = (), turn: int | None = None, call: int | None = None
 ) -> list[Finding]:
-    """Notices of what was seen, at most one per rule; ``without`` are places that the decoy tells of."""
+    """Notices of traced events, at most one per rule; ``without`` are places that the decoy reports."""
     covered, groups = set(without), dict[str, list[tuple[Confidence, Act]]]()
     for act in seen.acts:
         if act.rule not in _ORDINARY and not (act.rule == "private_path" and act.place in covered):
@@ -218,7 +218,7 @@ def findings(
 
 
 def _model(place: str, number: int, turn: int | None, call: int | None) -> Finding:
-    """No fault, but what the audit tells the used model by; it is left out of a run's findings."""
+    """No fault, but the audit identifies the used model by it; it is left out of a run's findings."""
     where = f"{'end' if call is None else f'{call:04d}'}-{number}"
     return Finding.of(MODEL, "trace", "resource", "notice", "low", place, turn=turn, call=call, place=where)
 

@@ -1,4 +1,4 @@
-"""Filter of the trace, the part inside: has the kernel tell a process outside of paths that are opened and of ends.
+"""Filter of the trace, the part inside: the kernel notifies a process outside of opened paths and of exits.
 
 The first process inside calls ``install`` before anything of the agent runs. The filter (seccomp user notification) is
 inherited by every child and cannot be taken off; the listener goes to the tracer outside and is closed here, so that

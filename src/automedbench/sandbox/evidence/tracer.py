@@ -1,4 +1,4 @@
-"""Tracer, a program outside that is told by the kernel of every path that a run's processes open, and lets them go on.
+"""Tracer, a program outside that the kernel notifies of every path that a run's processes open; it lets them go on.
 
 Run as ``python -I -S tracer.py CONTROL_FD PATHS`` (standard library only); PATHS is ``reading/paths.py``, the list of
 what is of interest. It copies texts that an agent wrote, therefore it is neither the driver nor the keeper of limits:
@@ -202,11 +202,11 @@ class Tree:
         return place
 
     def is_proc(self, descriptor: int) -> bool:
-        """It is /proc itself."""
+        """Check whether it is /proc itself."""
         return _identity(os.fstat(descriptor)) == self._proc
 
     def of_proc(self, status: os.stat_result) -> bool:
-        """It lies in /proc."""
+        """Check whether it lies in /proc."""
         return self._proc is not None and status.st_dev == self._proc[0]
 
     @staticmethod
@@ -241,7 +241,7 @@ class _Walk:
         self._links = 0
 
     def along(self, text: str, start: str) -> tuple[str, str]:
-        """Where a path leads to; ``start`` is the folder of one that is not absolute."""
+        """Resolve a path; ``start`` is the folder of a relative one."""
         try:
             self._top = os.open(start, _O_PATH | os.O_CLOEXEC) if self._within else os.dup(self._tree.root)
             self._here = os.dup(self._top) if not start or self._within else os.open(start, _O_PATH | os.O_CLOEXEC)
@@ -328,7 +328,7 @@ def _number(pid: int, field: bytes) -> str:
 
 
 class TraceRecord:
-    """What was seen since the last ``take``: each thing once, with its count, and how many more there were."""
+    """Events since the last ``take``: each once, with its count, and the number of those left out."""
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, ...], int] = {}
@@ -419,14 +419,14 @@ class Watched:
 
     @property
     def is_reported(self) -> bool:
-        """It opened something of interest."""
+        """Check whether it opened something of interest."""
         return bool(self.reads or self.writes)
 
 
 class Processes:
     """Processes and the files of workspace and input that they opened; of threads what their process opened.
 
-    Only what was opened makes a process worth telling of; its ancestors are told of with it.
+    Only processes that opened a file are reported, and their ancestors with them.
     """
 
     def __init__(self) -> None:
@@ -516,7 +516,7 @@ class Processes:
 
 
 def _named(places: list[str]) -> list[str]:
-    """As they are told: relative to the workspace, or absolute."""
+    """Reported paths: relative to the workspace, or absolute."""
     return [_printable(os.fsencode(place.removeprefix(_WORKSPACE))) for place in places]
 
 
@@ -526,7 +526,7 @@ def as_line(answer: object) -> bytes:
 
 
 def _process_of(thread: int) -> int:
-    """The process that a thread belongs to; itself where nothing tells."""
+    """The process that a thread belongs to; the thread itself where unknown."""
     with contextlib.suppress(OSError), open(f"/proc/{thread}/status", "rb") as stream:
         for line in stream:
             if line.startswith(b"Tgid:"):

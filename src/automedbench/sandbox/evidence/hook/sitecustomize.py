@@ -92,7 +92,7 @@ def _look(path: object, folder: object = None) -> None:
 
 
 def _kind(place: str) -> str:
-    """What a path is: private, a credential, or nothing (an empty text)."""
+    """Class of a path: private, a credential, or neither (empty)."""
     if any(place == root or place.startswith(f"{root}/") for root in _PRIVATE):
         return "private"
     if place.startswith(("/workspace", "/tmp", "/opt", "/usr")):
