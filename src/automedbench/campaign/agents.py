@@ -43,7 +43,7 @@ BASELINES = "config/baselines/{track}/{baseline}.yaml"
 
 
 class Reasoning(Model):
-    """How a reasoning model is asked to reason."""
+    """Reasoning settings of a model."""
 
     mode: Literal["none", "field", "effort", "budget"] = Field(
         "none",
@@ -87,7 +87,7 @@ class EndpointSettings(KeySource):
         return self
 
     def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> EndpointTarget:
-        """Where its requests go."""
+        """Endpoint of its requests."""
         return EndpointTarget(
             base_url=self.address,
             model=model,
@@ -220,7 +220,7 @@ class Agent(EndpointSettings):
 
     @property
     def paid(self) -> bool:
-        """It asks a model endpoint."""
+        """Check whether it sends requests to a model endpoint."""
         return self.provider in ("openai", "command")
 
     @property
@@ -236,7 +236,7 @@ class Agent(EndpointSettings):
 
     @property
     def needs_isolation(self) -> str:
-        """Why its code may not run in the local sandbox; empty where it may."""
+        """Reason why its code may not run in the local sandbox; empty where it may."""
         if not self.trusted:
             return "is not trusted"
         return "" if self.origin in _WITHOUT_MODEL else f"replays code of the provider '{self.origin}'"

@@ -50,7 +50,7 @@ class Matrix(Model):
 
 
 class DataPaths(Model):
-    """Where data lives. Public and private are two roots; private never lies below public or results."""
+    """Data folders. Public and private are two roots; private never lies below public or results."""
 
     raw: str
     public: str
@@ -59,14 +59,14 @@ class DataPaths(Model):
 
 
 class DataSetOverride(Model):
-    """What the user says about a data set."""
+    """Settings of the user for a data set."""
 
     path: str = Field(description="folder with the raw data in its upstream layout")
     excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
 
 
 class FetchConfig(Model):
-    """How raw data is downloaded."""
+    """Settings of downloads."""
 
     mirrors: dict[str, str] = Field(
         default_factory=dict, description="host → base URL that is asked in its place: a copy within the institute"
@@ -94,12 +94,12 @@ class HubToken(Model):
 
     @property
     def base_url(self) -> str:
-        """What the token is for, in messages."""
+        """Endpoint that the token is for, in messages."""
         return "https://huggingface.co"
 
 
 class EgressConfig(Model):
-    """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
+    """Allowlist of the network class ``proxied``; all else is refused and logged."""
 
     allow: list[str] = Field(
         default_factory=lambda: [
@@ -153,7 +153,7 @@ class EgressConfig(Model):
 
 
 class SandboxConfig(Model):
-    """How agent code is isolated."""
+    """Settings of the sandbox."""
 
     backend: Literal["apptainer", "local"] = "apptainer"
     network: Network = "proxied"
@@ -173,7 +173,7 @@ class SandboxConfig(Model):
 
     @property
     def isolation(self) -> str:
-        """What isolates a run, as its record says afterwards (``Enforced.isolation``)."""
+        """Isolation of a run, as in its record afterwards (``Enforced.isolation``)."""
         if self.backend == "local":
             return Enforced(backend="local", network="open").isolation
         from_cache = self.has_egress and self.egress.offline
@@ -191,7 +191,7 @@ def _as_text(amount: Any) -> Any:
 
 
 class BudgetConfig(Model):
-    """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
+    """Spending limits of a campaign; reservations stand in ``<results>/ledger/``, on every node the same."""
 
     max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$"), BeforeValidator(_as_text)] | None = Field(
         None, description="USD for all agents together; no request is sent that could exceed it"
@@ -202,7 +202,7 @@ class BudgetConfig(Model):
 
 
 class ImageSource(Model):
-    """What an image is built on."""
+    """Base of an image."""
 
     base: str | None = Field(
         None,
@@ -226,7 +226,7 @@ class Containers(Model):
 
 
 class JudgeConfig(Model):
-    """Who judges S1–S3."""
+    """Judge of S1–S3."""
 
     kind: JudgeKind = Field("heuristic", description="heuristic: rules, without a model | llm: the models of 'panel'")
     panel: list[Name] = Field(default_factory=list, description="llm: names from judges_file")
@@ -244,7 +244,7 @@ class JudgeConfig(Model):
 
 
 class CasesConfig(Model):
-    """Which cases of the data sets are staged."""
+    """Choice of the cases that are staged."""
 
     draw: int | None = Field(
         None,
@@ -255,7 +255,7 @@ class CasesConfig(Model):
 
 
 class LeaderboardConfig(Model):
-    """What the leaderboard shows."""
+    """Settings of the leaderboard."""
 
     case_views: Literal["public", "all", "none"] = Field(
         "public", description="cases on run pages, with their answers: of public data sets, of all, of none"
@@ -352,11 +352,11 @@ class CampaignConfig(Model):
         return own or self.containers.agent.image
 
     def image_base(self, image: str) -> str | None:
-        """What an image is to be built on."""
+        """Base that an image is built on."""
         return (self.containers.scorer if image == "scorer" else self.containers.agent).base
 
     def definition(self, image: str) -> str:
-        """What an image is built from; its pinned list is ``requirements``."""
+        """Definition file of an image; its pinned list is ``requirements``."""
         return f"containers/{image}.def"
 
     def requirements(self, image: str) -> str:

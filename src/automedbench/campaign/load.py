@@ -317,7 +317,7 @@ def _wrong_recipes(agents_file: str, agents: Mapping[str, Agent]) -> Iterator[st
 
 
 def no_tier(card: TaskCard, tier: str) -> str:
-    """That a task is not offered in a tier; for lite with the reason and what can be asked instead."""
+    """Message for a task that a tier does not offer; for lite with the reason and an alternative."""
     told = f"task '{card.id}' has no tier '{tier}'"
     if tier != "lite" or not card.briefs.no_lite:
         return told
@@ -358,7 +358,7 @@ def write_campaign(campaign: Campaign) -> None:
 
 
 def is_written(campaign: Campaign) -> bool:
-    """Whether the record is there and says what the campaign says."""
+    """Check whether the record is there and agrees with the campaign."""
     path = Path(campaign_file(campaign))
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == _text(campaign)
 

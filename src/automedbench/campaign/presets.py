@@ -22,7 +22,7 @@ FOLDER = Path("config/presets")
 
 
 class TrackRule(Model):
-    """How the tasks of a track are staged from the release and scored."""
+    """Staging and scoring of a track's tasks, as in the release."""
 
     reader: Name = Field(description="staging.reader of each card")
     options: dict[str, Any] = Field(default_factory=dict, description="staging.options of each card")

@@ -130,7 +130,7 @@ def load_recipe(name: str) -> AgentRecipe:
 
 
 def protocol_mismatch(program: str, endpoint: str) -> str:
-    """Why a program cannot use an endpoint that speaks another protocol, and what to do; empty where both agree."""
+    """Error for a program and endpoint of different protocols, with the remedy; empty where both agree."""
     if program == endpoint:
         return ""
     return (

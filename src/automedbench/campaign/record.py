@@ -111,11 +111,11 @@ class RunFiles:
     again: str
 
     def out(self, name: str) -> Path:
-        """Where a step writes the file."""
+        """Path that a step writes."""
         return self.folder / name
 
     def file(self, name: str) -> Path:
-        """Where a step reads the file."""
+        """Path that a step reads."""
         path = self.folder / name
         return path if path.exists() else self.home / name
 

@@ -78,7 +78,7 @@ LOOKS_LIKE_KEY = re.compile(
 
 
 class Labels(Model):
-    """Who ran a campaign, and with what; said by the lab, not checked."""
+    """Lab and hardware of a campaign; declared by the lab, not checked."""
 
     lab: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="short name of the lab")
     contact: str = ""
@@ -334,7 +334,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 class _Wrong(Exception):
-    """Why a bundle is not opened."""
+    """Error in a bundle that is not opened."""
 
 
 def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:

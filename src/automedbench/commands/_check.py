@@ -85,7 +85,7 @@ def _compared(record: Model) -> dict[str, Any]:
 
 
 def _differing_value(old: Any, new: Any, where: str) -> tuple[str, Any, Any] | None:
-    """Where two JSON values differ, and the two values there."""
+    """First difference of two JSON values: its path, and the two values there."""
     if isinstance(old, dict) and isinstance(new, dict):
         pairs = [(f"{where} {key}", old.get(key, NOTHING), new.get(key, NOTHING)) for key in {**old, **new}]
     elif isinstance(old, list) and isinstance(new, list):

@@ -1,4 +1,4 @@
-"""What all exports of scored runs share: which runs, their records, and their conversation by turns."""
+"""Exports of scored runs, common part: choice of runs, their records, and their conversation by turns."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def call_id(call: CodeCall) -> str:
 
 
 def shown_result(call: CodeCall) -> str:
-    """What a call printed, below a line with its end."""
+    """Output of a call, below a line with its exit status."""
     text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
     code = "unknown" if call.exit_code is None else call.exit_code
     return f"{call.status}, exit code {code}, {call.elapsed_s:.1f} s, stage {call.stage}\n{text}"

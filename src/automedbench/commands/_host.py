@@ -1,4 +1,4 @@
-"""What commands ask of this machine: programs, folders, file systems."""
+"""Programs, folders and file systems of this machine, for commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: lines for a person, or one JSON document for a program."""
+"""Output of commands: lines for a person, or one JSON document for a program."""
 
 from __future__ import annotations
 

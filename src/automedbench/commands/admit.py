@@ -244,7 +244,7 @@ class _BundleCampaign:
         return replace(check, verdict="absent") if choice and self.decisions else check
 
     def why_not_staged(self, place: Path) -> str:
-        """Why what is staged here says nothing about their cases; empty: it does."""
+        """Reason why data staged here cannot be compared with their cases; empty when it can."""
         draws = [draw_name(each.cases.draw) for each in (self.settings, self.ours.config)]
         if draws[0] != draws[1]:
             return f"their cases are of the draw {draws[0]}, here are those of {draws[1]}"
@@ -398,7 +398,7 @@ def _check_run(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
 
 
 def check_attempts(run: _BundleRun) -> Iterator[Check]:
-    """Which attempt counts, what of machines it took by the ledger, and that the score is of this run."""
+    """Check which attempt counts, its machine time in the ledger, and that the score is of this run."""
     record, score = run.record, run.score
     copied = {name: getattr(record, name) for name in ("run", "model", "outcome", "totals", "used", "enforced")}
     copied["recipe"] = score.recipe.model_copy(update={"cases_sha256": record.cases_sha256})
@@ -457,7 +457,7 @@ def check_settings(run: _BundleRun) -> Iterator[Check]:
 
 
 def _why_another_digest(agent: Agent, record: RunRecord) -> str:
-    """Why the digest of the agent says nothing: its files, looked for in this folder only, are not here or others."""
+    """Reason not to compare the agent's digest: its files are missing in this folder, or others."""
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
     files += [f"{RECIPES}/{agent.layer}.yaml"] if agent.layer else []
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:

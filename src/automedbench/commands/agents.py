@@ -123,7 +123,7 @@ def _checked(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[st
 
 
 def _turns(recipe: AgentRecipe) -> list[ScriptedTurn]:
-    """What its model says: one call, or one file for a program without tools."""
+    """Scripted turns of its model: one call, or one file for a program without tools."""
     if not recipe.tools:
         return [ScriptedTurn(content=IN_TEXT)] * 9  # it may show its model replies of its own making as examples
     steps = [

@@ -305,7 +305,7 @@ def _equals(p: float) -> str:
 
 
 def _why(pair: PairedComparison, method: StatisticsMethod) -> str:
-    """Why a difference was not found: the design could not, it is too small, or chance is too large."""
+    """Caveat of a difference that is not significant: smallest possible p, or detectable difference."""
     if pair.p_min is not None and pair.p_min >= 1 - method.confidence - 1e-9:
         return f"no result could be significant here: the smallest p that this design can give is {pair.p_min:.2g}."
     return f"that does not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."

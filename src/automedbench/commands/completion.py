@@ -39,7 +39,7 @@ def main(_options: argparse.Namespace) -> None:
 
 
 def script(parser: argparse.ArgumentParser) -> str:
-    """For bash: which options each command has, and which values come behind a command or an option."""
+    """Completion script for bash: options of each command, and values of commands and options."""
     places, options, values = [], [], []
     for place, each in commands_of(parser):
         places.append(shlex.quote(place))

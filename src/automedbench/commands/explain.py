@@ -1,4 +1,4 @@
-"""What an error code means, how often it fired, what it cost, and in which runs, with the line that shows it.
+"""Explain an error code: meaning, frequency, cost, and its runs, each with the line that shows it.
 
 Shares of all five are on the leaderboard's page. Lines of evidence come from agents: characters that a terminal would
 act on are shown by their names.

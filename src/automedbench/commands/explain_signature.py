@@ -110,7 +110,7 @@ def told(named: Named) -> Iterator[Field]:
 
 
 def differing(first: Named, second: Named) -> list[Field]:
-    """What differs; of two runs by condition, else by the keys of their signatures.
+    """List differences; of two runs by condition, else by the keys of their signatures.
 
     What is an agent's own is compared between runs of one agent only.
     """

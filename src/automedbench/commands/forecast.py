@@ -1,4 +1,4 @@
-"""What the runs still to do will take: hours, tokens and USD, expected and at most.
+"""Forecast the remaining runs: hours, tokens and USD, expected and at most.
 
 `snakemake -n` prints the same for the runs that it plans.
 """

@@ -65,7 +65,7 @@ def _is_asked(run: str, names: Sequence[str]) -> bool:
 
 @dataclass
 class PrunableFiles:
-    """What there is to remove, by kind, and why runs are left alone."""
+    """Files that can be removed, by kind, and the reasons why runs are kept."""
 
     files: Counter[Kind] = field(default_factory=Counter)
     bytes: Counter[Kind] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ def prune(run: Path, what: Sequence[Kind], found: PrunableFiles, *, delete: bool
 
 
 def file_kind(path: str) -> Kind:
-    """What a file of a workspace is."""
+    """Kind of a file in a workspace."""
     if WEIGHTS.search(path):
         return "weights"
     parts = path.split("/")

@@ -1,4 +1,4 @@
-"""What the campaign has spent and reserved, per agent and task, from its ledger, and for how long it held GPUs.
+"""Report spent and reserved money per agent and task, from the campaign's ledger, and GPU hours.
 
 Requests that failed are in it when the provider reported their tokens; judges are not.
 """

@@ -1,4 +1,4 @@
-"""Where the campaign stands: runs scored, at work, interrupted and why, what was spent, and the next command.
+"""Show the campaign's progress: runs scored, at work, interrupted and why, money spent, and the next command.
 
 Without a word behind it `automedbench` says this. It reads files only, and can be asked while the campaign runs.
 """
@@ -41,7 +41,7 @@ WIDTH = 150
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is; ``why``: of an interrupted one, what ended its last attempt."""
+    """Progress of a run; ``why``: the end of the last attempt of an interrupted one."""
 
     state: State
     why: str = ""
@@ -75,7 +75,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def read_state(folder: Path) -> RunState:
-    """How far the run in ``folder`` is; a record that cannot be read counts as not there."""
+    """Read the progress of the run in ``folder``; an unreadable record counts as missing."""
     try:
         score = read_record(folder / "score.json", ScoreRecord)
         return RunState("scored", failed=score.failed, disqualified=score.disqualified)
@@ -134,7 +134,7 @@ def status_lines(
 
 
 def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], staged: bool) -> str:
-    """What to do now, for the campaign that the options mean."""
+    """Next command for the campaign that the options name."""
     named = describe_options(options)
     same = "" if named in ("", f"--configfile {DEFAULT}") else f" {named}"
     left = [each.state for each in found.values() if each.state != "scored"]

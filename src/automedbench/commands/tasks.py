@@ -199,7 +199,7 @@ def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
 
 
 def way_to_data(campaign: Campaign, card: TaskCard) -> str:
-    """How the raw data is had: what is there already, else by the first source that works without being asked."""
+    """Way to the raw data: the copy that is there, else a download, where its credentials are set."""
     name = card.dataset.name
     receipt = Path(campaign.config.data.raw) / name / "receipt.json"
     if receipt.is_file():
@@ -243,7 +243,7 @@ def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
 
 
 def get_card_value(card: TaskCard, key: str) -> Any:
-    """What stands at a dotted key of a card; raises KeyError when there is no such key."""
+    """Value at a dotted key of a card; raises KeyError when there is no such key."""
     value: Any = card.model_dump(mode="json")
     for part in key.split("."):
         value = value[int(part)] if isinstance(value, list) else value[part]

@@ -53,7 +53,7 @@ Reply with one JSON object and nothing else: {"score": 0, "rationale": "at most 
 
 
 class AnswerVerdict(Model):
-    """What became of one question."""
+    """Verdict on the answer to one question."""
 
     case: str
     status: Literal["judged", "shortcut", "unjudged", "not_sent"] = Field(
@@ -88,7 +88,7 @@ class CachedVerdict(Model):
 
 
 class Gold(BaseModel):
-    """What the judge reads of ``private/<task>/<case>/answer.json``."""
+    """Fields that the judge reads of ``private/<task>/<case>/answer.json``."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -156,7 +156,7 @@ class AnswerJudge:
         return AnswerVerdict(case=case, status="judged", score=said.score, rationale=said.rationale)
 
     def is_able(self) -> bool:
-        """Whether the model grades a harmless answer: then it is the others that it cannot grade."""
+        """Check that the model grades a harmless answer: if so, the cause lies in the answers that it cannot grade."""
         return self._ask(Gold(question="What is shown?", answer_text="a lung", kind="open"), "a heart") is not None
 
     def _ask(self, gold: Gold, prediction: str) -> CachedVerdict | None:

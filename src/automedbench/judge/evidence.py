@@ -67,7 +67,7 @@ def neutralise(text: str) -> str:
 
 
 def restored(text: str) -> str:
-    """What ``neutralise`` was given, line ends apart; marks that it does not write stay as they are."""
+    """Original of a neutralised text, line ends apart; marks that ``neutralise`` does not write stay as they are."""
     return _SHOWN.sub(_meant, text.replace(BREAK, ""))
 
 
@@ -84,7 +84,7 @@ def fence(label: str, text: str) -> str:
 
 
 def readings(quote: str) -> tuple[str, ...]:
-    """What a quote copied out of a fence may mean in the original text: with the prefix taken off, and as it stands.
+    """Candidates for a quote copied out of a fence: with the prefix of its lines removed, and unchanged.
 
     A quote may begin in the middle of a line, and a line of the original may begin with the prefix itself, so both
     are possible. Headers and footers are ours and are left out.

@@ -225,7 +225,7 @@ AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None], JudgeRecord]
 
 @dataclass(frozen=True)
 class GoldJudgement:
-    """What one judge said about one transcript; ``problems``: stage → why it has no valid answer."""
+    """Judgement of one judge on one transcript; ``problems``: stage → why it has no valid answer."""
 
     judge: str
     gold: GoldTranscript

@@ -107,7 +107,7 @@ def stage_messages(
 
 
 def repair_messages(answer: str, problems: Sequence[str]) -> list[dict[str, Any]]:
-    """What follows an invalid answer: the answer, and what is wrong with it."""
+    """Messages for a retry after an invalid answer: the answer, and its error."""
     listed = "\n".join(f"- {problem}" for problem in problems[:20])
     return [
         {"role": "assistant", "content": answer[:4000] or "(no text)"},

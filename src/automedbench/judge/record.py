@@ -77,17 +77,17 @@ class Event:
 
     @property
     def whole(self) -> bool:
-        """It wrote the output that holds all cases, and not for a single case."""
+        """Check whether it wrote the output of all cases, and not for a single case."""
         return ALL_CASES in self.cases and not self.one_case
 
     @property
     def tries(self) -> bool:
-        """It ended well, handled one case, and printed something that it worked out of it."""
+        """Check whether it succeeded, handled one case, and printed a result computed from it."""
         return self.ok and self.one_case and bool(self.facts.told) and bool(self.call.stdout.strip())
 
     @property
     def installs(self) -> Spot | None:
-        """Where it installs packages or makes an environment."""
+        """Line where it installs packages or makes an environment."""
         return next((spot for spot in self.facts.commands if _INSTALL.match(spot.name)), None)
 
     @property
@@ -99,12 +99,12 @@ class Event:
 
     @property
     def serves(self) -> bool:
-        """It starts a program that serves or runs a model by its name."""
+        """Check whether it starts a program that serves or runs a model by name."""
         return any(SERVES.search(spot.name) for spot in self.facts.commands)
 
     @property
     def environment(self) -> Spot | None:
-        """Where it installs something, imports an installed package, or runs a program of one."""
+        """Line where it installs a package, imports an installed one, or runs a program of one."""
         imports = (spot for spot in self.facts.imports if third_party(spot.name))
         return self.installs or next(imports, None) or next(iter(self.facts.programs), None)
 
@@ -115,12 +115,12 @@ class Event:
 
     @property
     def environment_failed(self) -> bool:
-        """It failed because of installing or importing."""
+        """Check whether it failed at installing or importing."""
         return self.failed and (bool(_ENVIRONMENT_FAILURE.search(self.complaint)) or self.installs is not None)
 
     @property
     def setup_failed(self) -> bool:
-        """It failed because something could not be found, fetched, installed or imported."""
+        """Check whether it failed to find, fetch, install or import something."""
         missing = _ACCESS_FAILURE.search(self.complaint) and OUTPUT_FOLDER not in self.complaint
         return self.environment_failed or (self.failed and bool(missing))
 
@@ -182,7 +182,7 @@ def _is_batch(event: Event, limit: int) -> bool:
 
 
 def _pilot_size(events: list[Event]) -> int:
-    """At most max(2, 10 %) of the cases are a pilot (docs/specification.md, 8.8)."""
+    """Largest number of cases that make a pilot: max(2, 10 %) (docs/specification.md, 8.8)."""
     return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 
@@ -219,7 +219,7 @@ _WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|gguf|zip|ta
 
 @dataclass(frozen=True)
 class OutputOrigin:
-    """How a run's outputs came about; ``unknown`` has the benefit of the doubt."""
+    """Origin of a run's outputs; ``unknown`` has the benefit of the doubt."""
 
     verdict: Literal["method", "none", "unknown"]
     reason: str
@@ -227,7 +227,7 @@ class OutputOrigin:
 
     @property
     def record(self) -> Provenance:
-        """As it stands in the judge's record."""
+        """Field of the judge's record."""
         turn, line = (self.spot.turn, self.spot.line[:300]) if self.spot else (None, "")
         return Provenance(verdict=self.verdict, reason=self.reason, turn=turn, line=line)
 
@@ -287,7 +287,7 @@ class History:
 
     @cached_property
     def method(self) -> OutputOrigin:
-        """Whether outputs came out of a method: by the call that wrote the last output of most cases."""
+        """Origin of the outputs, by the call that wrote the last output of most cases."""
         last: dict[str, Event] = {}
         for event in self.events:
             if event.call.status not in ("refused",):
@@ -390,7 +390,7 @@ def _has_learnt(events: list[Event]) -> bool:
 
 
 def loads_weights(event: Event) -> Spot | None:
-    """Where code loads weights: a loading call, or an argument that asks for pretrained ones."""
+    """Line where code loads weights: a loading call, or an argument for pretrained ones."""
     calls = (spot for spot in event.facts.calls if spot.is_a(WEIGHT_LOADS))
     arguments = (spot for spot in event.facts.keywords if _LOADING_ARGUMENT.match(spot.name))
     files = (spot for spot in event.facts.calls if "load" in spot.name and _WEIGHT_FILE.search(spot.line))

@@ -47,7 +47,7 @@ class CriterionRule(Model):
 
 
 class Wording(Model):
-    """What a track may replace of a criterion."""
+    """Text of a criterion that a track may replace."""
 
     title: str | None = None
     earned_when: str | None = None

@@ -33,7 +33,7 @@ from automedbench.reading.text import find_word, line_at, own_text, paragraphs, 
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """What a rule found: how much is earned, the line that shows it, and why."""
+    """Verdict of a rule: the share earned, the line that shows it, and the reason."""
 
     value: float
     reason: str
@@ -187,7 +187,7 @@ def _made_by_hand(path: str, event: Event) -> bool:
 
 
 def given_weights(event: Event) -> Spot | None:
-    """Where code or a program loads weights that the run was given, from a folder outside of the workspace."""
+    """Line where code or a program loads provided weights, from a folder outside of the workspace."""
     if not event.ok:
         return None
     loaded = loads_weights(event)
@@ -283,7 +283,7 @@ _SIGNS = {
 
 
 def pipeline_described(view: RulesInput) -> RuleVerdict:
-    """At least three of preprocessing, model, inference and export, each in a step of its own."""
+    """Check for at least three of preprocessing, model, inference and export, each in a step of its own."""
     words = view.vocabulary
     named = [spelling for spellings in words.candidates.values() for spelling in spellings]
     groups = {
@@ -326,8 +326,8 @@ def _assign(group: int, options: list[list[int]], taken: dict[int, int], tried: 
 
 
 def method_fits(view: RulesInput) -> RuleVerdict:
-    """What the plan settles on can solve the task: behind a word of decision, in its line, where the method is
-    described, or, in a plan that decides nowhere, what it names first."""
+    """Check that the method chosen in the plan can solve the task: behind a word of decision, in its line, where the
+    method is described, or, in a plan that decides nowhere, what it names first."""
     words = view.vocabulary
     decisions = _decisions(view)
     whole = [(view.plan, 0)] if _is_prose(view.plan) else []
@@ -532,7 +532,7 @@ def _brings_more(event: Event) -> bool:
 
 
 def few_setup_failures(view: RulesInput) -> RuleVerdict:
-    """At most five executions failed because of installing or importing, and something was set up."""
+    """Check that at most five executions failed at installing or importing, and something was set up."""
     good = [(event, spot) for event in view.events if event.ok and (spot := event.environment)]
     failures = sum(event.environment_failed for event in view.events)
     if not good:

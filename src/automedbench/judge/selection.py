@@ -85,7 +85,7 @@ def passage(where: Where, label: str, turn: int | None, text: str, head: int, ta
 
 @dataclass(frozen=True)
 class Block:
-    """What is shown together: a line of ours and the passages below it."""
+    """Block of evidence: a heading of ours and the passages below it."""
 
     header: str
     passages: tuple[Passage, ...] = ()
@@ -197,7 +197,7 @@ _WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|zip|tar|gz)
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of a call or note is shown, in characters."""
+    """Excerpt lengths of a call or note, in characters."""
 
     code: int
     head: int
@@ -242,7 +242,7 @@ def estimate_tokens(text: str) -> int:
 def select(
     evidence: RunEvidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None
 ) -> Shown:
-    """What a judge of ``stage`` is shown in ``room`` tokens (at least 1 000; the brief is part of it).
+    """Select the evidence for a judge of ``stage``, within ``room`` tokens (at least 1 000, brief included).
 
     ``history``: ``read_history`` of this evidence, where it is known already.
     """
@@ -292,7 +292,7 @@ def _plan_block(evidence: RunEvidence, room: float) -> Block:
 
 
 def _fitted(where: Where, label: str, text: str, room: float) -> Passage:
-    """As much of the beginning and the end as ``room`` tokens hold, in the proportion of two to one."""
+    """Truncate a text in the middle to ``room`` tokens, beginning to end two to one."""
     size = int(room * BYTES_PER_TOKEN)
     while True:
         head, tail = size * 2 // 3, size // 3
@@ -359,7 +359,7 @@ def _ending(call: CodeCall) -> str:
 
 
 def _folded(items: Sequence[Item], levels: Sequence[int]) -> Iterator[Block]:
-    """What is shown of the items; runs of calls without a line of their own become one line."""
+    """Lines of the items; consecutive calls without a line of their own become one line."""
     for hidden, run in groupby(zip(items, levels, strict=True), key=lambda pair: pair[1] < 0):
         if not hidden:
             yield from (block for item, level in run if (block := item.block(level)))
@@ -428,7 +428,7 @@ def _cost(item: Item, level: int) -> int:
 
 
 def _left_out(items: Sequence[Item], levels: Sequence[int]) -> list[str]:
-    """What items are not there, only a line, or shortened, in words."""
+    """Summary of the items left out, reduced to a line, or shortened."""
     pairs = list(zip(items, levels, strict=True))
     found = []
     calls = [(item.turn, _state(item, level)) for item, level in pairs if isinstance(item.what, CodeCall)]

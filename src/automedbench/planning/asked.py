@@ -1,4 +1,4 @@
-"""What a campaign asks of its runs, in the words of their scores: the leaderboard compares the two.
+"""Conditions that a campaign requests of its runs, in the fields of their scores: the leaderboard compares the two.
 
 It does not ask Snakemake, and so finds what was made elsewhere, by hand, or by a plan that missed something.
 """
@@ -67,7 +67,7 @@ def _task_conditions(campaign: Campaign, task: str) -> dict[str, object]:
 
 
 def _judge(judge: JudgeConfig) -> str:
-    """Who judges, as records name them."""
+    """Judge, as records name it."""
     if judge.kind == "heuristic":
         return HEURISTIC
     from automedbench.judge.panel import panel_id

@@ -48,7 +48,7 @@ class AgentForecast:
 
 
 def make_forecast(campaign: Campaign, planned: Sequence[RunId]) -> list[AgentForecast]:
-    """What ``planned`` runs of the campaign will take, agent by agent."""
+    """Forecast the ``planned`` runs of the campaign, agent by agent."""
     finished = FinishedRuns(campaign, planned)
     order = {name: place for place, name in enumerate(campaign.agents)}
     counts = Counter((run.agent, run.task, run.tier) for run in sorted(planned, key=lambda run: order[run.agent]))
@@ -95,7 +95,7 @@ class Finished(NamedTuple):
 
 
 class FinishedRuns:
-    """What runs used that are finished and not planned again; their files are read when asked for, and few of them."""
+    """Usage of finished runs that are not planned again; few of their files are read, on demand."""
 
     def __init__(self, campaign: Campaign, planned: Iterable[RunId]) -> None:
         self._folder = Path(campaign.config.results) / "runs"
@@ -190,7 +190,7 @@ def _at_most(value: ValueT | None, most: ValueT | None) -> ValueT | None:
 
 
 def _read_finished(path: Path) -> Finished | None:
-    """What a finished run used; None when there is no readable one."""
+    """Usage of a finished run; None without a readable record."""
     try:
         record = json.loads(path.read_bytes())
         totals, used = Totals.model_validate(record["totals"]), Used.model_validate(record["used"])
@@ -279,7 +279,7 @@ def _money_lines(config: CampaignConfig, total: AgentForecast) -> list[str]:
 
 
 def spent_line(position: Position) -> str:
-    """What was spent so far and what stands against it."""
+    """Line of the money spent so far, reserved, and unpriced."""
     extras = [
         f"{usd_text(position.reserved)} USD reserved by runs in progress" * bool(position.reserved),
         f"{usd_text(position.doubtful)} USD at most for requests cut off by a crash" * bool(position.doubtful),

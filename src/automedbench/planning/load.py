@@ -47,7 +47,7 @@ def plan_thousands(config: dict[str, Any], configfiles: Sequence[str | Path]) ->
 
 
 def _wrong_metrics(campaign: Campaign) -> list[str]:
-    """What the tracks say against the metric settings of their cards."""
+    """Errors in the cards' metric settings, found by their tracks."""
     problems: list[str] = []
     for task, card in campaign.cards.items():
         try:
@@ -95,7 +95,7 @@ def _origin(key: list[str], config: dict[str, Any], contents: dict[str, Any]) ->
 
 
 def _value(data: Any, key: list[str]) -> Any:
-    """What stands at a dotted key; the last part of a list is left to the list."""
+    """Value at a dotted key; the last part of a list is left to the list."""
     for part in key:
         if isinstance(data, list) and part.isdigit() and int(part) < len(data):
             data = data[int(part)]
@@ -222,7 +222,7 @@ def configured_campaign(options: argparse.Namespace) -> Campaign:
 
 
 def is_configured(options: argparse.Namespace) -> bool:
-    """Whether the options name a configuration."""
+    """Check whether the options name a configuration."""
     return bool(getattr(options, "configfile", []) or getattr(options, "config", []))
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler is to give the steps of a campaign: wall time, memory, CPUs, GPUs.
+"""Resource requests of a campaign's steps: wall time, memory, CPUs, GPUs.
 
 The rules ask for it, so that no profile need repeat it: who raises a limit of the runs raises their jobs as well.
 """

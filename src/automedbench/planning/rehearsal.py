@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def can_be_made_up(dataset: str) -> bool:
-    """Whether there is a tiny made-up stand-in of a data set (``dataset.name`` of its card)."""
+    """Check for a tiny synthetic stand-in of a data set (``dataset.name`` of its card)."""
     from automedbench_rehearsal.upstreams import has_fixture
 
     return has_fixture(dataset)
 
 
 def make_up_resources(folder: Path) -> dict[str, Path]:
-    """What metrics read, made up below ``folder``: name below ``resources`` → file or folder."""
+    """Make synthetic resources of metrics below ``folder``: name below ``resources`` → file or folder."""
     from automedbench_rehearsal.making.models import write_models
 
     write_models(folder)

@@ -124,7 +124,7 @@ def decision(run: str) -> list[str]:
 
 
 def place(campaign: Campaign, dataset: str) -> str:
-    """Where a data set is got other than from its card's sources: the user's own copy, or a rehearsal's stand-in."""
+    """Source of a data set other than its card's: the user's own copy, or a rehearsal's stand-in."""
     own = campaign.config.datasets.get(dataset)
     return own.path if own else "made up" if campaign.config.fixtures else ""
 

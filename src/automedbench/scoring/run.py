@@ -59,7 +59,7 @@ def s4(submission: SubmissionRecord, inference: Inference = "unknown") -> float:
 def decide_inference(
     judge: JudgeRecord, audit: AuditRecord, track: str, conversation: Conversation
 ) -> tuple[Inference, str]:
-    """Whether outputs came out of a method, and why: code and trace say it, an operator may decide otherwise.
+    """Decide whether outputs come from a method, and why: by code and trace, or by an operator's override.
 
     Without a method are constants, typed or random values and copies of the input; a run of which no process opened an
     input; and on tracks that nothing but a model can solve a run that is known to have opened none, unless its code
@@ -134,7 +134,7 @@ def failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> 
 
 
 def case_scores(detail: DetailReport) -> list[float] | None:
-    """What each expected case adds to the task score: its share of the quality, 0 where it is missing; four decimals.
+    """Share of each expected case in the task score: its part of the quality, 0 where it is missing; four decimals.
 
     None where the task score is no mean over cases: mAP, a balanced accuracy, a macro Dice whose targets are undefined
     in some cases.

@@ -58,7 +58,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
 
 
 def _outdated(board: Board) -> str:
-    """Which conditions are other ones, in how many runs, and how these are repeated."""
+    """Conditions that have changed, the number of runs affected, and the command to repeat them."""
     counts = Counter(name for names in board.outdated.values() for name in names)
     other = ", ".join(f"{name} ({n})" for name, n in counts.most_common())
     again = "`snakemake`; the folder of a run that it does not repeat, move away first"

@@ -39,7 +39,7 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
-    """What defines the run in ``folder``; raises ConfigError for an unknown name, MissingDataError without a layer."""
+    """Plan of the run in ``folder``; raises ConfigError for an unknown name, MissingDataError without a layer."""
     return plan_with_manifest(campaign, campaign.run_files(folder).run, folder)
 
 

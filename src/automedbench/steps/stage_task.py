@@ -109,7 +109,7 @@ def refuse_made_up(raw: Path) -> None:
 
 
 def is_made_up(receipt: Path) -> bool:
-    """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
+    """Check whether a receipt marks a rehearsal's fixture; false where it cannot be read."""
     known = known_record(receipt, Receipt)
     return known is not None and known.made_up
 

@@ -173,7 +173,7 @@ def _closed(folder: Path, share: str) -> ProbeResults:
 
 
 def _staged(campaign: Campaign, task: str) -> ProbeResult | None:
-    """What is wrong with the files of a task that has a manifest."""
+    """Problems of the staged files of a task that has a manifest."""
     settings, card = campaign.config.data, campaign.cards[task]
     path = Path(settings.manifests) / f"{task}.json"
     try:

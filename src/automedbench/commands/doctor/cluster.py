@@ -61,7 +61,7 @@ class Profile:
         }
 
     def partition_of(self, job: Mapping[str, Any]) -> str | None:
-        """Where a job goes, as the executor chooses; None: nowhere, or where the site puts it."""
+        """Partition of a job, as the executor chooses it; None: none fits, or the site's default applies."""
         if "slurm_partition" in job:
             return str(job["slurm_partition"])
         gpu, model, runtime = int(job.get("gpu", 0)), job.get("gpu_model"), job.get("runtime", 0)

@@ -179,7 +179,7 @@ def isolation(host: Host) -> ProbeResults:
 
 
 def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -> tuple[CodeResult, Enforced]:
-    """What code in an agent container did, and what was enforced; raises InfrastructureError where none starts."""
+    """Run code in a container; its result, and the limits enforced. Raises InfrastructureError where none starts."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True))
         public, workspace, log, services = (Path(folder, name) for name in ("public", "workspace", "log", "services"))
@@ -200,7 +200,7 @@ def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -
 
 
 class ContainerProbe(Model):
-    """What the probe inside an agent container found out."""
+    """Report of the probe inside an agent container."""
 
     denied: dict[str, bool]
     workspace: bool

@@ -34,7 +34,7 @@ class ProbeResult(Model):
 
 @dataclass(frozen=True)
 class Host:
-    """What is probed: this machine, and a campaign if there is one. ``images`` is the folder of images."""
+    """Subject of the probes: this machine, and a campaign if there is one. ``images`` is the folder of images."""
 
     campaign: Campaign | None
     images: Path

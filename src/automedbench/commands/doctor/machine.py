@@ -80,7 +80,7 @@ def _hard(name: str) -> int:
 
 
 def _inotify(name: str) -> int:
-    """Of the decoys: one instance per run."""
+    """Inotify instances for the decoys, one per run."""
     return int(next(iter(read_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
 
 
@@ -122,7 +122,7 @@ def _only_version_1() -> bool:
 
 
 def trace(host: Host) -> ProbeResults:
-    """Whether the kernel tells of what a process opens (seccomp user notification, Linux 5.5)."""
+    """Check that the kernel reports opened files (seccomp user notification, Linux 5.5)."""
     with tempfile.TemporaryDirectory(prefix="doctor-") as folder, Trace(Path(folder)) as tried:
         behind = [sys.executable, "-I", "-S", trace_filter.__file__, str(tried.expect())]
         run_program([*behind, "cat", "/data/private/doctor"])

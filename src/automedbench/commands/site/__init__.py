@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def read_needs(campaign: Campaign) -> Needs:
-    """What the rule of a run asks for, as the site compares it."""
+    """Resources that the rule of a run requests, as the site compares them."""
     wanted = run_resources(campaign)
     model = wanted.get("gpu_model")
     return Needs(

@@ -1,4 +1,4 @@
-"""What the profile of a site says, and why: pure functions from a ``Site`` and a campaign's needs to entries.
+"""Profile of a site with reasons: pure functions from a ``Site`` and a campaign's needs to entries.
 
 An entry is a key, a value and its reason. Nothing that the rules ask for by themselves (wall time, memory, CPUs and
 GPUs of a step) is repeated here: the profile says where jobs go, in whose name, and how many.
@@ -29,7 +29,7 @@ _BORROWED = re.compile(r"preempt|scaveng|requeue|spot|ckpt|checkpoint|guest|best
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run asks for: minutes, MiB, CPUs, GPUs of one node and their type."""
+    """Resource request of a run: minutes, MiB, CPUs, GPUs of one node and their type."""
 
     minutes: int
     memory_mb: int
@@ -40,7 +40,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class SiteOptions:
-    """What the user said; None where the site decides."""
+    """Options of the user; None where the site decides."""
 
     partition: str | None = None
     run_partition: str | None = None
@@ -155,7 +155,7 @@ def _place(
 
 
 def too_small(partition: Partition, needs: Needs) -> str:
-    """Why no node of a partition can hold such a job; empty where one can."""
+    """Reason why no node of a partition can hold such a job; empty where one can."""
     if not partition.kinds:
         return "has no nodes"
     if needs.gpu and not any(kind.count(needs.model) >= needs.gpu for kind in partition.kinds):
@@ -231,7 +231,7 @@ def _minutes_of(site: Site, qos: str) -> float:
 
 
 def _is_preempted(site: Site, partition: Partition, qos: str) -> bool:
-    """Whether other jobs may take the place of jobs there."""
+    """Check whether jobs there can be preempted."""
     if site.preempt_type == "none" or partition.preempt_mode == "OFF":
         return False
     if site.preempt_type == "qos":

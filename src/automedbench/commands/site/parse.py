@@ -1,4 +1,4 @@
-"""What the dumps of a site mean: pure functions from text to a ``Site``, for every version of Slurm since 20.11."""
+"""Parser of a site's dumps: pure functions from text to a ``Site``, for every version of Slurm since 20.11."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Partition:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether any node has one."""
+        """Check whether any node has a GPU."""
         return any(kind.gpus for kind in self.kinds)
 
 
@@ -137,7 +137,7 @@ class Site:
 
     @property
     def limits_jobs(self) -> bool:
-        """Whether limits of associations and QOS are kept."""
+        """Check whether limits of associations and QOS are enforced."""
         return self.accounting and bool(self.enforced & {"limits", "safe", "all"})
 
     def partition(self, name: str) -> Partition | None:

@@ -1,4 +1,4 @@
-"""What the commands of a cluster and its file systems say, as text: the only part that asks the machine.
+"""Reader of a cluster's commands and file systems, as text: the only part that queries the machine.
 
 Dumps are a mapping of name → text. ``--record`` writes them into a folder, ``--dumps`` reads them from one.
 """
@@ -25,7 +25,7 @@ _MODULES = "module --terse avail apptainer singularity 2>&1; echo init=${LMOD_PK
 
 
 def slurm_dumps() -> dict[str, str]:
-    """What Slurm says of itself; a command that fails gives an empty text, as where there is no accounting.
+    """Run Slurm's query commands; one that fails gives an empty text, as where there is no accounting.
 
     Raises MissingDataError when there is no Slurm, or when it does not answer.
     """

@@ -261,7 +261,7 @@ class PanelSession:
         return self.member.messages(question)[0] != self.member.messages(again)[0]
 
     def judgement(self, rubric: Rubric, tier: Tier, gpu: bool) -> Judgement:
-        """The record of the session; ``gpu``: whether the run had one."""
+        """Record of the session; ``gpu``: whether the run had one."""
         invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
@@ -298,7 +298,7 @@ def _earned(question: Question, answer: StageAnswer) -> float:
 
 
 def _require_one(question: Question, sessions: Sequence[PanelSession], panel: Panel) -> None:
-    """Where no session has a valid answer, those that can judge a run that did nothing give 0, with the reason.
+    """Require a valid answer: where none is, judges that can judge an empty run give 0, with the reason.
 
     Raises JudgeError when there is none.
     """

@@ -42,7 +42,7 @@ ATTEMPTS = 5
 
 
 class JudgeText(NamedTuple):
-    """What a judge said: its text, or why there is none, and what all attempts cost."""
+    """Reply of a judge: its text, or the reason for none, and the cost of all attempts."""
 
     text: str
     problem: str | None
@@ -155,7 +155,7 @@ class JudgeEndpoint(Closing):
 
 
 def find_problem(completion: Completion) -> str | None:
-    """Why a completion is no answer, if it is none."""
+    """Reason why a completion is no valid answer, if it is none."""
     refusal = completion.message.get("refusal")
     if isinstance(refusal, str) and refusal.strip():
         return f"the judge refused: {' '.join(refusal.split())[:200]}"
@@ -238,7 +238,7 @@ NOTHING = RunEvidence(brief="", plan=None, has_plot=False, notes=[], calls=[], f
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """One run as all members are asked about it."""
+    """One run as all members judge it."""
 
     evidence: RunEvidence
     rubric: Rubric
@@ -252,7 +252,7 @@ class JudgedRun:
 
     @cached_property
     def history(self) -> History:
-        """What its calls did."""
+        """History of its calls."""
         return read_history(self.evidence, self.rubric)
 
 
@@ -265,18 +265,18 @@ class Question:
 
     @property
     def criteria(self) -> list[RubricCriterion]:
-        """The criteria that are asked."""
+        """Criteria of the stage that apply to the run."""
         asked = [rule for rule in self.run.rubric.judged(self.run.tier) if rule.stage == self.stage]
         return [rule for rule in asked if not (rule.gpu and not self.run.gpu)]
 
     def shown(self, room: int) -> Shown:
-        """What is shown in so many tokens."""
+        """Evidence that fits into ``room`` tokens."""
         return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history)
 
 
 @dataclass
 class Bill:
-    """What asking used."""
+    """Usage of a judge's requests."""
 
     requests: int = 0
     cached: int = 0
@@ -287,7 +287,7 @@ class Bill:
 
 @dataclass(frozen=True)
 class StageAnswer:
-    """What a member answered about one stage; ``problem`` says why the answer is invalid, None when it is valid."""
+    """Answer of a member about one stage; ``problem`` says why the answer is invalid, None when it is valid."""
 
     criteria: list[Criterion]
     codes: list[ErrorCode]
@@ -308,7 +308,7 @@ class Member:
         self._endpoint.close()
 
     def messages(self, question: Question, room: int | None = None) -> tuple[list[dict[str, Any]], Shown]:
-        """What this judge is sent and shown; ``room``: tokens for the evidence, default what its window holds.
+        """Messages for this judge with the evidence; ``room``: tokens for it, default what its window holds.
 
         Raises ConfigError when the window is too small for any evidence, or for the calls that the stage rests on.
         """
@@ -402,7 +402,7 @@ class Member:
     def _said(
         self, question: Question, messages: Sequence[dict[str, Any]], shown: Shown, schema: Mapping[str, Any]
     ) -> JudgeText:
-        """What the judge says to a request: at once, or after it has read the record by itself."""
+        """Reply of the judge to a request: at once, or after it has read the record with tools."""
         if not self.judge.tools:
             return self._endpoint.ask(messages, schema)
         return JudgeText(*converse(self._endpoint.ask, messages, shown, schema, self._room(question, False)))

@@ -30,7 +30,7 @@ class _Strict(BaseModel):
 
 
 class VerdictAnswer(_Strict):
-    """What a judge says about one criterion."""
+    """Verdict of a judge on one criterion."""
 
     reason: str = Field(description="one or two sentences: what decides")
     quote: str = Field(description="copied word for word from one fenced text; empty when the verdict is 0")

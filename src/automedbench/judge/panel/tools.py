@@ -53,12 +53,12 @@ class RunTexts:
 
     @property
     def digest(self) -> str:
-        """Of all texts: answers about another record are others."""
+        """Digest of all texts, part of the cache key."""
         texts = (text for item in self.passages for text in item.pieces)
         return sha256_bytes("\0".join(texts).encode("utf-8", "replace"))
 
     def act(self, action: Any) -> str:
-        """What a look shows; a plain sentence for one that cannot be done."""
+        """Result of a tool call; a sentence with the reason where it fails."""
         if not isinstance(action, Mapping):
             return "An action is an object with the key 'tool'."
         match action.get("tool"):

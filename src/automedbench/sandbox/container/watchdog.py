@@ -130,7 +130,7 @@ class Watchdog:
         return self._in_flight(pids)
 
     def _in_flight(self, pids: Sequence[int]) -> Breach | None:
-        """Breach by files open in no process that can be inspected, while free space shrinks by a limit."""
+        """Breach where open files cannot be inspected while free space shrinks by a limit."""
         closed = set[int]() if self._ours is None else closed_processes(pids) - self._ours
         flying = count_queued_descriptors(pids) + len(closed)
         now = time.monotonic()

@@ -39,7 +39,7 @@ __all__ = [
 
 
 def detectors(*tracks: str) -> list[Detector]:
-    """What looks at runs of these tracks, in the order in which it speaks; raises ConfigError for an unknown track."""
+    """Detectors for runs of these tracks, in order of precedence; raises ConfigError for an unknown track."""
     return [
         *SETUP,
         *verification.DETECTORS,

@@ -58,12 +58,12 @@ def find_failed_call(facts: RunFacts) -> Event | None:
 
 
 def wrote_later(facts: RunFacts, number: int) -> bool:
-    """Whether a call after this one ended well and created or changed outputs."""
+    """Check whether a later call succeeded and created or changed outputs."""
     return any(event.ok and event.cases for event in facts.events[number + 1 :])
 
 
 def checks_outputs(event: Event) -> bool:
-    """It failed over outputs that it read, by an assertion or because one is not there, and wrote none."""
+    """Check whether it failed over outputs that it read, by an assertion or a missing file, and wrote none."""
     about_outputs = "AssertionError" in event.complaint or OUTPUT_FOLDER in event.complaint
     return event.call.status == "error" and about_outputs and bool(event.facts.output_reads) and not event.cases
 
@@ -242,7 +242,7 @@ def no_model_call(facts: RunFacts) -> CodeFinding | None:
 
 
 def failed_call_stage(event: Event) -> Stage:
-    """Of a call that broke off, by what its code does, the same on every track: the full run where it goes through the
+    """Stage of a failed call, by what its code does, the same on every track: the full run where it goes through the
     cases and writes outputs, a first case where it writes one, else the stage that the driver saw it in."""
     writes = bool(event.cases) or any(write.output for write in event.facts.writes)
     if not writes:

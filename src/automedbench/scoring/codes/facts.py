@@ -22,7 +22,7 @@ MAX_EVIDENCE = 300
 
 @dataclass(frozen=True)
 class CodeFinding:
-    """What a detector found: in which stage, the line that shows it, and the turn where that is known."""
+    """Finding of a detector: its stage, the line that shows it, and the turn where that is known."""
 
     stage: Stage
     evidence: str
@@ -44,7 +44,7 @@ class RunFacts(Outputs):
 
     @property
     def below_okay(self) -> str:
-        """Why what was submitted is not good enough for any medal, as a clause; empty when it is or may be."""
+        """Reason why the submission earns no medal, as a clause; empty when it does or may."""
         quality, okay = self.quality_of_completed, self.okay_from
         if okay is not None and quality is not None and quality < okay:
             return f"{self.detail.quality_name} {quality:.4f}, okay begins at {okay:g}"

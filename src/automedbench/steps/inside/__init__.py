@@ -1,4 +1,4 @@
-"""What runs inside a container role: programs over hostile or private files, which load no launcher of containers."""
+"""Programs inside a container role, over hostile or private files; they load no launcher of containers."""
 
 import os
 

@@ -37,7 +37,7 @@ def no_views(report: DetailReport, note: str = NONE_ASKED) -> CaseViews:
 
 
 def draw_views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseViews:
-    """At most ``limit`` cases of a scored run with their pictures and answers; none of them when it is 0."""
+    """Draw up to ``limit`` cases of a scored run with their pictures and answers; 0 draws none."""
     if limit <= 0:
         return no_views(report)
     choices = choose_cases(report.cases, get_track(report.track).metric_of_cases, limit)
@@ -75,7 +75,7 @@ def choose_cases(cases: Sequence[CaseScore], metric: str, limit: int) -> list[Ch
 
 
 def spread(n: int, count: int) -> list[int]:
-    """At most ``count`` different places of 0 … n - 1, evenly, both ends among them."""
+    """Choose up to ``count`` indices of 0 … n - 1, evenly spaced, both ends included."""
     if count >= n:
         return list(range(n))
     if count == 1:
@@ -132,7 +132,7 @@ def _drawn(inputs: ScoringInputs, case: CaseScore) -> Drawing:
 
 
 def _problems(verdict: CaseSubmission | None) -> list[ViewText]:
-    """What the format check says about a case that is not valid."""
+    """Messages of the format check about an invalid case."""
     if verdict is None or verdict.status == "valid":
         return []
     lines = [f"{problem.code}: {problem.message}" for problem in verdict.problems[:MAX_PROBLEMS]]
