@@ -44,6 +44,8 @@ SUBSTITUTIONS = {
     ),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
+    r"pip install .+": ("pip --version", "installs packages"),
+    r"litellm .+": ("true", "a gateway that is installed elsewhere, and lasts as long as its user wants it"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
     r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),
     r"automedbench pack --make-key .+": (
