@@ -124,6 +124,12 @@ def test_answers_without_any_model_are_told(root: Path) -> None:
         detail = detail_report(0.1, 1.0, medal="fail").model_copy(update={"track": track})
         audited = audit_record().model_copy(update={"model_opened": opened})
         said = conversation([call(1, BATCH, stage="S4")])
-        records = (run_record(provider=provider), submission_record("valid", "valid"), detail, card, said)
+        records = (
+            run_record(provider=provider, origin=provider),
+            submission_record("valid", "valid"),
+            detail,
+            card,
+            said,
+        )
         codes = {code.detector for code in error_codes(*records, audit=audited)}
         assert ("execute.no_model_call" in codes) == given, (track, provider, opened, codes)
