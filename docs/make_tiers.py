@@ -16,7 +16,7 @@ from automedbench.base.records import TIERS, CaseEntry, RunId, Tier
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.datasets.sampling import as_cases
+from automedbench.datasets.sampling import assign_case_ids
 from automedbench.sandbox.container.image import ImageRecord, named_packages
 
 SHORT = 12
@@ -115,7 +115,7 @@ def _cells(root: Path, cards: tuple[TaskCard, ...], track: str, tier: Tier) -> I
 
 
 def _text(root: Path, cards: tuple[TaskCard, ...], card: TaskCard, tier: Tier) -> str:
-    cases = [CaseEntry(id=name, inputs={}, private={}) for name in as_cases(card, range(3))]
+    cases = [CaseEntry(id=name, inputs={}, private={}) for name in assign_case_ids(card, range(3))]
     sandbox = load_yaml(root / "config/config.yaml")["sandbox"]
     plan = RunPlan(
         run=RunId(agent="a", task=card.id, tier=tier, repeat=1),

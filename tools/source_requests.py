@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from automedbench.datasets.download import transfer
-from automedbench.datasets.download.access import shown
+from automedbench.datasets.download.access import mask_url
 
 TRIES = 3
 LISTING_BYTES, LISTING_S = 64 * 2**20, 120.0
@@ -100,7 +100,7 @@ def _moved(answer: Any) -> str | None:
     for hop in answer.history:
         if hop.status_code not in PERMANENT:
             break
-        to = shown(urljoin(hop.url, hop.headers.get("Location", "")))
+        to = mask_url(urljoin(hop.url, hop.headers.get("Location", "")))
     return to
 
 

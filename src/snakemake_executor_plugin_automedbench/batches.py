@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from snakemake_executor_plugin_automedbench import together
-from snakemake_executor_plugin_automedbench.together import Step, StepList, read_verdicts, verdicts_beside, write_list
+from snakemake_executor_plugin_automedbench.together import Step, StepList, read_verdicts, verdict_path, write_list
 
 FOLDER = Path(".snakemake", "automedbench")
 Answer = Literal["done", "failed"]
@@ -34,7 +34,7 @@ class Batch:
     """Number of the Slurm job, once there is one."""
     log: Path | None = None
     """Where the Slurm job writes."""
-    asked: list[Any] = field(default_factory=list)
+    members: list[Any] = field(default_factory=list)
     before: dict[str, int] = field(default_factory=dict)
     """When each file that the steps make was last made, in ns, before the batch."""
 
@@ -74,7 +74,7 @@ class Batches:
             batch = self._batch_of.get(job)
             if batch is None:
                 batch = self._new(job, within_s)
-            batch.asked.append(job)
+            batch.members.append(job)
             return batch
 
     def news(self, batch: Batch) -> list[tuple[Any, Answer]]:
@@ -87,11 +87,11 @@ class Batches:
             for job, answer in ended.items():
                 if self._batch_of.pop(job, None) is not None:
                     self._answers[job] = answer
-            told = [(job, self._answers.pop(job)) for job in batch.asked if job in self._answers]
-            batch.asked = [job for job in batch.asked if job in self._batch_of]
+            answers = [(job, self._answers.pop(job)) for job in batch.members if job in self._answers]
+            batch.members = [job for job in batch.members if job in self._batch_of]
             if len(ended) == len(batch.jobs):
                 _remove(batch)
-            return told
+            return answers
 
     def close(self, batch: Batch) -> tuple[list[Any], list[Any]]:
         """The process is gone: asked steps that are lost with it, and those to ask for again; call ``news`` before.
@@ -102,10 +102,10 @@ class Batches:
         with self._lock:
             for job in batch.jobs:
                 self._batch_of.pop(job, None)
-            asked, batch.asked = batch.asked, []
+            members, batch.members = batch.members, []
         _remove(batch)
-        lost = [job for job in asked if job.jobid in begun or batch.head.jobid not in begun]
-        return lost, [job for job in asked if job not in lost]
+        lost = [job for job in members if job.jobid in begun or batch.head.jobid not in begun]
+        return lost, [job for job in members if job not in lost]
 
     def _new(self, job: Any, within_s: float | None) -> Batch:
         batched = is_batched(job)
@@ -152,7 +152,7 @@ class Batches:
 
 
 def _remove(batch: Batch) -> None:
-    for path in (batch.path, verdicts_beside(batch.path)):
+    for path in (batch.path, verdict_path(batch.path)):
         path.unlink(missing_ok=True)
 
 

@@ -32,7 +32,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
     def _begin(self, job: Any) -> None:
         known = self._batches.ask(job)
         if isinstance(known, str):
-            self._tell(job, known)
+            self._report_answer(job, known)
         elif known.head is job:
             self.pool.submit(self._do, known)
 
@@ -42,13 +42,13 @@ class LocalExecutor(Executor):  # type: ignore[misc]
         except Exception as error:  # nothing else would ever report it
             self.logger.error(f"{type(error).__name__}: {error}")
         finally:
-            told = self._batches.news(batch)
+            answers = self._batches.news(batch)
             lost, again = self._batches.close(batch)
-            for job, answer in [*told, *((job, "failed") for job in lost)]:
-                self._tell(job, answer)
+            for job, answer in [*answers, *((job, "failed") for job in lost)]:
+                self._report_answer(job, answer)
             for job in again:
                 self._begin(job)
 
-    def _tell(self, job: Any, answer: str) -> None:
+    def _report_answer(self, job: Any, answer: str) -> None:
         report = self.report_job_success if answer == "done" else self.report_job_error
         report(SubmittedJobInfo(job))

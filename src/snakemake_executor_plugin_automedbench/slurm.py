@@ -69,7 +69,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         self._held: list[Batch] = []
         self._watch = Watch()
         self._gone: dict[str, int] = {}
-        self._asked_at = float("-inf")
+        self._queried_at = float("-inf")
         self._limiter: Any = None
         self._busy = False
         self._batches = Batches(workflow.dag, AT_ONCE, wait_s=workflow.execution_settings.latency_wait)
@@ -133,7 +133,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
                 batch.place, batch.log = number, log.with_name(log.name.replace("%j", number))
                 self._register(batch)
         except Exception as error:  # in a thread: nothing else would ever tell Snakemake
-            for job in batch.asked[:]:
+            for job in batch.members[:]:
                 self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}")
             self._batches.close(batch)  # others of it are submitted by themselves when they are asked for
 
@@ -191,7 +191,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
     def _register(self, batch: Batch) -> None:
         """Tell Snakemake of all asked steps of a batch that they are submitted, each once."""
         with self._registering:
-            new = [job for job in batch.asked if job not in self._registered] if batch.place else []
+            new = [job for job in batch.members if job not in self._registered] if batch.place else []
             self._registered.update(new)
         for job in new:
             aux = {"batch": batch, "slurm_logfile": batch.log}
@@ -210,27 +210,27 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             self._held += [batch] if waits else []
             if not waits:
                 self._job_submission_executor.submit(self._submit, batch)
-        active = self._tell_news(active_jobs)
-        for info in self._tell_ends(active):
+        active = self._report_news(active_jobs)
+        for info in self._report_ended(active):
             yield info
 
-    def _tell_news(self, infos: Iterable[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+    def _report_news(self, infos: Iterable[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
         """Report what steps say of themselves; the others."""
         infos = list(infos)
         batches = {id(batch): batch for info in infos if (batch := _batch(info)) is not None}
-        told = {job: answer for batch in batches.values() for job, answer in self._batches.news(batch)}
+        answers = {job: answer for batch in batches.values() for job, answer in self._batches.news(batch)}
         for info in infos:
-            if info.job in told:
-                self._report(info, told[info.job])
-        return [info for info in infos if info.job not in told]
+            if info.job in answers:
+                self._report(info, answers[info.job])
+        return [info for info in infos if info.job not in answers]
 
-    def _tell_ends(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+    def _report_ended(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
         """Report steps whose Slurm job has ended without their saying so; the others."""
         pause = self.workflow.remote_execution_settings.seconds_between_status_checks
-        if not infos or time.monotonic() - self._asked_at < pause:
+        if not infos or time.monotonic() - self._queried_at < pause:
             return infos
         states = states_in_queue(self.run_uuid)
-        self._asked_at = time.monotonic()
+        self._queried_at = time.monotonic()
         if states is None:
             return infos
         numbers = {str(info.external_jobid) for info in infos}
@@ -241,11 +241,11 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             return infos
         states |= states_in_accounting(ended - states.keys())
         waiting = [info for info in infos if str(info.external_jobid) not in ended]
-        late = self._tell_news(info for info in infos if str(info.external_jobid) in ended)
-        self._tell_unsaid(late, states)
+        late = self._report_news(info for info in infos if str(info.external_jobid) in ended)
+        self._report_missing(late, states)
         return waiting
 
-    def _tell_unsaid(self, infos: list[SubmittedJobInfo], states: dict[str, str]) -> None:
+    def _report_missing(self, infos: list[SubmittedJobInfo], states: dict[str, str]) -> None:
         """Report steps that a job took with it; begin those again that it had not begun."""
         by_job = {info.job: info for info in infos}
         for batch in {id(batch): batch for info in infos if (batch := _batch(info)) is not None}.values():
@@ -265,14 +265,14 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         if (state == "COMPLETED" and batch is None) or (batch is not None and batch.has_made(info.job)):
             self._report(info, "done")
             return
-        said = "left the queue without a word" if state == "GONE" else f"ended as {state} before the step was done"
+        message = "left the queue without a word" if state == "GONE" else f"ended as {state} before the step was done"
         resources = info.job.resources
         hint = HINTS.get(state, GO_ON).format(
             mem=resources.get("mem_mb"), time=resources.get("runtime"), rule=info.job.rule.name
         )
-        self._report(info, "failed", f"Slurm job {info.external_jobid} {said}.\n{hint}")
+        self._report(info, "failed", f"Slurm job {info.external_jobid} {message}.\n{hint}")
 
-    def _report(self, info: SubmittedJobInfo, answer: str, said: str | None = None) -> None:
+    def _report(self, info: SubmittedJobInfo, answer: str, message: str | None = None) -> None:
         log = (info.aux or {}).get("slurm_logfile")
         self._registered.discard(info.job)
         if answer == "done":
@@ -280,7 +280,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
                 log.unlink(missing_ok=True)
             self.report_job_success(info)
         else:
-            self.report_job_error(info, msg=said, aux_logs=[str(log)] if log is not None and said else [])
+            self.report_job_error(info, msg=message, aux_logs=[str(log)] if log is not None and message else [])
 
 
 def _batch(info: SubmittedJobInfo) -> Batch | None:

@@ -69,7 +69,7 @@ def read_list(path: Path) -> StepList:
     return StepList(steps, **data)
 
 
-def verdicts_beside(path: Path) -> Path:
+def verdict_path(path: Path) -> Path:
     """Where the process writes what became of the steps of a list."""
     return path.with_suffix(".verdicts")
 
@@ -77,7 +77,7 @@ def verdicts_beside(path: Path) -> Path:
 def read_verdicts(path: Path) -> dict[int, State]:
     """What became of the steps of the list at ``path`` so far; half a line at the end is not read."""
     try:
-        lines = verdicts_beside(path).read_text().splitlines(keepends=True)
+        lines = verdict_path(path).read_text().splitlines(keepends=True)
     except FileNotFoundError:
         return {}
     return {entry["step"]: entry["state"] for line in lines if line.endswith("\n") for entry in [json.loads(line)]}
@@ -87,7 +87,7 @@ def do_steps(path: Path) -> bool:
     """Do the steps of a list; True when all of them are done."""
     steps, began = read_list(path), time.monotonic()
     done = {number for number, state in read_verdicts(path).items() if state == "done"}  # Slurm began the job again
-    with open(verdicts_beside(path), "a", buffering=1) as lines:
+    with open(verdict_path(path), "a", buffering=1) as lines:
 
         def say(step: Step, state: State) -> None:
             lines.write(json.dumps({"step": step.number, "state": state}) + "\n")

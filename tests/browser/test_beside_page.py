@@ -14,7 +14,7 @@ from factories import make_call, make_run, make_score, make_scores, run_records,
 
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.base.views import CaseView, CaseViews, Frame
-from automedbench.leaderboard.page.board_page import write_beside
+from automedbench.leaderboard.page.board_page import write_comparison
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.tracks.common.pictures import grey_layer
 
@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scores = [write(results, A, 0.8), write(results, B, 0.6), write(results, C, 0.5)]
     board, out = make_board(scores), results / "leaderboard"
     write_run_pages(results, out / "runs", scores, board.cards, board.rubrics)
-    write_beside(out / "beside.html", board)
+    write_comparison(out / "beside.html", board)
     return out / "beside.html"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.reported import outcome_of, read_code_blocks, read_tool_call
+from automedbench.agent.command.reported import parse_outcome, read_code_blocks, read_tool_call
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.protocols import PROTOCOLS
@@ -57,7 +57,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "position of an error": error_position,
     "calls in text": lambda text: recover_calls(text, TOOL_NAMES),
     "fenced program": read_code_blocks,
-    "outcome": outcome_of,
+    "outcome": parse_outcome,
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
     "program": lambda text: read_tool_call(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
     "request": read,

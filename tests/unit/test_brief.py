@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_fakes import make_plan
 
-from automedbench.agent.plan import Brief, Setting, compose_brief, folders_beside, write_brief
+from automedbench.agent.plan import Brief, Setting, compose_brief, list_extra_folders, write_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import TIERS, Tier
@@ -183,10 +183,10 @@ def test_calibration_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a_0001").mkdir()
     (tmp_path / "a_0001/question.json").write_text("{}")
     (tmp_path / "calibration/empty").mkdir(parents=True)
-    assert folders_beside(tmp_path / "none", ["a_0001"]) is None
-    assert folders_beside(tmp_path, ["a_0001"]) == frozenset()
+    assert list_extra_folders(tmp_path / "none", ["a_0001"]) is None
+    assert list_extra_folders(tmp_path, ["a_0001"]) == frozenset()
     (tmp_path / "calibration/empty/question.json").write_text("{}")
-    assert folders_beside(tmp_path, ["a_0001"]) == {"calibration"}
+    assert list_extra_folders(tmp_path, ["a_0001"]) == {"calibration"}
 
 
 def test_the_brief_of_a_run_looks_at_what_is_staged(root: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from automedbench.leaderboard.charts import (
     FOR_PAPER,
     compiled_charts,
     draw_svg,
+    embed_data,
     export_charts,
     figures,
     frontier_rows,
@@ -27,7 +28,6 @@ from automedbench.leaderboard.charts import (
     ranking_rows,
     stage_rows,
     vega_bundle,
-    with_data,
 )
 from automedbench.leaderboard.charts.parts import (
     DARK,
@@ -67,7 +67,7 @@ def items(
 ) -> list[dict[str, Any]]:
     """Drawn items of one kind of mark, in drawing order."""
     series = list(dict.fromkeys(entry["agent"] for entry in data if "agent" in entry))
-    scene = vl_convert.vega_to_scenegraph(with_data(specification, data, series))["scenegraph"]
+    scene = vl_convert.vega_to_scenegraph(embed_data(specification, data, series))["scenegraph"]
     return [item for mark in walk(scene) if (mark["marktype"], mark["role"]) == (kind, role) for item in mark["items"]]
 
 

@@ -397,7 +397,7 @@ def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None
     """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
     usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
     bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)), settings={"max_tokens": 8192})
-    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were asked for"):
+    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were requested"):
         bench.loop.run()
     assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
     # By hand: 3 × 10 + 20 000 × 100 millionths.

@@ -14,7 +14,7 @@ from automedbench.base.records import Code, PanelMember, ScoreRecord, Used
 from automedbench.commands import main
 from automedbench.commands.explain_signature import conclusion, differing
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, read_conditions, signature
-from automedbench.leaderboard.conditions import what_differs as differs_of_told
+from automedbench.leaderboard.conditions import find_differences as compare_conditions
 
 LIMITS = {"max_turns": 50, "time_limit_s": 3600, "max_cost_usd": None}
 TOLD: dict[str, Any] = {
@@ -44,8 +44,8 @@ def score(repeat: int = 1, *, enforced: Any = None, used: Used | None = None, **
     )
 
 
-def what_differs(*scores: ScoreRecord) -> list[str]:
-    return differs_of_told(map(read_conditions, scores))
+def differences(*scores: ScoreRecord) -> list[str]:
+    return compare_conditions(map(read_conditions, scores))
 
 
 CHANGED: dict[str, ScoreRecord] = {
@@ -80,43 +80,41 @@ CHANGED: dict[str, ScoreRecord] = {
 def test_each_condition_is_compared_alone(name: str) -> None:
     """Named for the row, in the signature's `mixed`, and with what it does to a score."""
     both = score(), CHANGED[name]
-    assert what_differs(*both) == [name]
+    assert differences(*both) == [name]
     found = parse_signature(signature(map(read_conditions, both)))
     assert found["mixed"] == name.replace(" ", "-")
     assert BY_NAME[name].key not in found or not BY_NAME[name].key
     fields = differing(*both)
     assert name in [field.name for field in fields]
-    assert BY_NAME[name].matters in (CHANGES, MAY)
-    wanted = "Not comparable" if BY_NAME[name].matters == CHANGES else "Compare with care"
+    assert BY_NAME[name].effect in (CHANGES, MAY)
+    wanted = "Not comparable" if BY_NAME[name].effect == CHANGES else "Compare with care"
     assert conclusion(fields).startswith(wanted)
 
 
 def test_nothing_that_matters_is_left_out() -> None:
     """Tiers are rows of their own, panels and egress lists need their own set-up (below), images' files never match."""
     apart = {"tier", "panel", "spending limits", "egress lists", "agent's program"}
-    assert {one.name for one in BY_NAME.values() if one.matters != NOT} - set(CHANGED) == apart
+    assert {one.name for one in BY_NAME.values() if one.effect != NOT} - set(CHANGED) == apart
 
 
 def test_what_does_not_apply_or_is_not_told_is_held_against_none() -> None:
     """A limit of cost that free agents lack, and an image without a record."""
     paid = score(limits=LIMITS | {"max_cost_usd": 5.0})
-    assert what_differs(score(), paid) == []
-    assert what_differs(paid, score(2, limits=LIMITS | {"max_cost_usd": 9.0})) == ["spending limits"]
-    assert what_differs(score(), score(2, image_recipe=None)) == []
+    assert differences(score(), paid) == []
+    assert differences(paid, score(2, limits=LIMITS | {"max_cost_usd": 9.0})) == ["spending limits"]
+    assert differences(score(), score(2, image_recipe=None)) == []
     judged = [score(n, judge="panel", judge_kind="llm", prompt_version=n, panel=PANEL) for n in (1, 2)]
-    assert what_differs(*judged) == ["panel"]
+    assert differences(*judged) == ["panel"]
     closed = make_enforced().model_copy(update={"network": "proxied"})
     lists = [score(n, enforced=closed.model_copy(update={"egress_sha256": str(n) * 64})) for n in (1, 2)]
-    assert what_differs(*lists) == ["egress lists"]
+    assert differences(*lists) == ["egress lists"]
 
 
 def test_a_setting_that_came_later_makes_no_score_another() -> None:
     """A record of before lacks it, one of today has its default; another value is another metric."""
     before, today = {"iou_threshold": 0.5}, {"iou_threshold": 0.5, "max_detections": 100}
-    assert what_differs(score(settings=before), score(2, settings=today)) == []
-    assert what_differs(score(settings=before), score(2, settings=today | {"max_detections": 10})) == [
-        "metric settings"
-    ]
+    assert differences(score(settings=before), score(2, settings=today)) == []
+    assert differences(score(settings=before), score(2, settings=today | {"max_detections": 10})) == ["metric settings"]
 
 
 def test_signature_of_a_run() -> None:

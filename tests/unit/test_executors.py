@@ -25,7 +25,7 @@ from snakemake_executor_plugin_automedbench.together import (
     do_steps,
     read_list,
     read_verdicts,
-    verdicts_beside,
+    verdict_path,
     write_list,
 )
 
@@ -67,9 +67,9 @@ def test_a_failed_step_costs_only_those_behind_it(place: Path) -> None:
 def test_a_list_that_is_begun_again_goes_on(place: Path) -> None:
     """As after Slurm's requeue: what is done is not done again; half a line of a killed process is no line."""
     write_list(place, StepList([Step(1, "echo 1 >> made"), Step(2, "echo 2 >> made", [1])]))
-    verdicts_beside(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n{"step": 2, "sta')
+    verdict_path(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n{"step": 2, "sta')
     assert read_verdicts(place) == {1: "done"}
-    verdicts_beside(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n')
+    verdict_path(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n')
     assert do_steps(place)
     assert Path("made").read_text() == "2\n"
 
@@ -168,7 +168,7 @@ def asked(known: Batch | str) -> Batch:
 
 def write_verdicts(batch: Batch, states: dict[int, str]) -> None:
     lines = [json.dumps({"step": step, "state": state}) + "\n" for step, state in states.items()]
-    verdicts_beside(batch.path).write_text("".join(lines))
+    verdict_path(batch.path).write_text("".join(lines))
 
 
 def test_a_step_takes_those_behind_it_along(tmp_path: Path) -> None:

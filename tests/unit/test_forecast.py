@@ -18,7 +18,7 @@ import yaml
 from factories import make_run_record, make_score, make_totals
 
 from automedbench.agent.budget.ledger import CampaignLedger
-from automedbench.agent.budget.used import Shift, UsedBook
+from automedbench.agent.budget.used import ProcessUsage, UsedBook
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId, Used, now
@@ -320,7 +320,7 @@ def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> No
         ("script/a-task/lite/r1", 1, 1800.0, None),
         ("script/b-task/lite/r1", 0, None, None),
     ):
-        shift = Shift(began=now(), anew=True, gpus=gpus, used=Used(gpu_held_s=held_s, gpu_busy_s=busy_s))
+        shift = ProcessUsage(began=now(), anew=True, gpus=gpus, used=Used(gpu_held_s=held_s, gpu_busy_s=busy_s))
         path = Path("results/ledger/used") / f"{run.replace('/', '+')}+0001.json"
         write_record(path, UsedBook(run=run, shifts=[shift]))
     CampaignLedger(Path("results/ledger")).spend("priced/a-task/lite/r1", "0001", Decimal(1), 1000)

@@ -16,8 +16,8 @@ from automedbench.datasets.forms.dicom import picture_and_size
 from automedbench.datasets.forms.pictures import (
     Picture,
     compression,
+    load_array_picture,
     picture_file,
-    picture_of_array,
     picture_size,
     radiograph,
     rgb_jpeg,
@@ -244,10 +244,10 @@ def test_what_is_no_metadata_by_name(tmp_path: Path, odd: str, write_out: Callab
 def test_pictures_of_arrays(tmp_path: Path) -> None:
     """What is a row of an array upstream is encoded without loss, the same bytes every time."""
     pixels = np.asarray(picture())
-    image = picture_of_array("test_x.h5#3", lambda: pixels)
+    image = load_array_picture("test_x.h5#3", lambda: pixels)
     assert (decoded(rgb_png(image)) == pixels).all()
-    assert image.sha256 == picture_of_array("test_x.h5#3", lambda: pixels).sha256
-    assert picture_of_array("a/b/c.h5#1", lambda: pixels).short == "b/c.h5#1"
+    assert image.sha256 == load_array_picture("test_x.h5#3", lambda: pixels).sha256
+    assert load_array_picture("a/b/c.h5#1", lambda: pixels).short == "b/c.h5#1"
 
 
 def test_tone_mapping() -> None:

@@ -193,7 +193,7 @@ def test_a_server_that_ignores_max_tokens(tmp_path: Path, reply: Reply, noted: i
         contextlib.ExitStack() as stack,
     ):
         if ends:
-            message = rf"wrote {noted} tokens where at most 100 were asked for[^\n]*\n[^\n]*extra_body"
+            message = rf"wrote {noted} tokens where at most 100 were requested[^\n]*\n[^\n]*extra_body"
             stack.enter_context(pytest.raises(InfrastructureError, match=message))
         bench.loop.run()
     expected = [(reply.asked_tokens, noted)] * bool(noted)

@@ -26,7 +26,7 @@ from automedbench.base.records import CaseEntry, Manifest, ScoreRecord
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.build import LeaderboardFile
-from automedbench.leaderboard.conditions import BY_NAME, what_is_outdated
+from automedbench.leaderboard.conditions import BY_NAME, find_outdated
 from automedbench.planning.asked import requested_conditions
 from automedbench.planning.versions import image_version
 
@@ -98,10 +98,10 @@ def test_every_condition_is_compared(tmp_path: Path, agents_file: str, monkeypat
     current = with_recipe(isolated(current_score(agents_file)), **told)
     asked = requested_conditions(campaign, RUN)
     assert set(asked) == set(OTHER) <= set(BY_NAME)
-    assert what_is_outdated(current, asked) == ()
+    assert find_outdated(current, asked) == ()
     for name, change in OTHER.items():
-        assert what_is_outdated(change(current), asked) == (name,)
-    assert what_is_outdated(with_recipe(current, image_recipe=None), asked) == ()
+        assert find_outdated(change(current), asked) == (name,)
+    assert find_outdated(with_recipe(current, image_recipe=None), asked) == ()
 
 
 def test_panel_is_named_as_its_records_name_it(

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.budget.bounds import CostBound, expected_cost, most_of_request, most_of_run, reserve_for_run
+from automedbench.agent.budget.bounds import (
+    CostBound,
+    bound_request_cost,
+    bound_run_cost,
+    expected_cost,
+    reserve_for_run,
+)
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.replies import read_completion
 from automedbench.base.endpoint.usage import (
@@ -491,17 +497,17 @@ BOUNDS = {
 
 @pytest.mark.parametrize(("agent", "limits", "usd", "basis"), BOUNDS.values(), ids=BOUNDS.keys())
 def test_most_of_a_run(agent: Agent, limits: dict[str, float], usd: str | None, basis: Any) -> None:
-    bound = most_of_run(agent, Limits.model_validate({"max_turns": None, **limits}))
+    bound = bound_run_cost(agent, Limits.model_validate({"max_turns": None, **limits}))
     assert bound == CostBound(None if usd is None else Decimal(usd), basis)
 
 
 def test_most_of_a_request() -> None:
     """By hand: 1000 × 2.5 + 8192 × 15 millionths; above half of the threshold at the long prices 16 and 30."""
-    assert most_of_request(paid_agent(), 1000) == Decimal("0.12538")
-    assert most_of_request(paid_agent(), 1000, 100) == Decimal("0.004")  # 1000 × 2.5 + 100 × 15 millionths
-    assert most_of_request(paid_agent(None), 1000) is None
-    assert most_of_request(paid_agent(CLAUDE), 100_000) == Decimal("1.04576")  # 100 000 × 8 + 8192 × 30
-    assert most_of_request(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")
+    assert bound_request_cost(paid_agent(), 1000) == Decimal("0.12538")
+    assert bound_request_cost(paid_agent(), 1000, 100) == Decimal("0.004")  # 1000 × 2.5 + 100 × 15 millionths
+    assert bound_request_cost(paid_agent(None), 1000) is None
+    assert bound_request_cost(paid_agent(CLAUDE), 100_000) == Decimal("1.04576")  # 100 000 × 8 + 8192 × 30
+    assert bound_request_cost(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")
 
 
 # 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD; 10 000 tokens at most at 15, and a last reply of 0.16384 USD.

@@ -8,9 +8,9 @@ import pytest
 
 from automedbench.datasets.readers.question_files import (
     Unfit,
-    as_text,
     equal_option,
     image_names,
+    normalize_text,
     parse_options,
     renumbered,
     right_option,
@@ -42,7 +42,13 @@ def test_letters_in_front_are_taken_away() -> None:
 def test_nothing_and_numbers() -> None:
     assert parse_options(None) == {}
     assert parse_options([1, 2.5]) == {"A": "1", "B": "2.5"}
-    assert (as_text(" x "), as_text(3), as_text(True), as_text("  "), as_text(float("nan"))) == (
+    assert (
+        normalize_text(" x "),
+        normalize_text(3),
+        normalize_text(True),
+        normalize_text("  "),
+        normalize_text(float("nan")),
+    ) == (
         "x",
         "3",
         None,

@@ -19,7 +19,7 @@ from harness_fakes import contract
 from traffic_reader import Reader, reading
 
 from automedbench.agent.command import traffic as command_traffic
-from automedbench.agent.command.reported import outcome_of, ran_as, read_code_blocks, read_tool_call
+from automedbench.agent.command.reported import parse_outcome, ran_as, read_code_blocks, read_tool_call
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
 from automedbench.agent.protocols import PROTOCOLS, find_call
 from automedbench.base.records import CodeCall, Process
@@ -321,7 +321,7 @@ def test_results_that_all_have_the_same_id(reader: Reader) -> None:
 )
 def test_outcomes(content: str, output: str, code: int | None) -> None:
     """By hand from the programs' sources: Codex, mini-swe-agent, OpenHands (both generations), Claude Code, ours."""
-    told = outcome_of(content)
+    told = parse_outcome(content)
     assert (told.output, told.exit_code) == (output, code)
 
 
@@ -457,5 +457,5 @@ def test_hostile_traffic_takes_no_time(reader: Reader) -> None:
         '{"output":' * 10_000,
         "Output: \n" * 100_000,
     ):
-        outcome_of(text)
+        parse_outcome(text)
     assert time.monotonic() - begin < 10

@@ -10,7 +10,7 @@ from toys.detection import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.sampling import as_cases, choose, drawn, replace_sampling, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, choose, drawn, replace_sampling, shuffled, too_few
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 
@@ -82,7 +82,7 @@ def test_too_few_images() -> None:
 
 def test_case_ids_are_opaque() -> None:
     """Prefix and running number only."""
-    assert as_cases(make_card(), "abc") == {"bccd_0001": "a", "bccd_0002": "b", "bccd_0003": "c"}
+    assert assign_case_ids(make_card(), "abc") == {"bccd_0001": "a", "bccd_0002": "b", "bccd_0003": "c"}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from factories import (
 )
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
-from automedbench.leaderboard.conditions import read_conditions, what_differs
+from automedbench.leaderboard.conditions import find_differences, read_conditions
 from automedbench.leaderboard.entries import BoardEntry, filter_tiers, make_samples, match_scores
 from automedbench.leaderboard.tables.cells import tabulate_runs
 from automedbench.leaderboard.tables.ranking import build_ranking
@@ -176,7 +176,7 @@ LOCAL = make_enforced("local")
 )
 def test_mixed_conditions_are_named(changes: dict[str, object], expected: list[str]) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), **changes)]
-    assert what_differs(map(read_conditions, scores)) == expected
+    assert find_differences(map(read_conditions, scores)) == expected
     row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
     assert row.mixed == ", ".join(expected)
 
@@ -190,7 +190,7 @@ def test_row_names_its_classes() -> None:
 
 def test_versions_may_differ_between_tasks() -> None:
     scores = [make_score(make_run(task="one")), make_score(make_run(task="two"), recipe=make_recipe(task_version=7))]
-    assert what_differs(map(read_conditions, scores)) == []
+    assert find_differences(map(read_conditions, scores)) == []
 
 
 def test_entries_take_the_track_from_cards_until_a_score_says_it() -> None:

@@ -16,7 +16,7 @@ from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.datasets.download import transfer
-from automedbench.datasets.download.access import Access, read_mirrors, shown
+from automedbench.datasets.download.access import Access, mask_url, read_mirrors
 from automedbench.datasets.download.transfer import (
     TRIES,
     DownloadProgress,
@@ -282,4 +282,4 @@ def test_mirror_options() -> None:
 
 
 def test_shown_urls() -> None:
-    assert shown("https://me:pw@h.example/a/b?token=x#y") == "https://h.example/a/b"
+    assert mask_url("https://me:pw@h.example/a/b?token=x#y") == "https://h.example/a/b"

@@ -17,7 +17,15 @@ from harness_fakes import submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, start
 
 from automedbench.agent.budget import used as used_module
-from automedbench.agent.budget.used import FOLDER, Moment, Shift, Timesheet, UsedBook, accounted, gpu_use
+from automedbench.agent.budget.used import (
+    FOLDER,
+    ProcessStart,
+    ProcessUsage,
+    UsageRecorder,
+    UsedBook,
+    apply_accounting,
+    gpu_use,
+)
 from automedbench.agent.run import RunPlan
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
@@ -103,15 +111,15 @@ def test_texts_that_tell_nothing(text: str) -> None:
 # --- a shift --------------------------------------------------------------------------------------------------
 
 
-def shift_of(began: datetime = BEGAN, gpus: int = 2, **changes: Any) -> Shift:
+def shift_of(began: datetime = BEGAN, gpus: int = 2, **changes: Any) -> ProcessUsage:
     told = dict.fromkeys(("held_s", "gpu_held_s", "cpu_s", "peak_memory_mib"), "process")
     used = Used(held_s=100, gpu_held_s=100 * gpus or None, cpu_s=7, peak_memory_mib=9, jobs=["4711"], told_by=told)
-    shift = Shift(began=began, anew=True, gpus=gpus, used=used, ended=True)
+    shift = ProcessUsage(began=began, anew=True, gpus=gpus, used=used, ended=True)
     return shift.model_copy(update=changes)
 
 
 def test_the_accounting_has_the_last_word() -> None:
-    used = accounted(shift_of(), read_accounting(ENDED)).used
+    used = apply_accounting(shift_of(), read_accounting(ENDED)).used
     assert (used.held_s, used.gpu_held_s, used.cpu_s, used.peak_memory_mib) == (3600, 7200, 754.567, 3072)
     assert (used.gpu_models, set(used.told_by.values())) == (["a100"], {"Slurm accounting"})
 
@@ -120,7 +128,7 @@ def test_of_a_job_that_runs_the_time_alone() -> None:
     later = datetime.fromtimestamp(EPOCH + 920, UTC)
     shift = shift_of(later, gpus=1)
     shift = shift.model_copy(update={"used": shift.used.model_copy(update={"jobs": ["4712"]})})
-    used = accounted(shift, read_accounting(REQUEUED)).used
+    used = apply_accounting(shift, read_accounting(REQUEUED)).used
     assert (used.held_s, used.gpu_held_s, used.cpu_s, used.peak_memory_mib) == (1200, 1200, 7, 9)
     assert (used.told_by["gpu_held_s"], used.told_by["cpu_s"]) == ("Slurm accounting", "process")
 
@@ -129,8 +137,8 @@ def test_a_job_with_other_runs_is_not_the_runs() -> None:
     """A campaign in one allocation: it has more GPUs, or began long before; or another job was requeued."""
     jobs = read_accounting(ENDED)
     for shift in (shift_of(gpus=1), shift_of(datetime.fromtimestamp(EPOCH + 1000, UTC))):
-        assert accounted(shift, jobs) == shift
-    assert accounted(shift_of(), read_accounting(REQUEUED)) == shift_of()
+        assert apply_accounting(shift, jobs) == shift
+    assert apply_accounting(shift_of(), read_accounting(REQUEUED)) == shift_of()
 
 
 def test_what_is_not_known_of_a_part_is_not_known_of_all() -> None:
@@ -219,7 +227,7 @@ def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     enforced = make_score().enforced.model_copy(update={"gpu_names": ["H100", "H100"], "limits": "cgroup"})
     box: Any = SimpleNamespace(peak_memory=3 * 2**30, gpu_busy_s=12.5, enforced=enforced)
-    sheet = Timesheet(tmp_path, "a/t/lite/r1", "0001", True, 2, check, Moment(BEGAN, 100.0, 0.0), box)
+    sheet = UsageRecorder(tmp_path, "a/t/lite/r1", "0001", True, 2, check, ProcessStart(BEGAN, 100.0, 0.0), box)
     with sheet:
         now[0] = 150.0
         used = sheet.close()
@@ -227,7 +235,7 @@ def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (used.gpu_drivers, used.told_by["peak_memory_mib"]) == (["550.54"], "cgroup, with cached files")
     assert gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s == 12.5
     box.gpu_busy_s = None
-    with Timesheet(tmp_path, "a/t/lite/r1", "0001", False, 2, check, Moment(BEGAN, 100.0, 0.0), box) as sheet:
+    with UsageRecorder(tmp_path, "a/t/lite/r1", "0001", False, 2, check, ProcessStart(BEGAN, 100.0, 0.0), box) as sheet:
         lost.append("now")
     assert [shift.ended for shift in read_record(sheet.path or tmp_path, UsedBook).shifts] == [True, False]
     assert gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s is None

@@ -12,7 +12,7 @@ import pytest
 from toys.segmentation import nifti
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.forms.volumes import SMALLEST, copy_volume, open_source, why_no_volume
+from automedbench.datasets.forms.volumes import SMALLEST, copy_volume, find_volume_problem, open_source
 
 NIBABEL: Any = nibabel
 VALUES = np.arange(12, dtype="<i2") - 5  # in file order, x fastest
@@ -111,5 +111,5 @@ def test_what_cannot_be_a_volume(content: bytes | None, reason: str | None, tmp_
     path = tmp_path / "segmentation.nii.gz"
     if content is not None:
         path.write_bytes(content)
-    found = why_no_volume(path)
+    found = find_volume_problem(path)
     assert found is None if reason is None else reason in (found or "")

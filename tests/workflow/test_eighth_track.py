@@ -37,7 +37,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.records import CaseEntry
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
-from automedbench.datasets.sampling import as_cases, shuffled
+from automedbench.datasets.sampling import assign_case_ids, shuffled
 from automedbench.tracks.common.staging import put
 
 TRUTH = "truth.txt"
@@ -47,7 +47,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     images = {image.id: image for image in get_reader(card.staging.reader)(raw, card)}
     chosen = shuffled(images.keys(), card.staging.sampling.seed)
     entries = []
-    for case, name in as_cases(card, chosen).items():
+    for case, name in assign_case_ids(card, chosen).items():
         picture, truth = rgb_png(images[name].image), str(len(images[name].boxes)).encode()
         files = {card.inputs[0].file: put(public / case / card.inputs[0].file, picture)}
         entries.append(CaseEntry(id=case, inputs=files, private={TRUTH: put(private / case / TRUTH, truth)}))

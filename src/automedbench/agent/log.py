@@ -199,7 +199,7 @@ class _Lines:
         self.count += 1
 
     def beyond(self, count: int) -> list[dict[str, Any]]:
-        """What stands behind the first ``count`` lines."""
+        """Records after the first ``count`` lines."""
         return [json.loads(line) for line in self.path.read_bytes().splitlines()[count:]]
 
     def close(self) -> OSError | None:

@@ -202,8 +202,8 @@ class AgentLoop:
         cut = reply.finish_reason == "length"
         echoed = tuple(replace(call, arguments=tools.valid_json(call.arguments)) for call in calls)
         content = clean_text(reply.content)
-        said = ChatMessage("assistant", content, echoed, opaque=reply.opaque, reasoning=reply.reasoning)
-        self.dialogue.add(said, replace(said, calls=calls))
+        message = ChatMessage("assistant", content, echoed, opaque=reply.opaque, reasoning=reply.reasoning)
+        self.dialogue.add(message, replace(message, calls=calls))
         for call in calls:
             answer = self.toolbox.run(call, self.toolbox.budget.turns, cut=cut and not call.recovered)
             self.dialogue.add(ChatMessage("tool", answer, call_id=call.id))

@@ -147,7 +147,7 @@ def compose_brief(plan: RunPlan) -> Brief:
         upload_total_mb=egress.upload_total_mb,
         offline=egress.offline,
         stored=(*egress.models, *egress.packages),
-        beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
+        beside=list_extra_folders(plan.public / plan.card.id, plan.manifest.case_ids),
         holds=plan.holds,
         wording=plan.wording,
     )
@@ -164,7 +164,7 @@ def compose_common_brief(plan: RunPlan) -> Brief:
     return compose_brief(replace(plan, agent=usual, limits=limits, holds=None))
 
 
-def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:
+def list_extra_folders(public: Path, cases: list[str]) -> frozenset[str] | None:
     """Folders of a staged task that hold files and are no cases; None where nothing is staged."""
     if not public.is_dir():
         return None
@@ -181,7 +181,7 @@ def make_contract(card: TaskCard, case_ids: list[str]) -> Contract:
     return Contract(expected, case_of, len(case_ids))
 
 
-def identity_of_plan(plan: RunPlan, brief: Brief) -> Identity:
+def plan_identity(plan: RunPlan, brief: Brief) -> Identity:
     """What an attempt must answer to be one at this run."""
     return Identity(
         run=plan.run,

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 
 import automedbench
 from automedbench.agent import opening
-from automedbench.agent.budget.ledger import Purse
+from automedbench.agent.budget.ledger import AttemptBudget
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.budget.used import Moment, Timesheet
+from automedbench.agent.budget.used import ProcessStart, UsageRecorder
 from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
@@ -45,8 +45,8 @@ from automedbench.agent.plan import (
     Brief,
     RunPlan,
     compose_brief,
-    identity_of_plan,
     make_contract,
+    plan_identity,
     planned_fields,
     refuse_unsafe,
 )
@@ -93,10 +93,10 @@ def run_agent(
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
     attempt is then kept with what it had cost, and goes on with the next call.
     """
-    since = Moment()
+    since = ProcessStart()
     refuse_unsafe(plan)
     brief = compose_brief(plan)
-    identity = identity_of_plan(plan, brief)
+    identity = plan_identity(plan, brief)
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
     patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
@@ -141,7 +141,7 @@ class _Driver:
     open_model: OpenModel
     open_sandbox: OpenSandbox
     count_invalid: Callable[[Path], int | None]
-    since: Moment
+    since: ProcessStart
     """From where on machines are held for the attempt that comes next."""
     code: Code = field(default_factory=present_code)
     """Looked at before the run, during which files may change that are loaded already."""
@@ -151,11 +151,11 @@ class _Driver:
         plan = self.plan
         keys = read_keys(plan.agent) if plan.agent.paid else ()
         attempt = interrupted or next_attempt(plan.folder)
-        told = plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name
+        common = plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name
         new = interrupted is None
-        purse = Purse.open(*told, new=new)
+        attempt_budget = AttemptBudget.open(*common, new=new)
         gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
-        sheet = Timesheet(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
+        usage = UsageRecorder(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
         session: _Session | None = None
         result: tuple[Conversation, RunRecord] | None = None
         try:
@@ -163,9 +163,9 @@ class _Driver:
                 create_attempt(attempt, self.brief.markdown, self.brief.given, plan.scratch)
             open_workspace(attempt.path, plan.scratch)
             try:
-                with sheet, ExitStack() as stack:
+                with usage, ExitStack() as stack:
                     try:
-                        session = self._open(stack, attempt, keys, purse, sheet)
+                        session = self._open(stack, attempt, keys, attempt_budget, usage)
                         result = self._run(attempt, session)
                     except BaseException as error:
                         # A full disk must not hide the first error. Written before anything else is put away.
@@ -186,16 +186,21 @@ class _Driver:
                         self._keep_failure(attempt, session, error)
                 raise
         finally:
-            self.since = Moment()
+            self.since = ProcessStart()
             with contextlib.suppress(AutoMedBenchError):
-                purse.settle()
+                attempt_budget.settle()
             with contextlib.suppress(AutoMedBenchError):
                 if not attempt.sealed:
                     take_home(attempt.path)
         return attempt
 
     def _open(
-        self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse, sheet: Timesheet
+        self,
+        stack: ExitStack,
+        attempt: AttemptFolder,
+        keys: tuple[str, ...],
+        attempt_budget: AttemptBudget,
+        usage: UsageRecorder,
     ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
         plan = self.plan
@@ -204,7 +209,7 @@ class _Driver:
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
         opened = self.open_model(plan.agent, keys, attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
-        model = purse.metered(stack.enter_context(opened))
+        model = attempt_budget.metered(stack.enter_context(opened))
         folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
         if plan.agent.provider == "command":
@@ -213,7 +218,7 @@ class _Driver:
             bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown, mask=log.mask.value))
         offered = bridge.services if bridge else None
         sandbox = stack.enter_context(self.open_sandbox(plan, attempt, log, folder, offered))
-        sheet.sandbox = sandbox
+        usage.sandbox = sandbox
         start = self._start(journal, sandbox.enforced)
         log.event(
             "run_start",
@@ -235,7 +240,7 @@ class _Driver:
             specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
             toolbox.known_tools = [spec.name for spec in specs]
             loop = AgentLoop(model, dialogue, toolbox, specs, free=not plan.agent.paid)
-        return _Session(loop, journal, sandbox, start, sheet)
+        return _Session(loop, journal, sandbox, start, usage)
 
     def _start(self, journal: Journal, enforced: Enforced) -> Start:
         """The attempt's first effect; raises JournalMismatch when it was begun in another image."""
@@ -315,7 +320,7 @@ class _Driver:
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
-            used=session.sheet.close(),
+            used=session.usage.close(),
             started_at=session.start.started_at,
             ended_at=now(),
             code_version=automedbench.__version__,
@@ -348,7 +353,7 @@ class _Session:
     journal: Journal
     sandbox: Sandbox
     start: Start
-    sheet: Timesheet
+    usage: UsageRecorder
 
 
 def _always(first: Enforced, last: Enforced) -> Enforced:

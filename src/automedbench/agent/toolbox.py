@@ -61,7 +61,7 @@ class Contract:
         found = missing_files(workspace, [f"{OUTPUTS}/{path}" for path in self.expected])
         return [path.removeprefix(f"{OUTPUTS}/") for path in found]
 
-    def told(self, n_missing: int) -> str:
+    def describe(self, n_missing: int) -> str:
         """How complete the submission is, for a person."""
         if n_missing:
             return f"{n_missing} of {len(self.expected)} expected files are missing"
@@ -192,14 +192,14 @@ class Toolbox:
 
         Reasoning is left out of the error: some providers honestly keep it apart from what ``max_tokens`` bounds.
         """
-        asked, got, thought = reply.asked_tokens, reply.usage.completion, reply.usage.reasoning
-        if asked is None or got <= asked or reply.usage.estimated:
+        limit, received, thought = reply.asked_tokens, reply.usage.completion, reply.usage.reasoning
+        if limit is None or received <= limit or reply.usage.estimated:
             return None
-        self.log.event("overlong_reply", self.budget.turns, asked=asked, got=got, reasoning=thought)
-        if got - thought <= OVERLONG * max(asked, FEW):
+        self.log.event("overlong_reply", self.budget.turns, asked=limit, got=received, reasoning=thought)
+        if received - thought <= OVERLONG * max(limit, FEW):
             return None
         return InfrastructureError(
-            f"The endpoint wrote {got} tokens where at most {asked} were asked for: it ignores max_tokens, so that no "
+            f"The endpoint wrote {received} tokens where at most {limit} were requested: it ignores max_tokens, so no "
             "limit of the run bounds what a reply costs.\nThe reply is paid and kept. Set the name that the endpoint "
             "reads in the agent's extra_body (max_completion_tokens), or raise max_tokens to what it writes."
         )
@@ -307,8 +307,8 @@ class Toolbox:
         done = self.journal.effect("wait", about, lambda: self._pause(request, turn), _WAITED, long=True)
         self.add_gpu_use(done.gpu)
         self._add_processes(done.processes)
-        told = done.model_dump(exclude={"gpu", "processes"})
-        self.log.event("wait", turn, seconds=request.seconds, process=request.process, **told)
+        fields = done.model_dump(exclude={"gpu", "processes"})
+        self.log.event("wait", turn, seconds=request.seconds, process=request.process, **fields)
         return tools.wait_answer(done.how, done.waited_s, self.budget.remaining_s)
 
     def _pause(self, request: tools.WaitRequest, turn: int) -> Waited:
@@ -410,7 +410,7 @@ class Toolbox:
         if accepted:
             self.submitted = True
             self.summary = self.log.mask(request.summary)
-            self.ending = Ending("submitted", self.contract.told(look.n_missing))
+            self.ending = Ending("submitted", self.contract.describe(look.n_missing))
         return tools.submit_answer(accepted, look.missing, look.n_missing, look.invalid, self.budget.remaining_s)
 
     def _look_at_outputs(self) -> SubmissionLook:

@@ -164,8 +164,8 @@ def code_answer(result: CodeResult, remaining_s: float | None, warning: str | No
         "truncated": {"stdout": result.stdout_truncated, "stderr": result.stderr_truncated},
         "timed_out": result.status == "timeout",
     }
-    said = {"warning": warning, "note": " ".join(filter(None, (note, result.note)))}
-    return _dump(_with_rest(answer, remaining_s) | {key: text for key, text in said.items() if text})
+    remarks = {"warning": warning, "note": " ".join(filter(None, (note, result.note)))}
+    return _dump(_with_rest(answer, remaining_s) | {key: text for key, text in remarks.items() if text})
 
 
 def wait_answer(how: str, waited_s: float, remaining_s: float | None) -> str:

@@ -22,7 +22,7 @@ from automedbench.agent.budget.ledger import Book
 from automedbench.agent.budget.used import FOLDER, UsedBook, sum_usage
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.models.replay import first_divergence
-from automedbench.agent.plan import RunPlan, compose_brief, identity_of_plan, planned_fields
+from automedbench.agent.plan import RunPlan, compose_brief, plan_identity, planned_fields
 from automedbench.agent.workspace import LARGEST_READ, read_plan
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
@@ -63,7 +63,7 @@ from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import check_digest, check_records
 from automedbench.judge.evidence import blind, collect_evidence, neutralise, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
-from automedbench.leaderboard.conditions import draw_name, what_is_outdated
+from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.asked import requested_conditions
 from automedbench.planning.load import add_campaign_options, select_campaign
@@ -436,7 +436,7 @@ def check_settings(run: _BundleRun) -> Iterator[Check]:
     """The run against what this version makes of the bundle's settings: agent, brief, limits, sandbox and image."""
     what, record, theirs, plan = "run as its settings give it", run.record, run.theirs, run.plan
     had = replace(plan, limits=Limits.model_validate(record.limits), preset=theirs.settings.preset)
-    made = {**dict(identity_of_plan(had, compose_brief(had))), **planned_fields(had)}
+    made = {**dict(plan_identity(had, compose_brief(had))), **planned_fields(had)}
     made["agent_settings"] |= {name: value for name, value in record.agent_settings.items() if name in REACHED}
     unknown = {"origin"} if plan.agent.provider == "replay" else set()
     if not (plan.public / run.card.id).is_dir():
@@ -502,7 +502,7 @@ def check_cases(run: _BundleRun) -> Iterator[Check]:
         for what, ids in (("collected cases", collected), ("scored cases", scored)):
             yield same_unless(what, "" if ids == staged.case_ids else "are not the staged ones, in order")
     asked = requested_conditions(theirs.ours, run.run)
-    other = what_is_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
+    other = find_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
     yield same_unless("versions", f"{', '.join(other)}: not those of this version" if other else "")
 
 

@@ -21,7 +21,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._output import add_json, show
-from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, read_conditions, what_differs
+from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, make_samples, score_value, scored
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
@@ -362,12 +362,12 @@ def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> 
 
     Each with why it matters, and with its values where these are the same for all tasks and agents.
     """
-    found = [BY_NAME[name] for name in what_differs(map(read_conditions, scores)) if name not in left_out]
+    found = [BY_NAME[name] for name in find_differences(map(read_conditions, scores)) if name not in left_out]
     said: tuple[list[str], list[str]] = ([], [])
     for one in found:
         values = sorted({str(one.value(score)) for score in scores}) if not one.same_for else []
         shown = f" ({', '.join(values)})" if values and all(len(value) <= SHOWN_VALUE for value in values) else ""
-        said[one.matters != CHANGES].append(f"{one.name}{shown}: {one.why}")
+        said[one.effect != CHANGES].append(f"{one.name}{shown}: {one.why}")
     return said
 
 

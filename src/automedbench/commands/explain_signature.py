@@ -28,12 +28,12 @@ from automedbench.leaderboard.conditions import (
     NOTHING,
     OTHER_KEYS,
     UNKNOWN,
-    Matters,
+    Effect,
     mixed_names,
     parse_signature,
     read_conditions,
     signature,
-    weight,
+    strongest_effect,
 )
 from automedbench.planning.load import add_campaign_options, find_results
 
@@ -77,7 +77,7 @@ class Field:
     name: str
     value: str
     meaning: str
-    matters: Matters
+    matters: Effect
     why: str
     other: str = ""
 
@@ -106,7 +106,7 @@ def told(named: Named) -> Iterator[Field]:
             yield _of_key(key, value, NOTHING)
         return
     for one in CONDITIONS:
-        yield Field(one.name, _text(one.value(named)), one.meaning, one.matters, one.why)
+        yield Field(one.name, _text(one.value(named)), one.meaning, one.effect, one.why)
 
 
 def differing(first: Named, second: Named) -> list[Field]:
@@ -120,7 +120,7 @@ def differing(first: Named, second: Named) -> list[Field]:
             (one, one.value(first), one.value(second)) for one in CONDITIONS if same or "agent" not in one.same_for
         ]
         return [
-            Field(one.name, _text(a), one.meaning, one.matters, one.why, _text(b))
+            Field(one.name, _text(a), one.meaning, one.effect, one.why, _text(b))
             for one, a, b in pairs
             if (a != b or a is None) and NOTHING not in (a, b)
         ]
@@ -144,14 +144,14 @@ def _signature(named: Named) -> str:
 
 def _of_key(key: str, value: str, other: str) -> Field:
     if key in OTHER_KEYS:
-        matters = weight([*mixed_names(value), *mixed_names(other)]) if key == "mixed" else NOT
-        return Field(key, value, OTHER_KEYS[key], matters, _WHY[key], other)
+        effect = strongest_effect([*mixed_names(value), *mixed_names(other)]) if key == "mixed" else NOT
+        return Field(key, value, OTHER_KEYS[key], effect, _WHY[key], other)
     parts = KEYS[key]
     meaning = "; ".join(part.meaning for part in parts)
     if several := _SEVERAL.fullmatch(value):
         meaning = f"{several[1]} values, one for each task or tier, as a digest: {meaning}"
     why = "; ".join(dict.fromkeys(part.why for part in parts))
-    return Field(key, value, meaning, weight(part.name for part in parts), why, other)
+    return Field(key, value, meaning, strongest_effect(part.name for part in parts), why, other)
 
 
 _WHY = {

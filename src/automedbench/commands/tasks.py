@@ -137,7 +137,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     Before staging the cases are named as staging will name them.
     """
     from automedbench.agent.plan import compose_brief
-    from automedbench.datasets.sampling import as_cases
+    from automedbench.datasets.sampling import assign_case_ids
     from automedbench.steps.run_agent import plan_with_manifest
 
     if tier not in card.tiers:
@@ -148,7 +148,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     )
     manifest = staged_manifest(campaign, card)
     if manifest is None:
-        names = list(as_cases(card, range(card.staging.sampling.count or FEW)))
+        names = list(assign_case_ids(card, range(card.staging.sampling.count or FEW)))
         cases = [CaseEntry(id=name, inputs={}, private={}) for name in names]
         manifest = card.manifest("not staged yet", cases)
     return compose_brief(plan_with_manifest(record, run, record.results / "runs" / run.path, manifest)).markdown

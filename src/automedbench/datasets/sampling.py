@@ -104,7 +104,7 @@ def _keys(source: Source) -> set[tuple[str, str]]:
     return {("id", source.id), *([("subject", subject)] if subject else [])}
 
 
-def as_cases(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:
+def assign_case_ids(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:
     """What was chosen under opaque ids: ``<prefix>_0001``, ``<prefix>_0002``, …; of a release, by id under its own."""
     if card.staging.case_prefix is None:
         return dict(sorted((getattr(each, "id", str(each)), each) for each in chosen))

@@ -11,7 +11,7 @@ import pandas as pd
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.conditions import RecordedConditions, signature, what_differs
+from automedbench.leaderboard.conditions import RecordedConditions, find_differences, signature
 from automedbench.leaderboard.entries import BoardEntry, filter_tiers
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.cells import ledger_row, select_scored, tabulate_runs
@@ -61,16 +61,16 @@ class Board:
     @property
     def differs(self) -> list[str]:
         """Conditions that are not the same for all runs of the headline; without one, for all runs."""
-        return what_differs(self._told)
+        return find_differences(self._recorded_conditions)
 
     @property
     def signature(self) -> str:
         """Of the same runs, all agents together."""
-        return signature(self._told)
+        return signature(self._recorded_conditions)
 
     @property
-    def _told(self) -> Iterable[RecordedConditions]:
-        return list(select_scored(self.headline).told) or list(select_scored(self.runs).told)
+    def _recorded_conditions(self) -> Iterable[RecordedConditions]:
+        return list(select_scored(self.headline).conditions) or list(select_scored(self.runs).conditions)
 
     @cached_property
     def rankings(self) -> dict[str, tuple[Ranking, Ranking]]:

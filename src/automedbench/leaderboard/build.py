@@ -18,9 +18,9 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.conditions import judge_class, what_is_outdated
+from automedbench.leaderboard.conditions import find_outdated, judge_class
 from automedbench.leaderboard.entries import BoardEntry, match_scores, scored
-from automedbench.leaderboard.page.board_page import write_beside, write_board
+from automedbench.leaderboard.page.board_page import write_board, write_comparison
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
@@ -127,8 +127,8 @@ def _task(task: str, track: str, board: Board) -> FileTask:
     return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
 
 
-Asked = Callable[[RunId], Mapping[str, object]]
-"""What a campaign asks of a run: values of ``conditions.CONDITIONS`` by their names, as scores say them."""
+RequestedConditions = Callable[[RunId], Mapping[str, object]]
+"""Values that a campaign requests for a run, by name of ``conditions.CONDITIONS``, as scores hold them."""
 
 
 def build_leaderboard(
@@ -140,19 +140,19 @@ def build_leaderboard(
     method: StatisticsMethod = USUAL,
     *,
     partial: bool = False,
-    asked: Callable[[dict[str, TaskCard]], Asked] = lambda _cards: lambda _run: {},
+    requested: Callable[[dict[str, TaskCard]], RequestedConditions] = lambda _cards: lambda _run: {},
 ) -> Board:
     """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
 
-    Runs that were not made or scored as ``asked`` (with the cards of the planned tasks) are marked as outdated. Raises
+    Runs that were not made or scored as ``requested`` (by the cards of the planned tasks) are outdated. Raises
     InfrastructureError when a planned run has no score, unless ``partial``.
     """
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
-    tracks, asked_of = {task: card.track for task, card in known.items()}, asked(known)
+    tracks, requested_of = {task: card.track for task, card in known.items()}, requested(known)
     entries = [
-        replace(entry, outdated=what_is_outdated(entry.score, asked_of(entry.run))) if entry.score else entry
+        replace(entry, outdated=find_outdated(entry.score, requested_of(entry.run))) if entry.score else entry
         for entry in match_scores(plan.runs, gathered.scores, tracks)
     ]
     texts = _load_rubrics(rubrics, entries)
@@ -163,7 +163,7 @@ def build_leaderboard(
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
-        write_beside(out / "beside.html", board)
+        write_comparison(out / "beside.html", board)
         write_board(out / "index.html", board, pages.result())
     return board
 

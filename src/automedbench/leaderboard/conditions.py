@@ -17,10 +17,10 @@ from automedbench.base.files import hash_json
 from automedbench.base.records import ScoreRecord
 from automedbench.tracks import settings_that_count
 
-Matters = Literal["changes the score", "may change the score", "does not change the score"]
-CHANGES: Matters = "changes the score"
-MAY: Matters = "may change the score"
-NOT: Matters = "does not change the score"
+Effect = Literal["changes the score", "may change the score", "does not change the score"]
+CHANGES: Effect = "changes the score"
+MAY: Effect = "may change the score"
+NOT: Effect = "does not change the score"
 FORM = "v1"
 """Version of the signature's form: another one cannot be compared with this."""
 UNKNOWN, NOTHING = "?", ""
@@ -43,17 +43,17 @@ class Condition:
     name: str
     key: str
     meaning: str
-    matters: Matters
+    effect: Effect
     why: str
     value: Callable[[ScoreRecord], object]
     fields: tuple[str, ...]
     same_for: tuple[str, ...] = ()
-    shown: Callable[[Any], str] = str
+    to_text: Callable[[Any], str] = str
 
     def text(self, score: ScoreRecord) -> str:
         """The value as the signature says it, without what would end it there."""
         found = self.value(score)
-        return UNKNOWN if found is None else re.sub(r"[|\s\x00-\x1f\x7f]+", "_", self.shown(found))
+        return UNKNOWN if found is None else re.sub(r"[|\s\x00-\x1f\x7f]+", "_", self.to_text(found))
 
 
 def judge_class(score: ScoreRecord) -> str:
@@ -100,8 +100,8 @@ def _evidence(score: ScoreRecord) -> str:
 
 def _hardware(score: ScoreRecord) -> str:
     used = score.used
-    told = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
-    return hash_json(told)
+    recorded = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
+    return hash_json(recorded)
 
 
 def _commit(score: ScoreRecord) -> str | None:
@@ -287,7 +287,7 @@ def read_conditions(score: ScoreRecord) -> RecordedConditions:
     values = frozenset(
         (one.name, tuple(getattr(score.run, name) for name in one.same_for), value)
         for one in CONDITIONS
-        if one.matters != NOT and (value := one.value(score)) not in (None, NOTHING)
+        if one.effect != NOT and (value := one.value(score)) not in (None, NOTHING)
     )
     texts = frozenset((key, score.run.task, score.run.tier, _joined(key, parts, score)) for key, parts in KEYS.items())
     return RecordedConditions(values, texts)
@@ -300,18 +300,18 @@ def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
     return UNKNOWN if UNKNOWN in texts else _cut(hash_json(texts))
 
 
-def what_differs(runs: Iterable[RecordedConditions]) -> list[str]:
+def find_differences(runs: Iterable[RecordedConditions]) -> list[str]:
     """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
-    values = frozenset[tuple[str, tuple[object, ...], object]]().union(*(told.values for told in runs))
+    values = frozenset[tuple[str, tuple[object, ...], object]]().union(*(recorded.values for recorded in runs))
     counts = Counter((name, alike) for name, alike, _ in values)
     differing = {name for (name, _), count in counts.items() if count > 1}
     return [name for name in BY_NAME if name in differing]
 
 
-def what_is_outdated(score: ScoreRecord, asked: Mapping[str, object]) -> tuple[str, ...]:
-    """Conditions under which the run was not made or scored as ``asked``; what is not known is none."""
-    told = {name: BY_NAME[name].value(score) for name in BY_NAME if name in asked}
-    return tuple(name for name, found in told.items() if found not in (None, NOTHING) and found != asked[name])
+def find_outdated(score: ScoreRecord, requested: Mapping[str, object]) -> tuple[str, ...]:
+    """Conditions whose known value differs from the one ``requested``."""
+    recorded = {name: BY_NAME[name].value(score) for name in BY_NAME if name in requested}
+    return tuple(name for name, found in recorded.items() if found not in (None, NOTHING) and found != requested[name])
 
 
 def signature(runs: Iterable[RecordedConditions]) -> str:
@@ -324,10 +324,10 @@ def signature(runs: Iterable[RecordedConditions]) -> str:
     if not known:
         return ""
     found = {"amb": FORM}
-    mixed = what_differs(known)
+    mixed = find_differences(known)
     if mixed:
         found["mixed"] = ",".join(name.replace(" ", "-") for name in mixed)
-    texts = frozenset[tuple[str, str, str, str]]().union(*(told.texts for told in known))
+    texts = frozenset[tuple[str, str, str, str]]().union(*(recorded.texts for recorded in known))
     for key, parts in KEYS.items():
         if not {part.name for part in parts} & {*mixed} and (text := _common(key, texts)):
             found[key] = text
@@ -344,13 +344,15 @@ def _common(key: str, texts: Iterable[tuple[str, str, str, str]]) -> str:
     for named, task, tier, text in texts:
         if named == key:
             cells.setdefault((task, tier), []).append(text)
-    said = {cell: max(found, key=lambda text: (UNKNOWN not in text, len(text), text)) for cell, found in cells.items()}
-    values = sorted(set(said.values()))
+    chosen = {
+        cell: max(found, key=lambda text: (UNKNOWN not in text, len(text), text)) for cell, found in cells.items()
+    }
+    values = sorted(set(chosen.values()))
     if len(values) == 1:
         return values[0]
     if any(UNKNOWN in value.split("@") for value in values):
         return UNKNOWN
-    listed = [[task, tier, text] for (task, tier), text in sorted(said.items())]
+    listed = [[task, tier, text] for (task, tier), text in sorted(chosen.items())]
     return f"{len(values)}*{_cut(hash_json(listed))}"
 
 
@@ -369,7 +371,7 @@ def parse_signature(text: str) -> dict[str, str]:
     return found
 
 
-def weight(names: Iterable[str]) -> Matters:
+def strongest_effect(names: Iterable[str]) -> Effect:
     """How much a difference in these conditions matters: as the weightiest of them."""
-    found = {BY_NAME[name].matters for name in names}
+    found = {BY_NAME[name].effect for name in names}
     return CHANGES if CHANGES in found else MAY if MAY in found else NOT

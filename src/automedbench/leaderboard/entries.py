@@ -48,7 +48,7 @@ class BoardEntry:
         return Sample(run.task, run.tier, run.repeat, *halves, cases, judge_scores(score))
 
     @cached_property
-    def told(self) -> RecordedConditions | None:
+    def conditions(self) -> RecordedConditions | None:
         """What the run's records tell of its conditions."""
         return read_conditions(self.score) if self.score else None
 

@@ -61,13 +61,13 @@ def notes(row: Row) -> list[str]:
     return found
 
 
-def how_pooled(method: StatisticsMethod) -> str:
+def pooling_note(method: StatisticsMethod) -> str:
     """One sentence about what the scores are and how they are pooled."""
     means = "tasks of tiers of repeats" if method.pooling == "tasks" else "all runs"
     return f"Overall = (Agentic + Task) / 2, ×100, lite and standard tiers; means over {means}."
 
 
-def how_sure(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
+def uncertainty_notes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """What brackets and letters mean, where there are any."""
     lines = []
     if any(row.overall_low is not None for row in rows):
@@ -89,7 +89,7 @@ def conditions(rows: Iterable[Row]) -> list[str]:
 
 def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """How the numbers came about."""
-    lines = [how_pooled(method), *how_sure(rows, method), *conditions(rows)]
+    lines = [pooling_note(method), *uncertainty_notes(rows, method), *conditions(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
         lines.append("* mean over the runs with a known price.")
     if any(row.outdated for row in rows):

@@ -22,13 +22,13 @@ from automedbench.leaderboard.formats import (
     UNKNOWN,
     conditions,
     footnotes,
-    how_pooled,
-    how_sure,
     money,
     notes,
     percent,
+    pooling_note,
     share,
     span,
+    uncertainty_notes,
 )
 from automedbench.leaderboard.tables.stages import STAGES
 from automedbench.leaderboard.tables.table import Row
@@ -198,7 +198,11 @@ def track_table(board: Board) -> PaperTable:
         for row in ranking
     ]
     heads = [(name, "l") for name in ("Agent", *map(definitions.track_title, tracks), "Overall")]
-    below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
+    below = [
+        pooling_note(board.method),
+        *uncertainty_notes([*ranking, *places.values()], board.method),
+        *conditions(ranking),
+    ]
     return PaperTable(
         "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version(board)]
     )
@@ -220,7 +224,7 @@ def stage_table(board: Board) -> PaperTable:
     titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
     heads = [*((name, "l") for name in ("Agent", *map(titles.__getitem__, STAGES))), ("Runs n/N", "r")]
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
-    below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
+    below = [judged, pooling_note(board.method), *uncertainty_notes(ranking, board.method), *conditions(ranking)]
     return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version(board)])
 
 
@@ -243,7 +247,7 @@ def tier_table(board: Board) -> PaperTable:
     numbers = ("Agentic, lite", "standard", "change", "Overall, lite", "standard", "Tasks", "Runs")
     heads = [("Agent", "l"), *((name, "r") for name in numbers)]
     which = "Over the tasks scored in both tiers; change: lite against standard, relative. No test is made of it."
-    below = [which, how_pooled(board.method), *conditions(ranking), *_row_notes(ranking), _version(board)]
+    below = [which, pooling_note(board.method), *conditions(ranking), *_row_notes(ranking), _version(board)]
     return PaperTable("tiers", heads, rows, below)
 
 

@@ -308,9 +308,9 @@ def contradicts(prediction: Sequence[str], gold: Sequence[str]) -> bool:
     named, wanted = sides(prediction), sides(gold)
     if named and wanted and named != wanted:
         return True
-    said, asked = numbers(prediction), numbers(gold)
-    is_value = bool(asked) and all(word in asked or word in UNITS for word in gold)
-    return bool(asked) and said != asked and (bool(said) or is_value)
+    predicted, expected = numbers(prediction), numbers(gold)
+    is_value = bool(expected) and all(word in expected or word in UNITS for word in gold)
+    return bool(expected) and predicted != expected and (bool(predicted) or is_value)
 
 
 def compare(prediction: str, gold: str) -> Comparison:

@@ -104,10 +104,10 @@ def corpus_prf(references: ArrayLike, candidates: ArrayLike) -> ChexbertAgreemen
 
 
 def _counts(reference: ArrayLike, candidate: ArrayLike) -> tuple[int, int, int]:
-    there, said = binary(reference), binary(candidate)
-    if there.shape != said.shape:
-        raise ValueError(f"codes of {there.shape} and {said.shape} are not of the same reports")
-    return int((there & said).sum()), int((~there & said).sum()), int((there & ~said).sum())
+    there, predicted = binary(reference), binary(candidate)
+    if there.shape != predicted.shape:
+        raise ValueError(f"codes of {there.shape} and {predicted.shape} are not of the same reports")
+    return int((there & predicted).sum()), int((~there & predicted).sum()), int((there & ~predicted).sum())
 
 
 def _rates(tp: int, fp: int, fn: int) -> ChexbertAgreement:

@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from automedbench.agent.budget.bounds import expected_cost, expected_usage, most_of_run
+from automedbench.agent.budget.bounds import bound_run_cost, expected_cost, expected_usage
 from automedbench.agent.budget.ledger import CampaignLedger, Position
 from automedbench.base.cards import Limits
 from automedbench.base.plaintable import counted, table
@@ -136,7 +136,7 @@ def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier
     cost = None if cost is None else cost * Decimal(share)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
     most_held = None if most_hours is None else most_hours * campaign.config.sandbox.gpu
-    most_tokens, most_usd = _most_tokens(agent, limits), most_of_run(agent, limits).usd
+    most_tokens, most_usd = _most_tokens(agent, limits), bound_run_cost(agent, limits).usd
     amounts = (
         *(_at_most(hours, most_hours), most_hours),
         *(_at_most(held, most_held), most_held),

@@ -34,7 +34,7 @@ from automedbench.statistics.samples import (
 
 _TASK_STREAM = 1_000_000
 _ROUNDING = 1e-9
-REPEATS_ASKED = (1, 3, 5)
+REPEAT_COUNTS = (1, 3, 5)
 """k of pass^k and worst of k; worst of 1 is the mean."""
 
 

@@ -42,7 +42,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         results / "leaderboard",
         StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
         partial=partial,
-        asked=lambda cards: functools.partial(requested_conditions, Campaign(settings, cards, {}, agents, [])),
+        requested=lambda cards: functools.partial(requested_conditions, Campaign(settings, cards, {}, agents, [])),
     )
     text = io.StringIO()
     print_ranking(board.tables["overall"], board.method, text)

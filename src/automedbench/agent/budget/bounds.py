@@ -21,7 +21,7 @@ class CostBound:
     basis: Literal["no model", "price unknown", "no limit", "max_cost_usd", "max_total_tokens", "max_turns"]
 
 
-def most_of_run(agent: Agent, limits: Limits) -> CostBound:
+def bound_run_cost(agent: Agent, limits: Limits) -> CostBound:
     """The most that a run of ``agent`` can cost under its limits, by the lowest of the bounds that they give.
 
     Every token is counted at the dearest price that it may have: in any service tier, written to the cache, of a long
@@ -48,7 +48,7 @@ def most_of_run(agent: Agent, limits: Limits) -> CostBound:
     return min(bounds, key=lambda bound: bound.usd or Decimal(0), default=CostBound(None, "no limit"))
 
 
-def most_of_request(agent: Agent, prompt_tokens: int, reply_tokens: int | None = None) -> Decimal | None:
+def bound_request_cost(agent: Agent, prompt_tokens: int, reply_tokens: int | None = None) -> Decimal | None:
     """The most that one request costs: a prompt estimated at so many tokens and a reply of full length.
 
     ``reply_tokens``: what the request asks for, where that is known. The estimate of the prompt may be too low by half
@@ -83,5 +83,5 @@ def reserve_for_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decim
 
     Limits are there for runs that go wrong: money set aside for all of them would keep others from starting.
     """
-    most, expected = most_of_run(agent, limits).usd, expected_cost(agent, *expected_usage(limits, budget))
+    most, expected = bound_run_cost(agent, limits).usd, expected_cost(agent, *expected_usage(limits, budget))
     return expected if most is None or expected is None else min(most, expected)

@@ -5,7 +5,7 @@ with the most that it can cost, and after it with what it did cost. What the cam
 also after kills. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
 lies in the same folder as the books: making it also makes an NFS client look for new ones there.
 
-Prices of tokens are exact decimals, with no number where the price is unknown. A purse is what one process may spend.
+Prices of tokens are exact decimals, with no number where the price is unknown. ``AttemptBudget``: one process's share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, Self, cast
 
 import pydantic
 
-from automedbench.agent.budget.bounds import most_of_request, reserve_for_run
+from automedbench.agent.budget.bounds import bound_request_cost, reserve_for_run
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running, touched_at_ns
 from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
@@ -387,7 +387,7 @@ class CompletingModel(ChatModel, Protocol):
 
 
 @dataclass
-class Purse:
+class AttemptBudget:
     """What one process may spend on an attempt; without a ledger nothing is booked.
 
     ``token`` names the attempt and stays the same when it goes on after a crash.
@@ -433,8 +433,8 @@ class Purse:
 class MeteredModel:
     """A model whose requests are booked: announced before they are sent, with their cost after."""
 
-    def __init__(self, model: CompletingModel, ledger: CampaignLedger, purse: Purse) -> None:
-        self._model, self._ledger, self._purse = model, ledger, purse
+    def __init__(self, model: CompletingModel, ledger: CampaignLedger, budget: AttemptBudget) -> None:
+        self._model, self._ledger, self._budget = model, ledger, budget
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """See ``ChatModel.reply``; raises BudgetExhausted when the campaign's budget does not allow the request."""
@@ -447,9 +447,9 @@ class MeteredModel:
     def _booked(
         self, messages: Sequence[ChatMessage], ask: Callable[[], Reply], reply_tokens: int | None = None
     ) -> Reply:
-        purse = self._purse
-        most = most_of_request(purse.agent, estimate_tokens(messages), reply_tokens)
-        self._ledger.announce(purse.run, purse.token, most)
+        budget = self._budget
+        most = bound_request_cost(budget.agent, estimate_tokens(messages), reply_tokens)
+        self._ledger.announce(budget.run, budget.token, most)
         try:
             reply = ask()
         except RequestFailed as failure:
@@ -459,6 +459,6 @@ class MeteredModel:
         return reply
 
     def _book(self, spent: Sequence[Billed]) -> None:
-        purse = self._purse
-        usd, tokens = cost_of(spent, purse.agent.pricing), tokens_in(spent).total
-        self._ledger.spend(purse.run, purse.token, usd, tokens)
+        budget = self._budget
+        usd, tokens = cost_of(spent, budget.agent.pricing), tokens_in(spent).total
+        self._ledger.spend(budget.run, budget.token, usd, tokens)

@@ -42,7 +42,7 @@ UNSEEN = "no call lasted until it was looked at"
 KILLED = "process, a minute or less before it was killed"
 
 
-class Shift(Model):
+class ProcessUsage(Model):
     """One process's work on an attempt."""
 
     began: datetime
@@ -57,11 +57,11 @@ class UsedBook(Model):
 
     schema_: Literal["automedbench/used/1"] = pydantic.Field("automedbench/used/1", alias="schema")
     run: str
-    shifts: list[Shift]
+    shifts: list[ProcessUsage]
 
 
 @dataclass(frozen=True)
-class Moment:
+class ProcessStart:
     """When a shift began: for a reader, by the clock of this process, and by its CPU time."""
 
     at: datetime = field(default_factory=now)
@@ -70,7 +70,7 @@ class Moment:
 
 
 @dataclass
-class Timesheet:
+class UsageRecorder:
     """The shift of this process; a context manager, within which its reading is written.
 
     ``check`` raises InfrastructureError when another process has taken over, whose file it is then. No fault of a
@@ -84,7 +84,7 @@ class Timesheet:
     anew: bool
     gpus: int
     check: Callable[[], None]
-    since: Moment = field(default_factory=Moment)
+    since: ProcessStart = field(default_factory=ProcessStart)
     sandbox: Sandbox | None = None
     """Once there is one."""
 
@@ -97,27 +97,27 @@ class Timesheet:
         self._thread = threading.Thread(target=self._refresh, name="timesheet", daemon=True)
 
     def __enter__(self) -> Self:
-        self._write([*self._earlier, self._shift()])
+        self._write([*self._earlier, self._measure()])
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._over.is_set():
             self._stop()
-            self._write([*self._earlier, self._shift(ended=True)])
+            self._write([*self._earlier, self._measure(ended=True)])
 
     def close(self) -> Used:
         """End the shift; the sum of all shifts of the attempt, as Slurm's accounting tells where it does."""
         self._stop()
-        shifts = [*self._earlier, self._shift(ended=True)]
-        first = max((place for place, shift in enumerate(shifts) if shift.anew), default=0)
-        ids = list(dict.fromkeys(job for shift in shifts[first:] for job in shift.used.jobs))
-        told = ask_accounting(ids) if ids else []
-        shifts[first:] = [accounted(shift, told) for shift in shifts[first:]]
+        shifts = [*self._earlier, self._measure(ended=True)]
+        first = max((place for place, usage in enumerate(shifts) if usage.anew), default=0)
+        ids = list(dict.fromkeys(job for usage in shifts[first:] for job in usage.used.jobs))
+        reported = ask_accounting(ids) if ids else []
+        shifts[first:] = [apply_accounting(usage, reported) for usage in shifts[first:]]
         self._write(shifts)
         return sum_usage(shifts)
 
-    def _shift(self, *, ended: bool = False) -> Shift:
+    def _measure(self, *, ended: bool = False) -> ProcessUsage:
         box, gpus = self.sandbox, self.gpus
         peak, busy_s = (box.peak_memory, box.gpu_busy_s) if box else (None, None)
         looked = "cgroup, with cached files" if box and box.enforced.limits == "cgroup" else PROCESS
@@ -141,17 +141,17 @@ class Timesheet:
                 "peak_memory_mib": looked if peak else UNSEEN,
             },
         )
-        return Shift(began=self.since.at, anew=self.anew, gpus=gpus, used=used, ended=ended)
+        return ProcessUsage(began=self.since.at, anew=self.anew, gpus=gpus, used=used, ended=ended)
 
     def _refresh(self) -> None:
         while not self._over.wait(REFRESH_S):
-            self._write([*self._earlier, self._shift()])
+            self._write([*self._earlier, self._measure()])
 
     def _stop(self) -> None:
         self._over.set()
         self._thread.join()
 
-    def _write(self, shifts: Sequence[Shift]) -> None:
+    def _write(self, shifts: Sequence[ProcessUsage]) -> None:
         with contextlib.suppress(AutoMedBenchError):
             self.check()
             if self.path is not None:
@@ -161,13 +161,13 @@ class Timesheet:
 @functools.cache
 def _machine() -> str:
     """This node: processor, how many of them this process may use, memory of all of it."""
-    texts = (_told("/proc/cpuinfo", "model name"), _told("/proc/meminfo", "MemTotal"))
+    texts = (_read_kernel_value("/proc/cpuinfo", "model name"), _read_kernel_value("/proc/meminfo", "MemTotal"))
     name = " ".join((texts[0] or platform.machine()).split())
     memory = f", {round(int(texts[1].split()[0]) / 2**20)} GiB" if texts[1] else ""
     return f"{name}, {counted(len(os.sched_getaffinity(0)), 'processor')}{memory}"
 
 
-def _told(path: str, name: str) -> str:
+def _read_kernel_value(path: str, name: str) -> str:
     """The first value of this name in a file of the kernel's; empty without one."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as lines:
         found = (line.partition(":") for line in lines)
@@ -175,39 +175,39 @@ def _told(path: str, name: str) -> str:
     return ""
 
 
-def accounted(shift: Shift, jobs: Iterable[Job]) -> Shift:
+def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:
     """The shift as the accounting tells of its job, if that was its alone: just begun, and with GPUs for it only."""
-    began, used = shift.began.timestamp(), shift.used
+    began, used = usage.began.timestamp(), usage.used
     own = [job for job in jobs if job.id in used.jobs and -CLOCKS_S <= began - job.began <= OWN_JOB_S]
-    if not own or own[-1].gpus not in (None, shift.gpus):
-        return shift
+    if not own or own[-1].gpus not in (None, usage.gpus):
+        return usage
     job = own[-1]
-    told = {
+    reported = {
         "held_s": job.elapsed_s,
-        "gpu_held_s": job.elapsed_s * shift.gpus or None,
+        "gpu_held_s": job.elapsed_s * usage.gpus or None,
         "cpu_s": job.cpu_s,
         "peak_memory_mib": job.peak_memory_mib,
     }
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in reported.items() if value is not None}
     changed = known | {
         "told_by": used.told_by | dict.fromkeys(known, ACCOUNTING),
         "gpu_models": used.gpu_models or list(job.gpu_models),
     }
-    return shift.model_copy(update={"used": used.model_copy(update=changed)})
+    return usage.model_copy(update={"used": used.model_copy(update=changed)})
 
 
-def _used_in(shift: Shift) -> Used:
+def _final_usage(usage: ProcessUsage) -> Used:
     """Its figures; of a process that was killed the last ones, which says so."""
-    if shift.ended:
-        return shift.used
-    told = {name: KILLED if by == PROCESS else by for name, by in shift.used.told_by.items()}
-    return shift.used.model_copy(update={"told_by": told})
+    if usage.ended:
+        return usage.used
+    reported = {name: KILLED if by == PROCESS else by for name, by in usage.used.told_by.items()}
+    return usage.used.model_copy(update={"told_by": reported})
 
 
-def sum_usage(shifts: Sequence[Shift]) -> Used:
+def sum_usage(shifts: Sequence[ProcessUsage]) -> Used:
     """What an attempt took: the sum of its shifts, of which there is one at least, since it was made."""
-    first = max((place for place, shift in enumerate(shifts) if shift.anew), default=0)
-    return functools.reduce(operator.add, map(_used_in, shifts[first:]))
+    first = max((place for place, usage in enumerate(shifts) if usage.anew), default=0)
+    return functools.reduce(operator.add, map(_final_usage, shifts[first:]))
 
 
 def gpu_use(results: Path) -> dict[str, Used]:
@@ -215,6 +215,6 @@ def gpu_use(results: Path) -> dict[str, Used]:
     found: dict[str, Used] = {}
     books = (known_record(path, UsedBook) for path in sorted((results / FOLDER).glob("*.json")))
     for book in filter(None, books):
-        for used in (_used_in(shift) for shift in book.shifts if shift.gpus):
+        for used in (_final_usage(usage) for usage in book.shifts if usage.gpus):
             found[book.run] = found[book.run] + used if book.run in found else used
     return found

@@ -128,13 +128,13 @@ class RequestHandler:
             raise
         budget.book(reply)
         budget.turns += 1
-        told = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
+        adjusted = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
         self.answered += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
-        self.traffic.replied(told, budget.turns)
+        self.traffic.replied(adjusted, budget.turns)
         if (overlong := self.toolbox.overlong(reply)) is not None:
             raise overlong
-        return told
+        return adjusted
 
     def _upstream(self, request: ProgramRequest) -> dict[str, Any]:
         """The body for the endpoint; raises InfrastructureError for a program that speaks another protocol.
@@ -282,11 +282,11 @@ class CommandLoop:
     def _unanswered(self, result: CodeResult) -> str:
         """Why a command without one answered request is no result; what it asked for, and its last words."""
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
-        said = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
+        last_words = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         return (
             f"Not one request of the command was answered; it asked for: {requested or 'nothing'}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}, and said: "
-            f"{self.toolbox.log.mask(said) or 'nothing'}\n"
+            f"{self.toolbox.log.mask(last_words) or 'nothing'}\n"
             "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."
         )
 
@@ -298,10 +298,10 @@ class CommandLoop:
             return over
         if result.status == "ok":
             contract = self.toolbox.contract
-            told = contract.told(len(contract.missing_in(self.toolbox.workspace)))
-            return Ending("submitted", f"the command ended with exit code 0; {told}")
+            completeness = contract.describe(len(contract.missing_in(self.toolbox.workspace)))
+            return Ending("submitted", f"the command ended with exit code 0; {completeness}")
         if self.toolbox.out_of_memory:
             return Ending("out_of_memory", "the command ran out of memory")
-        said = " ".join(result.stderr.split())[-160:]
+        stderr_tail = " ".join(result.stderr.split())[-160:]
         how = f"exit code {result.exit_code}" if result.status == "error" else result.status
-        return Ending("stopped", f"the command ended with {how}: {said or 'it said nothing'}")
+        return Ending("stopped", f"the command ended with {how}: {stderr_tail or 'it said nothing'}")

@@ -70,7 +70,7 @@ _SAYS_ONLY_FAILURES = "Process Group PGID: "
 _NOTHING = frozenset({"(empty)", "(no output)", "(Bash completed with no output)", "(no output or error)"})
 _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "status")
 _OUTPUT_KEYS = ("output", "output_head", "output_tail", "stdout", "stderr", "error")
-_TOLD_RUN = re.compile(r"I ran this command:\s{1,4}(\S[^\n]*)\s{1,4}And got this output:\s{0,4}")
+_RUN_REPORT = re.compile(r"I ran this command:\s{1,4}(\S[^\n]*)\s{1,4}And got this output:\s{0,4}")
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ def writing(path: str, content: str) -> CodeRequest:
     return CodeRequest("bash", f"cat > {shlex.quote(path)} <<'{end}'\n{content.removesuffix(chr(10))}\n{end}\n")
 
 
-def outcome_of(content: str) -> ReportedOutcome:
+def parse_outcome(content: str) -> ReportedOutcome:
     """Output and exit code out of what a program tells its model of a call; takes time in proportion to its length."""
     value = parse_json_object(content) if content.lstrip()[:1] == "{" else None
-    if value is not None and (told := _of_object(value)) is not None:
-        return told
+    if value is not None and (outcome := _read_object(value)) is not None:
+        return outcome
     lines = content.split("\n")
     codes: list[int] = []
     first, last = 0, len(lines)
@@ -169,9 +169,9 @@ def outcome_of(content: str) -> ReportedOutcome:
     return ReportedOutcome("" if output in _NOTHING else output, code, named if code is None else "", another)
 
 
-def told_run(content: str) -> tuple[str, str] | None:
+def parse_run_report(content: str) -> tuple[str, str] | None:
     """Command and output of a user message that tells of a run which no reply asked for."""
-    found = _TOLD_RUN.match(content)
+    found = _RUN_REPORT.match(content)
     return None if found is None else (found[1], content[found.end() :])
 
 
@@ -313,7 +313,7 @@ def _around(line: str, codes: list[int]) -> bool:
     return _AROUND.fullmatch(line) is not None
 
 
-def _of_object(value: Mapping[str, Any]) -> ReportedOutcome | None:
+def _read_object(value: Mapping[str, Any]) -> ReportedOutcome | None:
     """An object that a program made of a call: it gives a code, or outputs and nothing else."""
     inner = value.get("metadata")
     every = {**value, **(inner if isinstance(inner, dict) else {})}

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from automedbench.agent.command.reported import (
     ReportedWork,
-    outcome_of,
+    parse_outcome,
+    parse_run_report,
     ran_as,
     read_code_blocks,
     read_tool_call,
-    told_run,
     writing,
 )
 from automedbench.agent.log import Dialogue
@@ -152,7 +152,11 @@ class Traffic:
             message, pending = messages[place], ends.get(place)
             if pending is not None and pending.work is not None:
                 self._finish(pending.turn, pending.work, message, pending.since, last=place == last)
-            elif message.role == "user" and not _told_before(messages, place) and (run := told_run(message.content)):
+            elif (
+                message.role == "user"
+                and not _is_reported_call(messages, place)
+                and (run := parse_run_report(message.content))
+            ):
                 work = ReportedWork(CodeRequest("bash", run[0]))
                 self._finish(self.toolbox.budget.turns, work, replace(message, content=run[1]), 0.0, last=True)
             self._keep(message)
@@ -250,24 +254,24 @@ class Traffic:
 
     def _finish(self, turn: int, work: ReportedWork, result: ChatMessage, since: float, *, last: bool) -> None:
         """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
-        told = outcome_of(result.content)
-        session = told.session if told.of_another else work.session
+        outcome = parse_outcome(result.content)
+        session = outcome.session if outcome.of_another else work.session
         if session:
             if session in self._sessions:
                 place = self._sessions[session]
-                self._revise(place, told.exit_code, told.output, self._own_files(work, last))
+                self._revise(place, outcome.exit_code, outcome.output, self._own_files(work, last))
             return
-        if told.session:
-            self._sessions[told.session] = len(self.calls)
+        if outcome.session:
+            self._sessions[outcome.session] = len(self.calls)
         seen = None if work.itself else self._seen(work.program, since)
-        exit_code = told.exit_code if seen is None or seen.code is None else seen.code
-        if told.exit_code is not None and exit_code != told.exit_code:
+        exit_code = outcome.exit_code if seen is None or seen.code is None else seen.code
+        if outcome.exit_code is not None and exit_code != outcome.exit_code:
             self.toolbox.log.event(
-                "exit_code_differs", turn, call=len(self.calls) + 2, reported=told.exit_code, seen=exit_code
+                "exit_code_differs", turn, call=len(self.calls) + 2, reported=outcome.exit_code, seen=exit_code
             )
         failed = exit_code not in (None, 0) or (exit_code is None and result.failed is True)
         request = work.program if failed else self._as_written(work)
-        self._add(turn, request, told.output, exit_code, since, failed=failed, files=self._own_files(work, last))
+        self._add(turn, request, outcome.output, exit_code, since, failed=failed, files=self._own_files(work, last))
 
     def _revise(
         self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
@@ -446,7 +450,7 @@ def _asking(messages: Sequence[ChatMessage]) -> list[int]:
     return places
 
 
-def _told_before(messages: Sequence[ChatMessage], place: int) -> bool:
+def _is_reported_call(messages: Sequence[ChatMessage], place: int) -> bool:
     """The message repeats the last one of the user, as Aider tells a failed run twice."""
     before = messages[place - 2].content.rstrip() if place > 1 else ""
     return bool(before) and messages[place].content.startswith(before)

@@ -238,8 +238,8 @@ def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
     A driver that was told to end, or failed, left a record. One that memory was taken from cannot: the kernel or the
     scheduler kills it.
     """
-    told = sum(failure.effects == journal.effects for failure in attempt.failures())
-    return journal.begun("exec", about) - told
+    recorded = sum(failure.effects == journal.effects for failure in attempt.failures())
+    return journal.begun("exec", about) - recorded
 
 
 def silent_attempts(now: AttemptFolder) -> int:
@@ -402,8 +402,8 @@ class Journal:
         value = compute()
         # The process that took over meanwhile writes this journal now.
         self._check()
-        moment = self._clock()
-        self._run_s, self._mark = self._run_s + max(0.0, moment - self._mark), moment
+        instant = self._clock()
+        self._run_s, self._mark = self._run_s + max(0.0, instant - self._mark), instant
         events, messages = self._log.written
         plain = adapter.dump_python(value, mode="json")
         recorded = self._log.mask.value(plain)

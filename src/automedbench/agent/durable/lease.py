@@ -102,11 +102,11 @@ class Lease:
                 return
             touched = touch and _touch(self.path)
             # Looked at last: reading and touching may have hung.
-            silent_s = (moment := _clock()) - self._beaten_at
+            silent_s = (instant := _clock()) - self._beaten_at
             if silent_s > self._patience_s:
                 self._lost = f"was not touched for {silent_s:.0f} s: this process was suspended, or the disk hung"
             elif touched:
-                self._beaten_at = moment
+                self._beaten_at = instant
 
 
 def _touch(path: Path) -> bool:

@@ -59,7 +59,7 @@ def load_replay(agent: Agent) -> ReplayModel:
     )
 
 
-SHOWN_LINES = 12
+MAX_DIFF_LINES = 12
 LARGEST = 256 * 1024**2
 LARGEST_TEXT = 4 * 1024**2
 
@@ -153,10 +153,10 @@ def _diff(before: str, after: str) -> str:
     """The changed lines; of long differences the first ones of both sides."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "recorded", "replayed", lineterm="", n=0)
     changed = [line[:160] for line in lines if not line.startswith(("---", "+++", "@@"))]
-    if len(changed) <= SHOWN_LINES:
+    if len(changed) <= MAX_DIFF_LINES:
         return "\n".join(changed)
-    shown = [line for mark in "-+" for line in [each for each in changed if each[0] == mark][: SHOWN_LINES // 2]]
-    return "\n".join([*shown, f"… {len(changed) - len(shown)} more lines"])
+    excerpt = [line for mark in "-+" for line in [each for each in changed if each[0] == mark][: MAX_DIFF_LINES // 2]]
+    return "\n".join([*excerpt, f"… {len(changed) - len(excerpt)} more lines"])
 
 
 def _contents(conversation: Conversation, turn: int, role: str) -> list[str]:

@@ -93,10 +93,10 @@ def describe(source: Source) -> str:
     """Kind and place of a source as the receipt tells it, without credentials in a URL."""
     if source.kind == "path" or not urlsplit(source.where).netloc:
         return f"{source.kind} {source.where}"
-    return f"{source.kind} {shown(source.where)}"
+    return f"{source.kind} {mask_url(source.where)}"
 
 
-def shown(url: str) -> str:
+def mask_url(url: str) -> str:
     """A URL without user, password, query and fragment, any of which may hold a secret."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

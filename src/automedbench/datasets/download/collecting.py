@@ -162,7 +162,7 @@ class Collector:
         self._online(item)
         item.get(scratch, self.watch)
         files = entries_below(scratch)
-        told = Downloaded(
+        downloaded = Downloaded(
             name=item.name,
             bytes=sum(entry.bytes for entry in files.values()),
             sha256=None,
@@ -170,17 +170,17 @@ class Collector:
             revision=item.revision(),
             client=item.client,
         )
-        return FinishedItem(downloaded=told, files=files)
+        return FinishedItem(downloaded=downloaded, files=files)
 
     def _file(self, item: DownloadItem, place: Path, scratch: Path) -> FinishedItem:
         body = place / "body"
-        told = self._body(item, body)
+        downloaded = self._body(item, body)
         if not item.unpack:
             target = scratch / item.place
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(body, target)
-            entry = FileEntry(sha256=told.sha256 or "", bytes=told.bytes)
-            return FinishedItem(downloaded=told, files={item.place: entry})
+            entry = FileEntry(sha256=downloaded.sha256 or "", bytes=downloaded.bytes)
+            return FinishedItem(downloaded=downloaded, files={item.place: entry})
         try:
             files = archives.unpack(
                 body,
@@ -196,7 +196,7 @@ class Collector:
         except InfrastructureError as error:
             body.unlink()
             raise transfer.ContentMismatch(str(error)) from error
-        return FinishedItem(downloaded=told, files=files)
+        return FinishedItem(downloaded=downloaded, files=files)
 
     def _body(self, item: DownloadItem, body: Path) -> Downloaded:
         """Download and check; what was put together from two attempts and is wrong is downloaded once more as one."""

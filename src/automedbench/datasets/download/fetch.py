@@ -23,7 +23,7 @@ from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import hash_json, parse_json_object, read_record, unwritable, write_json, write_record
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
-from automedbench.datasets.download.access import Access, describe, pinned_commit, shown
+from automedbench.datasets.download.access import Access, describe, mask_url, pinned_commit
 from automedbench.datasets.download.collecting import Collector, describe_file, entries_below
 from automedbench.datasets.download.transfer import ContentMismatch, SourceUnreachable, check_space
 from automedbench.datasets.fetchers import get_planner
@@ -84,8 +84,8 @@ def _read_marker(destination: Path) -> dict[str, Any]:
 
 def _mark(folder: Path, identity: str, receipt: Receipt) -> None:
     stamps = {name: stamp(folder / name) for name in receipt.files}
-    told = {"note": _NOTE, "identity": identity, "receipt": receipt.model_dump(mode="json"), "stamps": stamps}
-    write_json(folder / MARKER, told)
+    described = {"note": _NOTE, "identity": identity, "receipt": receipt.model_dump(mode="json"), "stamps": stamps}
+    write_json(folder / MARKER, described)
 
 
 # --- what is taken --------------------------------------------------------------------------------------------
@@ -334,11 +334,11 @@ def fetch_dataset(
             return _fetch(card.dataset, source, destination, access, check, passed_over)
         except (MissingDataError, ContentMismatch) as error:
             failures.append(error)
-            told = _describe_failure(source, error)
-            passed_over += [told] if isinstance(error, ContentMismatch) else []
+            described = _describe_failure(source, error)
+            passed_over += [described] if isinstance(error, ContentMismatch) else []
             if following is not None:
                 warning = "Warning: not taken from" if isinstance(error, ContentMismatch) else "Not had from"
-                print(f"{warning} {told}. Next: {describe(following)}", flush=True)
+                print(f"{warning} {described}. Next: {describe(following)}", flush=True)
         except InfrastructureError as error:
             raise type(error)(f"{card.id}: {error}") from error
     raise _nothing(card, sources, failures) from failures[0]
@@ -363,7 +363,7 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(
         isinstance(error, SourceUnreachable)
-        and error.asked_as in (None, "anonymous")
+        and error.auth_mode in (None, "anonymous")
         and not any(part.credentials for part in (source, *source.also))
         for source, error in zip(sources, failures, strict=True)
     ):
@@ -371,15 +371,15 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     if len(failures) == 1:
         head = f"No raw data for '{name}': {_flat(failures[0])}."
     else:
-        told = [f"- {_describe_failure(source, error)}" for source, error in zip(sources, failures, strict=True)]
-        head = "\n".join([f"No raw data for '{name}': none of its {len(sources)} sources worked.", *told])
+        described = [f"- {_describe_failure(source, error)}" for source, error in zip(sources, failures, strict=True)]
+        head = "\n".join([f"No raw data for '{name}': none of its {len(sources)} sources worked.", *described])
     return (ContentMismatch if wrong else MissingDataError)(f"{head}\n{how} (card: {card.id})")
 
 
 def _describe_failure(source: Source, error: Exception) -> str:
     """Source and reason on one line; of other content what was found, as the next source may be right."""
     reason = _flat(str(error).partition("\n")[0] if isinstance(error, ContentMismatch) else error)
-    return reason if shown(source.where) in reason else f"{describe(source)}: {reason}"
+    return reason if mask_url(source.where) in reason else f"{describe(source)}: {reason}"
 
 
 def _flat(error: Exception | str) -> str:
@@ -398,8 +398,8 @@ def _identity(source: Source, access: Access) -> str:
     """What a finished fetch is known by."""
     parts = (source, *source.also)
     # Without what has its default: a field that cards gain later must not fetch everything again.
-    told = [part.model_dump(mode="json", exclude={"credentials", "also"}, exclude_defaults=True) for part in parts]
-    return hash_json([told, access.stand_in])
+    described = [part.model_dump(mode="json", exclude={"credentials", "also"}, exclude_defaults=True) for part in parts]
+    return hash_json([described, access.stand_in])
 
 
 def _fetch(
@@ -492,12 +492,12 @@ def _receipt(
     access: Access,
     passed_over: Sequence[str] = (),
 ) -> Receipt:
-    told = " + ".join(describe(part) for part in (source, *source.also))
+    described = " + ".join(describe(part) for part in (source, *source.also))
     if access.stand_in:
-        told = FIXTURE_OF + ("path" if source.kind == "path" else told)
+        described = FIXTURE_OF + ("path" if source.kind == "path" else described)
     return Receipt(
         dataset=dataset.name,
-        source=told,
+        source=described,
         revision=revision,
         licence=dataset.licence,
         attribution=dataset.attribution,

@@ -48,7 +48,7 @@ _HUB_SAYS = {
     "RepoNotFound": "not there, or only for those who are let in",
 }
 """What the Hugging Face hub tells by its X-Error-Code."""
-AskedAs = Literal["login", "mirror", "anonymous"]
+AuthMode = Literal["login", "mirror", "anonymous"]
 """With credentials, of a mirror, which gets none, or of the host without any."""
 
 
@@ -59,9 +59,9 @@ class Stopped(Exception):
 class SourceUnreachable(MissingDataError):
     """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
 
-    def __init__(self, message: str, asked_as: AskedAs | None = None) -> None:
+    def __init__(self, message: str, auth_mode: AuthMode | None = None) -> None:
         super().__init__(message)
-        self.asked_as = asked_as
+        self.auth_mode = auth_mode
 
 
 class ContentMismatch(InfrastructureError):
@@ -89,7 +89,7 @@ class Request:
     mirrored: bool = False
 
     @property
-    def asked_as(self) -> AskedAs:
+    def auth_mode(self) -> AuthMode:
         """On what grounds the file could be had."""
         return "mirror" if self.mirrored else "anonymous" if self.authorization is None else "login"
 
@@ -111,9 +111,9 @@ class DownloadProgress:
         if self.stop.is_set():
             raise Stopped
 
-    def pause(self, failures: int, asked_s: float | None) -> None:
+    def pause(self, failures: int, retry_after_s: float | None) -> None:
         """Wait before another attempt: as the host asks, else longer with each failure; raises Stopped."""
-        seconds = self.patience_s * 2 ** max(0, failures - 1) if asked_s is None else asked_s
+        seconds = self.patience_s * 2 ** max(0, failures - 1) if retry_after_s is None else retry_after_s
         if self.stop.wait(min(seconds, LONGEST_PAUSE_S)):
             raise Stopped
 
@@ -285,9 +285,9 @@ def _refusal(answer: Any, request: Request) -> Exception:
         return _Again(
             f"HTTP {status} ({describe_status(status)})", parse_retry_after(answer.headers.get("Retry-After", ""))
         )
-    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
+    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.auth_mode].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
-    return SourceUnreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
+    return SourceUnreachable(message, request.auth_mode) if status in (401, 403, 407) else MissingDataError(message)
 
 
 def describe_status(status: int) -> str:

@@ -31,18 +31,18 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
             f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
             "It was changed at its source; nothing was installed."
         )
-    told = chosen(source, files, numbered(source.downloads))
-    return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
+    spec = chosen(source, files, numbered(source.downloads))
+    return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in spec], commit)
 
 
-def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> DownloadItem:
+def _hub_item(source: Source, collector: Collector, commit: str, spec: Download, facts: dict[str, Any]) -> DownloadItem:
     below = "datasets/" if source.kind == "huggingface" else ""
-    url = f"https://{HUB}/{below}{source.where}/resolve/{commit}/{quote(told.name)}"
+    url = f"https://{HUB}/{below}{source.where}/resolve/{commit}/{quote(spec.name)}"
     digest = (facts.get("lfs") or {}).get("sha256")
-    sized = told.model_copy(update={"bytes": told.bytes or facts.get("size")})
+    sized = spec.model_copy(update={"bytes": spec.bytes or facts.get("size")})
     published = f"sha256:{digest}" if digest else None
-    name = f"{source.where}/{told.name}"
-    return file_item(source, collector, url, told.name, sized, checksum=published, name=name)
+    name = f"{source.where}/{spec.name}"
+    return file_item(source, collector, url, spec.name, sized, checksum=published, name=name)
 
 
 def hub_address(source: Source) -> str:
@@ -55,8 +55,11 @@ def hub_address(source: Source) -> str:
 def described(source: Source, text: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
     """Commit of the revision, and path → what the hub tells of each file; raises MissingDataError for other texts."""
     try:
-        told = json.loads(text)
-        commit, files = str(told["sha"]), {str(each["rfilename"]): dict(each) for each in told["siblings"]}
+        listing_json = json.loads(text)
+        commit, files = (
+            str(listing_json["sha"]),
+            {str(each["rfilename"]): dict(each) for each in listing_json["siblings"]},
+        )
     except (ValueError, LookupError, TypeError) as error:
         raise MissingDataError(
             f"{describe(source)}: expected the hub's description of its files, found something else"
@@ -77,12 +80,12 @@ def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
     """
     sums = _sums(source, collector, physionet_address(source))
 
-    def item(told: Download) -> DownloadItem:
-        checksum = f"sha256:{sums[told.name]}" if told.name in sums else None
-        return file_item(source, collector, physionet_address(source, told.name), told.name, told, checksum=checksum)
+    def item(spec: Download) -> DownloadItem:
+        checksum = f"sha256:{sums[spec.name]}" if spec.name in sums else None
+        return file_item(source, collector, physionet_address(source, spec.name), spec.name, spec, checksum=checksum)
 
     downloads = filled(source, collector, source.downloads, item)
-    items = [item(told) for told in chosen(source, sums, downloads)]
+    items = [item(spec) for spec in chosen(source, sums, downloads)]
     return FetchPlan(items, source.revision or source.where.strip("/").rpartition("/")[2])
 
 
@@ -111,24 +114,24 @@ def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     or the URL of a file that belongs to the collection; without downloads it is every series.
     """
     items: list[DownloadItem] = []
-    for told in numbered(source.downloads or [Download(name="")]):
-        if "://" in told.name:
-            items += plan_url(source.model_copy(update={"kind": "url", "downloads": [told]}), collector).items
+    for spec in numbered(source.downloads or [Download(name="")]):
+        if "://" in spec.name:
+            items += plan_url(source.model_copy(update={"kind": "url", "downloads": [spec]}), collector).items
             continue
-        found = taken(source, told.name, listing(source, collector, series_address(source, told.name)))
+        found = taken(source, spec.name, listing(source, collector, series_address(source, spec.name)))
         if not found:
-            raise MissingDataError(f"{describe(source)}: the archive lists no series for '{told.name}'")
+            raise MissingDataError(f"{describe(source)}: the archive lists no series for '{spec.name}'")
         for series in sorted(found, key=lambda entry: entry["SeriesInstanceUID"]):
-            items.append(_series_item(source, collector, told, series))
+            items.append(_series_item(source, collector, spec, series))
     return FetchPlan(items, source.revision)
 
 
-def _series_item(source: Source, collector: Collector, told: Download, series: dict[str, Any]) -> DownloadItem:
+def _series_item(source: Source, collector: Collector, spec: Download, series: dict[str, Any]) -> DownloadItem:
     uid = series["SeriesInstanceUID"]
     parts = (series["PatientID"], series["StudyInstanceUID"], uid)
     place = "/".join(re.sub(r"[^\w.-]", "_", str(part)).strip(".") or "_" for part in parts)
-    to = f"{told.to}/{place}" if told.to else place
-    archive = told.model_copy(update={"to": to, "unpack": True, "checksum": None, "bytes": None})
+    to = f"{spec.to}/{place}" if spec.to else place
+    archive = spec.model_copy(update={"to": to, "unpack": True, "checksum": None, "bytes": None})
     address = f"{_NBIA}/getImage?{urlencode({'SeriesInstanceUID': uid})}"
     return file_item(source, collector, address, f"{uid}.zip", archive, name=f"tcia series {uid}")
 

@@ -108,5 +108,5 @@ def _direct(environment: Mapping[str, str]) -> str:
 def _reason(text: str) -> str:
     """The line of git's messages that says what failed, without credentials in a URL."""
     lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
-    said = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    return re.sub(r"//[^/@\s]*@", "//", (said or lines)[0])
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    return re.sub(r"//[^/@\s]*@", "//", (errors or lines)[0])

@@ -20,7 +20,7 @@ from automedbench.base.errors import ConfigError, InvalidSubmission, MissingData
 from automedbench.base.untrusted import read_bounded
 from automedbench.base.untrusted import shown as excerpt
 from automedbench.base.untrusted.table import Table, read_table
-from automedbench.datasets.download.access import KAGGLE, SYNAPSE, describe, shown
+from automedbench.datasets.download.access import KAGGLE, SYNAPSE, describe, mask_url
 from automedbench.datasets.download.archives import is_archive_name, safe_path
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress, Request, download
@@ -68,21 +68,21 @@ def chosen(source: Source, names: Iterable[str], downloads: Iterable[Download]) 
     Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing.
     """
     names, found = dict.fromkeys(names), dict[str, Download]()
-    for told in downloads:
-        if told.name in names or told.rows or not is_pattern(told.name):
-            found.setdefault(told.name, told)
+    for spec in downloads:
+        if spec.name in names or spec.rows or not is_pattern(spec.name):
+            found.setdefault(spec.name, spec)
             continue
-        taken = [name for name in names if fnmatch.fnmatchcase(name, told.name)]
+        taken = [name for name in names if fnmatch.fnmatchcase(name, spec.name)]
         if not taken:
-            raise MissingDataError(f"{describe(source)}: no file matches '{told.name}'")
+            raise MissingDataError(f"{describe(source)}: no file matches '{spec.name}'")
         for name in taken:
-            below = told.to and not (is_archive_name(name) if told.unpack is None else told.unpack)
+            below = spec.to and not (is_archive_name(name) if spec.unpack is None else spec.unpack)
             found.setdefault(
-                name, told.model_copy(update={"name": name} | ({"to": f"{told.to}/{name}"} if below else {}))
+                name, spec.model_copy(update={"name": name} | ({"to": f"{spec.to}/{name}"} if below else {}))
             )
     wanted = taker(source.files)
     every = {} if source.downloads else {name: Download(name=name) for name in names if wanted(name)}
-    return [told for _, told in sorted((found | every).items())]
+    return [spec for _, spec in sorted((found | every).items())]
 
 
 def own_name(url: str) -> str:
@@ -98,7 +98,7 @@ def make_request(source: Source, collector: Collector, url: str) -> Request:
     access = collector.access
     host = urlsplit(url).netloc
     login = access.authorization(source, host)
-    return Request(access.url(url), shown(url), login, mirrored=access.mirror(host) is not None)
+    return Request(access.url(url), mask_url(url), login, mirrored=access.mirror(host) is not None)
 
 
 def file_item(
@@ -106,7 +106,7 @@ def file_item(
     collector: Collector,
     url: str,
     own: str,
-    told: Download,
+    spec: Download,
     *,
     checksum: str | None = None,
     archive: bool | None = None,
@@ -114,12 +114,12 @@ def file_item(
 ) -> DownloadItem:
     """An item for one URL.
 
-    ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
+    ``own``: path of the file when the card gives none; ``spec``: the card's entry for it; ``checksum``: as the host
     publishes it; ``archive``: whether it is one when the card does not say, by default by its name.
     """
     request = make_request(source, collector, url)
     stand_in = collector.access.stand_in
-    size = None if stand_in else told.bytes
+    size = None if stand_in else spec.bytes
 
     def get(target: Path, watch: DownloadProgress) -> bool:
         return download(replace(request, size=size), target, watch)
@@ -127,7 +127,7 @@ def file_item(
     by_default = is_archive_name(own) if archive is None else archive
     return placed(
         source,
-        told,
+        spec,
         own,
         by_default,
         DownloadItem(
@@ -135,26 +135,26 @@ def file_item(
             identity=[source.kind, source.where, source.revision, url, stand_in],
             get=get,
             client=client(),
-            checksum=(None if stand_in else told.checksum) or checksum,
+            checksum=(None if stand_in else spec.checksum) or checksum,
             bytes=size,
             request=request,
         ),
     )
 
 
-def placed(source: Source, told: Download, own: str, archive: bool, item: DownloadItem) -> DownloadItem:
+def placed(source: Source, spec: Download, own: str, archive: bool, item: DownloadItem) -> DownloadItem:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
-    unpack = archive if told.unpack is None else told.unpack
+    unpack = archive if spec.unpack is None else spec.unpack
     inner = re.sub(r"\.gz$", "", own)
     if unpack:
-        place = told.to or ""
-        single = inner if told.to is None else f"{told.to}/{PurePosixPath(inner).name}"
-        if told.to is not None and PurePosixPath(told.to).suffix == PurePosixPath(inner).suffix != "":
-            single = told.to
+        place = spec.to or ""
+        single = inner if spec.to is None else f"{spec.to}/{PurePosixPath(inner).name}"
+        if spec.to is not None and PurePosixPath(spec.to).suffix == PurePosixPath(inner).suffix != "":
+            single = spec.to
     else:
-        place, single = told.to or own, ""
+        place, single = spec.to or own, ""
     if safe_path(single or place) != (single or place):
-        raise ConfigError([f"dataset.sources.downloads: '{told.name}' has no file name that can be used; give `to`"])
+        raise ConfigError([f"dataset.sources.downloads: '{spec.name}' has no file name that can be used; give `to`"])
     identity = [item.identity, place, single, unpack, item.checksum, source.files]
     return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))
 
@@ -169,12 +169,12 @@ def filled(source: Source, collector: Collector, downloads: list[Download], item
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
     row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
     """
-    for told in numbered(downloads):
-        if told.rows is None:
-            yield told
+    for spec in numbered(downloads):
+        if spec.rows is None:
+            yield spec
             continue
         places: dict[str, str] = {}
-        for each in _by_rows(source, collector, told, told.rows, item_of):
+        for each in _by_rows(source, collector, spec, spec.rows, item_of):
             item = item_of(each)
             other = each.name if item.unpack else places.setdefault(item.place, each.name)
             if other != each.name:
@@ -183,11 +183,11 @@ def filled(source: Source, collector: Collector, downloads: list[Download], item
             yield each
 
 
-def _by_rows(source: Source, collector: Collector, told: Download, rows: Rows, item_of: ItemOf) -> Iterator[Download]:
+def _by_rows(source: Source, collector: Collector, spec: Download, rows: Rows, item_of: ItemOf) -> Iterator[Download]:
     """A download for each name that the rows give, in the order of the table."""
     call = f"{describe(source)}: {rows.table}"
     table = _table(source, collector, rows, item_of, call)
-    own = told.columns()
+    own = spec.columns()
     columns = list(dict.fromkeys([*own, *rows.where]))
     try:
         cells = table.select(*(column.strip().lower() for column in columns))
@@ -205,11 +205,11 @@ def _by_rows(source: Source, collector: Collector, told: Download, rows: Rows, i
         empty = next((column for column in own if not row[column]), None)
         if empty is not None:
             raise MissingDataError(f"{call}: expected a text in column {empty} of every row, found an empty cell")
-        name, to = told.name.format_map(row), told.to and told.to.format_map(row)
+        name, to = spec.name.format_map(row), spec.to and spec.to.format_map(row)
         if name not in seen:
             seen.add(name)
-            _require_below(call, name, told.name, to)
-            yield told.model_copy(update={"name": name, "to": to})
+            _require_below(call, name, spec.name, to)
+            yield spec.model_copy(update={"name": name, "to": to})
 
 
 def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, call: str) -> Table:
@@ -242,12 +242,12 @@ def _host(name: str) -> str:
 def plan_url(source: Source, collector: Collector) -> FetchPlan:
     """One item per download, whose name is a URL, whole or below ``where``; without downloads ``where`` is the file."""
 
-    def item(told: Download) -> DownloadItem:
-        url = told.name if "://" in told.name else f"{source.where.rstrip('/')}/{told.name.lstrip('/')}"
-        return file_item(source, collector, url, own_name(url), told)
+    def item(spec: Download) -> DownloadItem:
+        url = spec.name if "://" in spec.name else f"{source.where.rstrip('/')}/{spec.name.lstrip('/')}"
+        return file_item(source, collector, url, own_name(url), spec)
 
     downloads = filled(source, collector, source.downloads or [Download(name=source.where)], item)
-    return FetchPlan([item(told) for told in downloads], source.revision)
+    return FetchPlan([item(spec) for spec in downloads], source.revision)
 
 
 def plan_box(source: Source, collector: Collector) -> FetchPlan:
@@ -265,18 +265,18 @@ def plan_kaggle(source: Source, collector: Collector) -> FetchPlan:
     query = f"?datasetVersionNumber={source.revision}" if source.revision else ""
     whole = f"{source.where.rpartition('/')[2]}.zip"
     items = []
-    for told in numbered(source.downloads or [Download(name="")]):
-        below = f"/{quote(told.name)}" if told.name else ""
-        items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", told.name or whole, told))
+    for spec in numbered(source.downloads or [Download(name="")]):
+        below = f"/{quote(spec.name)}" if spec.name else ""
+        items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", spec.name or whole, spec))
     return FetchPlan(items, source.revision)
 
 
 def plan_synapse(source: Source, collector: Collector) -> FetchPlan:
     """One item per id. Ids tell no file name: ``to`` says where a file goes, ``unpack: true`` that it is an archive."""
     items = []
-    for told in numbered(source.downloads or [Download(name=source.where)]):
-        url = f"https://{SYNAPSE}/repo/v1/entity/{told.name}/file"
-        items.append(file_item(source, collector, url, told.name, told, archive=False, name=f"synapse {told.name}"))
+    for spec in numbered(source.downloads or [Download(name=source.where)]):
+        url = f"https://{SYNAPSE}/repo/v1/entity/{spec.name}/file"
+        items.append(file_item(source, collector, url, spec.name, spec, archive=False, name=f"synapse {spec.name}"))
     return FetchPlan(items, source.revision)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.pictures import Picture, picture_file, quiet, tone_mapped, why_unreadable
+from automedbench.datasets.forms.pictures import Picture, describe_read_error, picture_file, quiet, tone_mapped
 from automedbench.datasets.forms.problems import last_words, unreadable
 
 AIR_HU = -1024.0
@@ -359,7 +359,7 @@ def _image_of(path: Path) -> Iterator[Any]:
         with Image.open(path) as image:
             yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(path, f"is not a readable image: {why_unreadable(error)}") from error
+        raise unreadable(path, f"is not a readable image: {describe_read_error(error)}") from error
 
 
 def _usable(read: Callable[[Path], Found], path: Path) -> Found:

@@ -62,7 +62,7 @@ def picture_file(path: Path) -> Picture:
     return Picture(str(path), path.read_bytes)
 
 
-def picture_of_array(name: str, pixels: Callable[[], NDArray[Any]]) -> Picture:
+def load_array_picture(name: str, pixels: Callable[[], NDArray[Any]]) -> Picture:
     """A picture of pixels, shape (height, width) or (height, width, 3), uint8; encoded as PNG when it is read."""
 
     def encoded() -> bytes:
@@ -88,7 +88,7 @@ def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
     return np.rint(scaled * 255.0).astype(np.uint8)
 
 
-def why_unreadable(error: Exception) -> str:
+def describe_read_error(error: Exception) -> str:
     """What Pillow says of a picture, without the Python object that it could not identify."""
     return "its format is not known" if "cannot identify image file" in str(error) else str(error)
 
@@ -201,7 +201,7 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> tuple[Image.Ima
             ImageOps.exif_transpose(image, in_place=True)
             return image, plain
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(picture.name, f"is not a readable image: {why_unreadable(error)}") from error
+        raise unreadable(picture.name, f"is not a readable image: {describe_read_error(error)}") from error
 
 
 def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:

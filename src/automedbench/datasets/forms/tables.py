@@ -210,9 +210,9 @@ def listed(raw: Path, table: SubjectTable, split: str | None, where: str) -> lis
     ]
     names = list(dict.fromkeys(name for name in found if name))
     if not names:
-        told = ", ".join(f"{column} = {value}" for column, value in wanted.items()) or "a name"
+        conditions = ", ".join(f"{column} = {value}" for column, value in wanted.items()) or "a name"
         raise InfrastructureError(
-            f"{path} lists no subject with {told}.\nCheck {where} and staging.sampling.split of the card."
+            f"{path} lists no subject with {conditions}.\nCheck {where} and staging.sampling.split of the card."
         )
     return names
 

@@ -41,7 +41,7 @@ _STARTS = (
 """Gzip, NIfTI-1 and NIfTI-2 (their header's size, both byte orders), MetaImage."""
 
 
-def why_no_volume(path: Path) -> str | None:
+def find_volume_problem(path: Path) -> str | None:
     """Why a file cannot be a volume: absent, a Git LFS pointer, or too small and of no known format; else None."""
     try:
         size = path.stat().st_size

@@ -49,7 +49,7 @@ _TEXTS = (".json", ".csv", ".txt")
 _WORD = re.compile(r"[a-z0-9]+")
 _TOKEN = re.compile(r"[^\s\"'(),;:<>\[\]{}]+")
 _SHORTEST_ID = 5
-_SHOWN = 3
+_MAX_LISTED = 3
 
 
 def audit(
@@ -66,10 +66,10 @@ def audit(
     _order(staged, leaks, remarks)
     _compression(staged, leaks, remarks)
     if leaks:
-        more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
+        more = f"; and {len(leaks) - _MAX_LISTED} more" if len(leaks) > _MAX_LISTED else ""
         raise InfrastructureError(
             f"{card.id} is not staged, because its public files would give answers away: "
-            f"{'; '.join(leaks[:_SHOWN])}{more}.\n"
+            f"{'; '.join(leaks[:_MAX_LISTED])}{more}.\n"
             "Nothing became visible. Correct the reader or the card's staging; the checks are in "
             "automedbench.datasets.leaks."
         )
@@ -198,8 +198,8 @@ def _words(text: str) -> str:
 
 def _headers(staged: _StagedTask) -> Iterator[str]:
     """Metadata in files; handed-out examples may hold their own answers."""
-    for place, (said, _) in staged.headers.items():
-        for found in said:
+    for place, (findings, _) in staged.headers.items():
+        for found in findings:
             yield f"{place} holds {found}"
     ids = frozenset(staged.ids)
     for place in staged.case_files:
@@ -211,20 +211,20 @@ def _headers(staged: _StagedTask) -> Iterator[str]:
 
 def _equal_files(staged: _StagedTask) -> Iterator[str]:
     """Public files whose content is that of a private file, or of a table or archive upstream."""
-    shown = {entry.sha256: f"{case.id}/{name}" for case in staged.cases for name, entry in case.inputs.items()}
+    listed = {entry.sha256: f"{case.id}/{name}" for case in staged.cases for name, entry in case.inputs.items()}
     for place, path in staged.files.items():
         if place not in staged.case_files and path.is_file():
-            shown.setdefault(sha256_file(path), place)
+            listed.setdefault(sha256_file(path), place)
     for case in staged.cases:
         for name, entry in case.private.items():
-            if name not in staged.copies and entry.sha256 in shown:
-                yield f"{shown[entry.sha256]} is the private file {case.id}/{name}"
+            if name not in staged.copies and entry.sha256 in listed:
+                yield f"{listed[entry.sha256]} is the private file {case.id}/{name}"
     for name, path in private_files(staged.private, staged.cases).items():
-        if (digest := sha256_file(path)) in shown:
-            yield f"{shown[digest]} is the private file {name}"
+        if (digest := sha256_file(path)) in listed:
+            yield f"{listed[digest]} is the private file {name}"
     for name, digest in _label_files(staged.raw):
-        if digest in shown:
-            yield f"{shown[digest]} is {name} of the raw data"
+        if digest in listed:
+            yield f"{listed[digest]} is {name} of the raw data"
 
 
 def private_files(private: Path, cases: Sequence[CaseEntry]) -> dict[str, Path]:

@@ -69,8 +69,8 @@ def _jpeg(path: Path) -> tuple[list[str], bytes | None]:
     if jpeg is None:
         return ["no JPEG that can be taken apart"], None
     clean = jpeg.without_metadata() == data
-    said = [] if clean else ["metadata (EXIF, a comment or other segments, or something behind its end)"]
-    return said, jpeg.compression()
+    findings = [] if clean else ["metadata (EXIF, a comment or other segments, or something behind its end)"]
+    return findings, jpeg.compression()
 
 
 def _png(path: Path) -> list[str]:

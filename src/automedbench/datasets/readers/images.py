@@ -15,7 +15,7 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.forms.pictures import picture_file, picture_of_array
+from automedbench.datasets.forms.pictures import load_array_picture, picture_file
 from automedbench.datasets.forms.problems import first_file, incomplete, unreadable
 from automedbench.datasets.forms.sources import LabelledImage
 from automedbench.datasets.forms.tables import csv_rows
@@ -99,7 +99,7 @@ def hdf5_images(raw: Path, card: TaskCard) -> list[LabelledImage]:
     return [
         LabelledImage(
             str(place),
-            picture_of_array(f"{path}#{place}", partial(_pixels, path, options.image_key, place)),
+            load_array_picture(f"{path}#{place}", partial(_pixels, path, options.image_key, place)),
             str(label),
             groups[place],
         )

@@ -33,7 +33,7 @@ from automedbench.datasets.forms.problems import missing, unreadable
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.forms.tables import Row, RowPosition, read_tables
 
-SHOWN_KEYS = 12
+MAX_LISTED_KEYS = 12
 
 
 class Keys(Model):
@@ -144,7 +144,7 @@ class _QuestionReader:
             options=options,
             label=label,
             groups=self._groups(row),
-            origin=as_text(row.get(keys.origin)) or "" if keys.origin else "",
+            origin=normalize_text(row.get(keys.origin)) or "" if keys.origin else "",
         )
 
     def _groups(self, row: Row) -> dict[str, str]:
@@ -225,9 +225,9 @@ def _first(row: Row, keys: list[str]) -> Any:
 
 
 def _text(row: Row, key: str, what: str) -> str:
-    text = as_text(row.get(key))
+    text = normalize_text(row.get(key))
     if text is None:
-        found = ", ".join(list(row)[:SHOWN_KEYS])
+        found = ", ".join(list(row)[:MAX_LISTED_KEYS])
         raise Unfit("answer" if what == "answer" else None, f"has no {what} (key '{key}'; found {found})")
     return text
 
@@ -246,7 +246,7 @@ class Unfit(Exception):
         self.reason = reason
 
 
-def as_text(value: Any) -> str | None:
+def normalize_text(value: Any) -> str | None:
     """A cell as text without white space around it; None for what is empty or no text or number."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         value = str(value)
@@ -262,7 +262,7 @@ def parse_options(value: Any, *, lettered: bool = False) -> dict[str, str]:
     if value is None:
         return {}
     pairs = _pairs(value)
-    options = {letter: as_text(text) for letter, text in pairs}
+    options = {letter: normalize_text(text) for letter, text in pairs}
     good = {letter: text for letter, text in sorted(options.items(), key=str) if letter in tuple(ascii_uppercase)}
     if len(pairs) < 2 or len(options) < len(pairs) or len(good) < len(pairs) or not all(good.values()):
         raise Unfit("options", "has options that are not at least two texts with a letter each")
@@ -291,7 +291,7 @@ def equal_option(options: Mapping[str, str], answer: str) -> str:
 def right_option(options: Mapping[str, str], value: Any) -> str:
     """The letter that a cell means: a letter, a list of one, or the text of an option."""
     label = value[0] if isinstance(value, list) and len(value) == 1 else value
-    text = as_text(label)
+    text = normalize_text(label)
     if text in options:
         return str(text)
     if text is None or len(text) == 1:

@@ -306,7 +306,7 @@ def _opened(path: Path, options: KspaceVolumesOptions) -> Iterator[Any]:
 
 
 def _problem(file: Any, name: str) -> str | None:
-    """Why the data set cannot be read as slices."""
+    """Reason that the data set cannot be read as slices, or None."""
     if name not in file:
         return f"has no data set '{name}', only {', '.join(sorted(file)) or 'nothing'}"
     if MASK in file:

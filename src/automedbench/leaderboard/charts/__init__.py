@@ -57,7 +57,7 @@ def frontier_rows(board: Board) -> Rows:
 
 def stage_rows(board: Board) -> Rows:
     """Stages over all tracks, agents in the order of the ranking."""
-    order = agents_in_order(board)
+    order = sort_agents(board)
     rows = [row for row in plain(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
     return sorted(rows, key=lambda row: (order.index(row["agent"]), row["stage"]))
 
@@ -65,7 +65,7 @@ def stage_rows(board: Board) -> Rows:
 def task_rows(board: Board) -> Rows:
     """Headline rows of every task with the card's title."""
     titles = {task: card.title for task, card in board.cards.items()}
-    order = agents_in_order(board)
+    order = sort_agents(board)
     if not any(row.n_scored for row in board.tables["tasks"]):
         return []
     rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables["tasks"])]
@@ -74,7 +74,7 @@ def task_rows(board: Board) -> Rows:
 
 def error_rows(board: Board) -> Rows:
     """Shares of error codes of whole runs over all tracks: agents, then all of them."""
-    order = agents_in_order(board)
+    order = sort_agents(board)
     found = plain(board.tables["errors"])
     rows = [row | {"name": _code(row)} for row in found if row["track"] is None and row["stage"] is None]
     if not any(row["n_with_code"] for row in rows):
@@ -84,7 +84,7 @@ def error_rows(board: Board) -> Rows:
     return [*sorted(agents, key=lambda row: (order.index(row["agent"]), row["code"])), *everyone]
 
 
-def agents_in_order(board: Board) -> list[str]:
+def sort_agents(board: Board) -> list[str]:
     """All planned agents: as ranked in the headline, then the others; names as charts show them."""
     ranked = [row.agent for row in board.views.get(HEADLINE, {}).get(ALL_TRACKS, [])]
     return [neutralise(name) for name in dict.fromkeys([*ranked, *sorted(board.plan.agents)])]
@@ -133,7 +133,7 @@ def export_charts(out: Path, board: Board) -> list[Path]:
             svg.unlink(missing_ok=True)
             png.unlink(missing_ok=True)
             continue
-        text = draw_svg(specify(COLUMN), drawn[name], agents_in_order(board))
+        text = draw_svg(specify(COLUMN), drawn[name], sort_agents(board))
         write_text(svg, text)
         with atomic_path(png) as temporary:
             temporary.write_bytes(vl_convert.svg_to_png(text, scale=_PNG_SCALE))
@@ -145,11 +145,11 @@ def draw_svg(specification: Spec, data: Sequence[dict[str, Any]], series: Sequen
     """A chart of these rows for paper; ``series``: names that have a colour and a symbol of their own."""
     import vl_convert
 
-    svg: str = vl_convert.vega_to_svg(with_data(specification, data, series), allowed_base_urls=[])
+    svg: str = vl_convert.vega_to_svg(embed_data(specification, data, series), allowed_base_urls=[])
     return svg
 
 
-def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> Spec:
+def embed_data(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> Spec:
     """A chart of these rows for paper as a Vega specification with its data and colours."""
     present = {value for row in data for value in row.values() if isinstance(value, str)}
     tokens = light_tokens([name for name in series if name in present]) | _COST

@@ -12,13 +12,13 @@ from automedbench.leaderboard.charts.parts import (
     agent_colour,
     chart,
     difference_chart,
+    format_field,
+    format_range,
     heat,
     hints,
     name_axis,
     points,
     score_axis,
-    shown,
-    shown_range,
     whisker,
     width_dependent,
 )
@@ -37,10 +37,10 @@ def ranking(width: Width) -> Spec:
         points("overall", "total"),
         points("overall_low", "low"),
         points("overall_high", "high"),
-        shown("overall", "said"),
-        shown("agentic", "said_agentic"),
-        shown("task_score", "said_task"),
-        shown_range("overall_low", "overall_high", "said_interval"),
+        format_field("overall", "said"),
+        format_field("agentic", "said_agentic"),
+        format_field("task_score", "said_task"),
+        format_range("overall_low", "overall_high", "said_interval"),
         {"calculate": "datum.n_scored + ' of ' + datum.n_planned", "as": "said_runs"},
         {"calculate": "isValid(datum.rank_best) ? datum.rank_best + '–' + datum.rank_worst : '–'", "as": "said_rank"},
         {"calculate": "max(datum.total, isValid(datum.high) ? datum.high : 0)", "as": "end"},
@@ -131,8 +131,8 @@ def profile(width: Width) -> Spec:
             points("mean", "value"),
             points("low", "from"),
             points("high", "to"),
-            shown("mean", "said"),
-            shown_range("low", "high", "said_interval"),
+            format_field("mean", "said"),
+            format_range("low", "high", "said_interval"),
         ],
         "encoding": place,
         "layer": [lines, whisker("vertical", low="from", high="to", colour="@muted", cap=5), dots],
@@ -186,12 +186,16 @@ def _radar_layers() -> list[Spec]:
     }
     tooltip = hints(("", "axis"), ("Mean", "said"), ("Mean of all agents", "said_reference"))
     corners = {
-        "transform": [*at("datum.value"), shown("value", "said"), shown("reference", "said_reference")],
+        "transform": [*at("datum.value"), format_field("value", "said"), format_field("reference", "said_reference")],
         "mark": {"type": "point", "filled": True, "size": 34, "color": "@agentic", "opacity": 1},
         "encoding": place("x", "y") | {"tooltip": tooltip},
     }
     names = {
-        "transform": [*at("1.27"), shown("value", "said", 0), {"calculate": "[datum.axis, datum.said]", "as": "name"}],
+        "transform": [
+            *at("1.27"),
+            format_field("value", "said", 0),
+            {"calculate": "[datum.axis, datum.said]", "as": "name"},
+        ],
         "mark": {"type": "text", "fontSize": 12, "lineHeight": 13, "baseline": "middle", "dy": -5},
         "encoding": place("x", "y") | {"text": {"field": "name"}},
     }
@@ -235,8 +239,8 @@ def frontier(width: Width) -> Spec:
         points("overall", "score"),
         points("overall_low", "low"),
         points("overall_high", "high"),
-        shown("overall", "said"),
-        shown_range("overall_low", "overall_high", "said_interval"),
+        format_field("overall", "said"),
+        format_range("overall_low", "overall_high", "said_interval"),
         {"calculate": "datum.n_disqualified >= datum.n_scored ? -1 : datum.overall", "as": "earned"},
         {"window": [{"op": "max", "field": "earned", "as": "best"}], **running},
         {"window": [{"op": "lag", "field": "best", "as": "before"}], **running},
@@ -281,10 +285,10 @@ def halves(width: Width) -> Spec:
                 points(field, f"{half}_at"),
                 points(f"{half}_low", f"{half}_from"),
                 points(f"{half}_high", f"{half}_to"),
-                shown(field, f"said_{half}"),
+                format_field(field, f"said_{half}"),
             )
         ),
-        shown("overall", "said"),
+        format_field("overall", "said"),
     ]
     at = {"x": score_axis("agentic_at", "Agentic half"), "y": score_axis("task_at", "Task half")}
     tooltip = hints(
@@ -375,7 +379,7 @@ def error_shares(width: Width) -> Spec:
 
 
 def error_costs(width: Width) -> Spec:
-    """How much less runs with a code score than runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
+    """Score difference of runs with a code to runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
     tooltip = hints(
         ("Code", "name"),
         ("Difference", "said"),

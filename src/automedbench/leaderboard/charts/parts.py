@@ -189,12 +189,12 @@ def hints(*pairs: tuple[str, str]) -> list[Spec]:
     return [{"field": field, "title": title} for title, field in pairs]
 
 
-def shown(field: str, name: str, digits: int = 1) -> Spec:
+def format_field(field: str, name: str, digits: int = 1) -> Spec:
     """A score as text in points; a dash for unknown."""
     return {"calculate": f"isValid(datum['{field}']) ? format(100 * datum['{field}'], '.{digits}f') : '–'", "as": name}
 
 
-def shown_range(low: str, high: str, name: str) -> Spec:
+def format_range(low: str, high: str, name: str) -> Spec:
     """An interval as text in points."""
     text = f"format(100 * datum['{low}'], '.1f') + ' to ' + format(100 * datum['{high}'], '.1f')"
     known = f"isValid(datum['{low}']) && isValid(datum['{high}'])"
@@ -223,8 +223,8 @@ def difference_chart(width: Width, field: str, place: str, marks: Spec) -> Spec:
             points(field, "value"),
             points("low", "from"),
             points("high", "to"),
-            shown(field, "said"),
-            shown_range("low", "high", "said_interval"),
+            format_field(field, "said"),
+            format_range("low", "high", "said_interval"),
         ],
         "encoding": {"y": y},
         "layer": [

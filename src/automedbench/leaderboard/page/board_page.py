@@ -30,7 +30,7 @@ from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.statistics.intervals import MIN_REPEATS
-from automedbench.statistics.ranks import REPEATS_ASKED
+from automedbench.statistics.ranks import REPEAT_COUNTS
 from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
@@ -67,7 +67,7 @@ def page_data(board: Board) -> dict[str, Any]:
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "confidence": board.method.confidence,
         "resamples": board.method.resamples,
-        "repeats_asked": _repeats_asked(board.tables["cells"]),
+        "repeats_asked": _available_repeats(board.tables["cells"]),
         "one_judge": _one_judge(board.entries),
         "charts": compiled_charts(),
         "themes": {
@@ -115,16 +115,16 @@ def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
     """Agent → every setting that its scored runs tell, each with its different values, and what they were served as."""
     found: dict[str, dict[str, Any]] = {}
     for score in scored(entries):
-        told = found.setdefault(score.run.agent, {"settings": {}, "served": {}})
+        recorded = found.setdefault(score.run.agent, {"settings": {}, "served": {}})
         for name, value in sorted(score.recipe.agent_settings.items()):
-            told["settings"].setdefault(name, {})[value if isinstance(value, str) else plain_json(value)] = None
-        told["served"].update(dict.fromkeys(score.recipe.served))
+            recorded["settings"].setdefault(name, {})[value if isinstance(value, str) else plain_json(value)] = None
+        recorded["served"].update(dict.fromkeys(score.recipe.served))
     return {
         agent: {
-            "settings": {name: list(values) for name, values in told["settings"].items()},
-            "served": [*told["served"]],
+            "settings": {name: list(values) for name, values in recorded["settings"].items()},
+            "served": [*recorded["served"]],
         }
-        for agent, told in found.items()
+        for agent, recorded in found.items()
     }
 
 
@@ -167,12 +167,12 @@ def _one_judge(entries: Iterable[BoardEntry]) -> str:
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
 
 
-def _repeats_asked(cells: BoardTable) -> list[int]:
+def _available_repeats(cells: BoardTable) -> list[int]:
     """k that the page offers: 1, and those for which some cell has enough repeats."""
-    return [k for k in REPEATS_ASKED if k == 1 or any(row.min_repeats >= k for row in cells)]
+    return [k for k in REPEAT_COUNTS if k == 1 or any(row.min_repeats >= k for row in cells)]
 
 
-def _how_sure(board: Board, scores: Sequence[ScoreRecord]) -> str:
+def _uncertainty_texts(board: Board, scores: Sequence[ScoreRecord]) -> str:
     """How intervals, ties and ranks were found, where there are any."""
     if not any(row.sufficient for row in board.tables["cells"]):
         return f"Below {MIN_REPEATS} repeats in a cell nothing is inferred: no intervals, no ties, no tests."
@@ -211,7 +211,7 @@ def write_board(path: Path, board: Board, last_run: datetime | None = None) -> N
     write_html(path, "board.html", page_context(board) | {"dated": last_run.date().isoformat() if last_run else ""})
 
 
-def write_beside(path: Path, board: Board) -> None:
+def write_comparison(path: Path, board: Board) -> None:
     """Write ``beside.html``: any two runs side by side, or one case of all agents, as frames of the runs' own pages."""
     sheet, program = style("common.css", "beside.css"), script("common.js", "beside.js")
     context = {
@@ -238,7 +238,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
-        "interval_text": _how_sure(board, found),
+        "interval_text": _uncertainty_texts(board, found),
         "heuristic": _heuristic(found),
         "issues": {
             f"{card.title}: {card.id}": definitions.known_issues(card) for _, card in sorted(board.cards.items())
@@ -248,7 +248,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "n_scored": len(found),
         "n_planned": len(board.entries),
         "unreadable": board.unreadable,
-        "differs": group_by(board.differs, lambda name: BY_NAME[name].matters),
+        "differs": group_by(board.differs, lambda name: BY_NAME[name].effect),
         "signature": board.signature,
         "citation": definitions.CITATION,
         "licence": definitions.LICENCE,

@@ -99,7 +99,7 @@ def cut_text(text: str, limit: int) -> str:
 
 
 def read_detail(
-    folder: Path | str, *, shown_as: str, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
+    folder: Path | str, *, folder_label: str, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
 ) -> RunDetail:
     """Read the records of one run and cut them to size.
 
@@ -116,7 +116,7 @@ def read_detail(
     views = _read(folder, VIEWS, CaseViews, notes)
     plan, turns = _cut_transcript(conversation, max_chars, notes) if conversation else (None, [])
     return RunDetail.model_construct(
-        folder=shown_as,
+        folder=folder_label,
         score=score.model_copy(update={"case_scores": None}),
         signature=signature([read_conditions(score)]),
         run=run,
@@ -124,7 +124,7 @@ def read_detail(
         cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
         # The verdicts of single judgements are the votes of the panel's criteria.
         judge=judge.model_copy(
-            update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
+            update={"judgements": [judgement.model_copy(update={"criteria": []}) for judgement in judge.judgements]}
         )
         if judge
         else None,
@@ -165,22 +165,22 @@ def joined_cases(report: DetailReport | None, submission: SubmissionRecord | Non
 
 
 def _row(check: CaseSubmission, metrics: Mapping[str, float | None], names: list[str]) -> list[Any]:
-    shown = [[p.code, cut_text(p.message, _MAX_LINE)] for p in check.problems[:_MAX_PROBLEMS]]
+    problems = [[p.code, cut_text(p.message, _MAX_LINE)] for p in check.problems[:_MAX_PROBLEMS]]
     values = [None if value is None else round(value, _DIGITS) for value in map(metrics.get, names)]
-    return [check.case, check.status, shown, len(check.problems), *values]
+    return [check.case, check.status, problems, len(check.problems), *values]
 
 
 def group_turns(messages: list[Message], calls: list[CodeCall]) -> list[TranscriptTurn]:
     """Messages and calls by turn; a message that only returns output shown with its call is left out."""
-    said = group_by(messages, lambda message: message.turn)
+    judgement = group_by(messages, lambda message: message.turn)
     done = group_by(calls, lambda call: call.turn)
     return [
         TranscriptTurn.model_construct(
             turn=turn,
-            messages=[m for m in said.get(turn, []) if not m.repeats(done.get(turn, []))],
+            messages=[m for m in judgement.get(turn, []) if not m.repeats(done.get(turn, []))],
             calls=done.get(turn, []),
         )
-        for turn in sorted({*said, *done})
+        for turn in sorted({*judgement, *done})
     ]
 
 

@@ -32,7 +32,7 @@ STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "framed.js", "run.js")
 
 # What every record repeats of the score, which is embedded whole.
-_SAID_ALREADY: dict[str, Any] = {
+_EXCLUDED_FIELDS: dict[str, Any] = {
     "score": {"schema_", "case_scores"},
     "run": {"schema_", "run", "totals", "used", "enforced", "agent_settings"},
     "report": {"schema_", "run", "settings", "cases"},
@@ -87,8 +87,8 @@ def shared_words(title: str, access: str, track: str, rubric: Rubric | None, sib
 def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
     """A criterion of the rubric as a reader needs it; levels are told of S3 only, where one of them is given."""
     levels = criterion.levels if criterion.stage == "S3" else ()
-    said = [f"{level.value:g}: {level.text}" for level in levels]
-    return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": said}
+    levels_text = [f"{level.value:g}: {level.text}" for level in levels]
+    return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": levels_text}
 
 
 _MANY = 1000
@@ -100,7 +100,7 @@ class _Job(NamedTuple):
 
     run: RunId
     folder: str
-    shown_as: str
+    folder_label: str
     page: str
     words: str
 
@@ -149,8 +149,8 @@ def _shared(
     @functools.cache
     def words(task: str, track: str, siblings: tuple[int, ...]) -> str:
         card = cards.get(task)
-        told = (card.title, card.dataset.access) if card else (task, "public")
-        return pydantic_core.to_json(shared_words(*told, track, rubrics.get(track), siblings)).decode()
+        title_and_access = (card.title, card.dataset.access) if card else (task, "public")
+        return pydantic_core.to_json(shared_words(*title_and_access, track, rubrics.get(track), siblings)).decode()
 
     for score in scores:
         run = score.run
@@ -185,8 +185,8 @@ def _write_all(jobs: Sequence[_Job]) -> list[datetime | None]:
 
 def _write(job: _Job) -> datetime | None:
     """Write one page under another name first. Without fsync: a page can always be made again."""
-    detail = read_detail(job.folder, shown_as=job.shown_as)
-    records = detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
+    detail = read_detail(job.folder, folder_label=job.folder_label)
+    records = detail.model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
     page, temporary = filled(load_template(), title, job.words, records), f"{job.page}.tmp"
     try:

@@ -50,13 +50,13 @@ CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "unverified", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
-_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "told", "sample")
+_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
 
 
 def tabulate_runs(entries: Iterable[BoardEntry]) -> pd.DataFrame:
     """A row per planned run by track, task, tier, agent and repeat; without a score its numbers are null.
 
-    ``sample`` is the run for the statistics, ``score`` its record, ``told`` what it tells of its conditions,
+    ``sample`` is the run for the statistics, ``score`` its record, ``conditions`` its recorded conditions,
     ``everything`` the same in all rows.
     """
     ordered = sorted(entries, key=lambda entry: (*_place(entry), entry.run.repeat))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from automedbench.statistics.ranks import REPEATS_ASKED
+from automedbench.statistics.ranks import REPEAT_COUNTS
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,13 @@ COLUMNS: dict[str, Column] = {
         f"pass_{k}": Column(
             float, f"probability that {k} repeats of a cell, drawn from those scored, all win a medal; empty below {k}"
         )
-        for k in REPEATS_ASKED[1:]
+        for k in REPEAT_COUNTS[1:]
     },
     **{
         f"worst_{k}": Column(
             float, f"expected lowest overall score of {k} repeats of a cell, drawn from those scored; empty below {k}"
         )
-        for k in REPEATS_ASKED[1:]
+        for k in REPEAT_COUNTS[1:]
     },
     "failure_rate": Column(float, "share of runs without a complete final submission; a disqualified run has none"),
     "no_medal_rate": Column(

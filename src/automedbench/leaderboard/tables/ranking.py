@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.conditions import signature, what_differs
+from automedbench.leaderboard.conditions import find_differences, signature
 from automedbench.leaderboard.tables.cells import (
     CELL,
     SCORES,
@@ -29,7 +29,7 @@ from automedbench.leaderboard.tables.cells import (
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
-from automedbench.statistics.ranks import REPEATS_ASKED, pass_hat_k, rank_distribution, worst_of_k
+from automedbench.statistics.ranks import REPEAT_COUNTS, pass_hat_k, rank_distribution, worst_of_k
 from automedbench.statistics.samples import PairedComparison, Pooling, RankRange, Sample, StatisticsMethod
 
 Scope = Literal["overall", "track", "task", "cell"]
@@ -185,8 +185,8 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
         "made_up": runs.made_up.any(),
-        "mixed": runs.told.agg(lambda told: ", ".join(what_differs(told))),
-        "signature": runs.told.agg(signature),
+        "mixed": runs.conditions.agg(lambda conditions: ", ".join(find_differences(conditions))),
+        "signature": runs.conditions.agg(signature),
         "outdated": runs.outdated.agg(lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
     }
 
@@ -197,7 +197,7 @@ def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.D
     NaN in rows with a cell of fewer than k scored repeats.
     """
     counts = list(zip(cells.n_scored, cells.n_medals, strict=True))
-    passed = {f"pass_{k}": [pass_hat_k(n, medals, k) for n, medals in counts] for k in REPEATS_ASKED}
-    worst = {f"worst_{k}": [worst_of_k(values, k) for values in cells.every] for k in REPEATS_ASKED[1:]}
+    passed = {f"pass_{k}": [pass_hat_k(n, medals, k) for n, medals in counts] for k in REPEAT_COUNTS}
+    worst = {f"worst_{k}": [worst_of_k(values, k) for values in cells.every] for k in REPEAT_COUNTS[1:]}
     chances = pd.DataFrame(passed | worst, index=cells.index, dtype=float)
     return pooled(cells.join(chances), keys, pooling, list(chances))

@@ -44,11 +44,11 @@ class BoardTable(Sequence[Row]):
         """A row, or several, in the order of the table."""
         return self._rows[place]
 
-    def values(self, shown: Mapping[type, Callable[[Any], Any]]) -> dict[str, list[Any]]:
-        """Column → its values; those of a type in ``shown`` are passed through its function, None stays None."""
+    def values(self, formats: Mapping[type, Callable[[Any], Any]]) -> dict[str, list[Any]]:
+        """Column → its values; those of a type in ``formats`` are passed through its function, None stays None."""
         return {
-            name: [None if value is None else shown[kind](value) for value in self.frame[name]]
-            if kind in shown
+            name: [None if value is None else formats[kind](value) for value in self.frame[name]]
+            if kind in formats
             else list(self.frame[name])
             for name, kind in self.kinds.items()
         }

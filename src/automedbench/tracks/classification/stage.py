@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
-from automedbench.datasets.sampling import as_cases, drawn, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, too_few
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "label.json"
@@ -87,7 +87,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     short = _shortage(card, limits, Counter(truth.values()))
     table = csv_bytes(["patient_id", "label"], truth.items())
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
-    anew = _tells_apart(card, cases)
+    anew = _compression_differs(card, cases)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, str]]:
         return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
@@ -167,7 +167,7 @@ def _sample(
     if sampling.count is not None and len(chosen) < sampling.count:
         raise too_few(card, f"but the raw data has {len(chosen)} that can be taken")
     by_id = {image.id: image for image in images}
-    return as_cases(card, (by_id[name] for name in chosen))
+    return assign_case_ids(card, (by_id[name] for name in chosen))
 
 
 def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[str]) -> dict[str, int]:
@@ -194,7 +194,7 @@ def _sealed(label: str, case: str, table: bytes) -> LabelTruth:
     return LabelTruth(label=label, seal=sha256_bytes(f"{case}\n".encode() + table).ljust(120, "0")[: 120 - len(label)])
 
 
-def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
+def _compression_differs(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
     """Whether the images' compression differs, so that it may tell their source and with it their class.
 
     Colour JPEGs are carried over as they are only where all have the same tables, coding and sampling.

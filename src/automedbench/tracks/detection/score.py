@@ -109,7 +109,7 @@ class Tables:
             detail={
                 "width": truth.width,
                 "height": truth.height,
-                "boxes": [self._shown(row) for row in rows.tolist()],
+                "boxes": [self._detail_entry(row) for row in rows.tolist()],
                 "reference": [
                     {**_drawn(box.class_, (box.x1, box.y1, box.x2, box.y2)), "matched": matched}
                     for box, matched in zip(truth.boxes, found, strict=True)
@@ -117,7 +117,7 @@ class Tables:
             },
         )
 
-    def _shown(self, row: int) -> dict[str, Any]:
+    def _detail_entry(self, row: int) -> dict[str, Any]:
         name = self._evidence.classes[int(self._counted.category[row])]
         corners = self._counted.xyxy[row].tolist()
         return {**_drawn(name, corners), "score": float(self._counted.score[row]), "matched": bool(self._hit[row])}

@@ -18,7 +18,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import as_cases, choose, drawn, shuffled
+from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffled
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "boxes.json"
@@ -120,7 +120,7 @@ def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]
     by_id = {image.id: image for image in images}
     classes = {image.id: image.classes for image in images}
     chosen = choose(classes, sampling.count, sampling.seed, options.positive_fraction)
-    return as_cases(card, (by_id[name] for name in chosen))
+    return assign_case_ids(card, (by_id[name] for name in chosen))
 
 
 def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:

@@ -27,8 +27,8 @@ def implausible_values(outputs: Outputs) -> str | None:
 
 
 def _normalised(case: CaseScore) -> bool:
-    shown, scale = _range(case), case.metrics.get("data_range")
-    return shown is not None and scale is not None and scale >= 10 and -1 <= shown[0] <= shown[1] <= 1
+    value_range, scale = _range(case), case.metrics.get("data_range")
+    return value_range is not None and scale is not None and scale >= 10 and -1 <= value_range[0] <= value_range[1] <= 1
 
 
 def blank_images(outputs: Outputs) -> str | None:
@@ -37,8 +37,8 @@ def blank_images(outputs: Outputs) -> str | None:
 
 
 def _blank(case: CaseScore) -> bool:
-    shown = _range(case)
-    return shown is not None and shown[0] == shown[1]
+    value_range = _range(case)
+    return value_range is not None and value_range[0] == value_range[1]
 
 
 def _range(case: CaseScore) -> tuple[float, float] | None:

@@ -30,7 +30,7 @@ from automedbench.datasets.forms.degradation import (
     parse_degradation,
 )
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
-from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
@@ -131,7 +131,7 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     if count > len(usable):
         share = "one per subject" if options.per_subject == 1 else f"at most {options.per_subject} per subject"
         raise too_few(card, f"{share}, but the data holds {len(taken)} subjects")
-    return as_cases(card, usable[:count])
+    return assign_case_ids(card, usable[:count])
 
 
 def _make(

@@ -149,7 +149,7 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
         for pair, reference, candidate in zip(pairs, references, candidates, strict=True)
     ]
     corpus = corpus_prf(references, candidates)
-    there, said = binary(references), binary(candidates)
+    there, predicted = binary(references), binary(candidates)
     rates = ("precision", "recall", "f1")
     return Measured(
         {
@@ -157,18 +157,18 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
             for name, rate in zip(CHEXBERT_COMPONENTS, rates, strict=True)
         },
         {name: getattr(corpus, rate) for name, rate in zip(CHEXBERT_COMPONENTS, rates, strict=True)},
-        groups={name: _observation(there[:, row], said[:, row]) for row, name in enumerate(LABELS)},
+        groups={name: _observation(there[:, row], predicted[:, row]) for row, name in enumerate(LABELS)},
     )
 
 
-def _observation(there: Any, said: Any) -> dict[str, float | None]:
+def _observation(there: Any, predicted: Any) -> dict[str, float | None]:
     """How often one observation was right, invented and overlooked."""
     return {
         "n_truth": int(there.sum()),
-        "n_predictions": int(said.sum()),
-        "tp": int((there & said).sum()),
-        "fp": int((~there & said).sum()),
-        "fn": int((there & ~said).sum()),
+        "n_predictions": int(predicted.sum()),
+        "tp": int((there & predicted).sum()),
+        "fp": int((~there & predicted).sum()),
+        "fn": int((there & ~predicted).sum()),
     }
 
 

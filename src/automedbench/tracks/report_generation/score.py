@@ -248,14 +248,19 @@ def _chexbert(pairs: list[ReportPair], resources: Resources) -> _Found:
         for pair in pairs
     ]
 
-    def rates(truth: np.ndarray, said: np.ndarray) -> list[float]:
+    def rates(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
         return [
-            float(rate) for rate in precision_recall_fscore_support(truth, said, average="micro", zero_division=0)[:3]
+            float(rate)
+            for rate in precision_recall_fscore_support(truth, predicted, average="micro", zero_division=0)[:3]
         ]
 
     found = [
-        [0.0] * 3 if not pair.candidate else [1.0] * 3 if not (truth | said).any() else rates(truth[None], said[None])
-        for pair, (truth, said) in zip(pairs, rows, strict=True)
+        [0.0] * 3
+        if not pair.candidate
+        else [1.0] * 3
+        if not (truth | predicted).any()
+        else rates(truth[None], predicted[None])
+        for pair, (truth, predicted) in zip(pairs, rows, strict=True)
     ]
     return {name: [row[place] for row in found] for place, name in enumerate(CHEXBERT_COMPONENTS)}
 

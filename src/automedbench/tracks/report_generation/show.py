@@ -20,10 +20,10 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Images and both reports; a report that was not valid is shown as it was collected."""
     entry = inputs.entry(case.case)
     names = read_record(inputs.given(entry.id) / CASE_MANIFEST, CaseManifest).image_files
-    shown = names[:MAX_IMAGES]
+    shown_names = names[:MAX_IMAGES]
     frames = [
         photo_frame(f"image {number} of {len(names)}", inputs.given(entry.id) / name)
-        for number, name in enumerate(shown, 1)
+        for number, name in enumerate(shown_names, 1)
     ]
     report = _report(inputs, entry)
     section = case.detail.get("section", "full")

@@ -16,7 +16,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import as_cases, drawn, shuffled
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.report_generation.check import read_report
@@ -77,7 +77,7 @@ def stage_reports(
     """
     options = validate(card.staging.sampling.options, ReportSampling, card.id, "staging.sampling.options")
     chosen, pool = drawn(card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0])
-    cases = as_cases(card, chosen)
+    cases = assign_case_ids(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         return _stage_case(card, case, cases[case], public, private)

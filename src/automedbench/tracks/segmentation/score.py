@@ -176,17 +176,19 @@ class SegmentationReport:
             "hd95_mm": mean(count.hd95_mm for count in counts),
             "surface_dice": mean(count.surface_dice for count in counts),
         }
-        shown = {
-            target: self._shown(case, target, count) for target, count in case.targets.items() if not count.both_empty
+        details = {
+            target: self._detail_entry(case, target, count)
+            for target, count in case.targets.items()
+            if not count.both_empty
         }
         return CaseScore(
             case=case.verdict.case,
             status=case.verdict.status,
             metrics=metrics,
-            detail={"targets": shown, "voxel_ml": case.voxel_ml, "comparable": case.comparable},
+            detail={"targets": details, "voxel_ml": case.voxel_ml, "comparable": case.comparable},
         )
 
-    def _shown(self, case: CaseCounts, target: str, count: TargetCounts) -> dict[str, Any]:
+    def _detail_entry(self, case: CaseCounts, target: str, count: TargetCounts) -> dict[str, Any]:
         return {
             "dice": self._dice(case, target) if case.verdict.completed else None,
             "reference_voxels": count.reference,
@@ -258,10 +260,10 @@ def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Se
             scores = _scores(truth, path, file, verdict, settings)
             for label, score in zip(file.values, scores, strict=True):
                 has_it = bool((truth == label).any())
-                asked = has_it or names[row] not in settings.positive_only
-                if verdict.completed and asked and score is not None:
+                counted = has_it or names[row] not in settings.positive_only
+                if verdict.completed and counted and score is not None:
                     values[row, column] = score
-                waiting[row, column] = not verdict.completed and asked and (has_it or settings.both_empty == "one")
+                waiting[row, column] = not verdict.completed and counted and (has_it or settings.both_empty == "one")
                 row += 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row without any value

@@ -59,7 +59,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     labels = {side: sources.labels(side, view, wanted) for side in sources.sides}
     scans = sources.scan(view, wanted)
     colours = _Colours.of([target.name for file in sources.files for target in file.targets], list(labels.values()))
-    window, said = _window(inputs, scans)
+    window, description = _window(inputs, scans)
     size = magnified(fitted(scans[0].shape, view.spacing(sources.entry.geometry["spacing"])))
     largest = int(np.argmax(found)) if found.any() else None
     frames = []
@@ -69,7 +69,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
             drawn = resized_numbers(colours.table[labels[side][place]], size)
             layers.append(label_layer(side, drawn, colours.palette, outline=side == "reference"))  # type: ignore[arg-type]
         title = f"axial {view.number(index, shape[view.axis])} of {shape[view.axis]}"
-        title += (" · largest" if index == largest else "") + f" · {said}"
+        title += (" · largest" if index == largest else "") + f" · {description}"
         frames.append(Frame(title=title[:MAX_TITLE], width=size[0], height=size[1], layers=layers))
     return Drawing(frames=frames, legend=colours.legend)
 

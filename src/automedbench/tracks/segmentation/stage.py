@@ -25,11 +25,11 @@ from automedbench.datasets.forms.volumes import (
     MaskPart,
     SourceSegmentation,
     copy_volume,
+    find_volume_problem,
     open_source,
-    why_no_volume,
     write_volume,
 )
-from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
 from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, write_split
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -92,7 +92,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     options = validate(card.staging.sampling.options, SegmentationSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
-    subject_of = as_cases(card, chosen)
+    subject_of = assign_case_ids(card, chosen)
 
     def one(case: str) -> _StagedVolume:
         truth = make_truth(subject_of[case], files)
@@ -163,7 +163,7 @@ def _lacks_truth(subject: SourceSegmentation) -> str | None:
     Raises MissingDataError for an image that is not there, and for truth that upstream is not known to lack.
     """
     for path in [*subject.files[1:], subject.image]:
-        if not (reason := why_no_volume(path)):
+        if not (reason := find_volume_problem(path)):
             continue
         if subject.may_lack_truth and path != subject.image:
             return f"{path.name} {reason}"

@@ -86,5 +86,5 @@ def _worst(similarity: Sequence[float | None]) -> int | None:
 
 def _title(index: int, similarity: Sequence[float | None]) -> str:
     value = similarity[index]
-    said = "" if value is None else f" · SSIM {value:.3f}"
-    return f"axial {index + 1} of {len(similarity)}{said}" + (" (lowest)" if index == _worst(similarity) else "")
+    label = "" if value is None else f" · SSIM {value:.3f}"
+    return f"axial {index + 1} of {len(similarity)}{label}" + (" (lowest)" if index == _worst(similarity) else "")

@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
-from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import describe_file, first_fit, write_split
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
@@ -59,7 +59,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     degradation = read_degradation(card)
     options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
-    cases = as_cases(card, chosen)
+    cases = assign_case_ids(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         entry = _stage_case(card, case, cases[case], degradation, settings, public, private)

@@ -81,8 +81,8 @@ def calibration_questions(
     questions: Iterable[SourceQuestion], cases: Iterable[SourceQuestion], count: int, seed: int
 ) -> list[SourceQuestion]:
     """Up to ``count`` of the questions that show nothing that a case shows, each something else, in shuffled order."""
-    shown = {name for case in cases for name in case.shows}
-    free = {question.id: question for question in questions if shown.isdisjoint(question.shows)}
+    used = {name for case in cases for name in case.shows}
+    free = {question.id: question for question in questions if used.isdisjoint(question.shows)}
     return _distinct(free[name] for name in shuffled(free.keys(), seed))[:count]
 
 

@@ -87,7 +87,7 @@ def read_verdicts(
 
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
-SHOWN = 300
+MAX_EXCERPT = 300
 MOST_TRIED = 10
 """Constant answers of a kind that are tried as a prior; rarer ones earn less."""
 
@@ -137,7 +137,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 
 def prior(truths: Sequence[QuestionTruth]) -> Prior:
-    """Of each kind of question the answer that, given to all of them, earns most by words, and what that makes.
+    """Best constant answer for each kind of question by words, and its score.
 
     Tried are the letters, or the ``MOST_TRIED`` most frequent golds. An answer judge is not asked.
     """
@@ -230,13 +230,13 @@ def overall(rows: Sequence[Scored]) -> Metrics:
 
 
 def judge_metrics(rows: Sequence[Scored]) -> Metrics:
-    """What the answer judge changes: the score with it, how much of it is its own, and how often both agree."""
+    """Metrics of the answer judge: score with it, number of its verdicts, rate of agreement with the lexical score."""
     judged = [row for row in rows if row.judged is not None]
-    asked = [row for row in rows if row.truth.kind == "open" and row.answer is not None]
+    judgeable = [row for row in rows if row.truth.kind == "open" and row.answer is not None]
     return {
         "judged_score": _mean(row.lexical if row.judged is None else row.judged for row in rows),
         "n_judged": len(judged),
-        "n_unjudged": len(asked) - len(judged),
+        "n_unjudged": len(judgeable) - len(judged),
         "judge_agreement_rate": _mean(float((row.judged or 0) >= 0.5) == (row.lexical >= 0.5) for row in judged),
     }
 
@@ -259,9 +259,9 @@ def groups(rows: Sequence[Scored]) -> dict[str, Metrics]:
 def case_score(row: Scored) -> CaseScore:
     """One question's row. The gold answer is not in it: reports may be passed on, answers may not."""
     texts = row.truth.kind != "choice" and row.answer is not None
-    detail: dict[str, Any] = {"kind": row.truth.kind, "question": row.truth.question[:SHOWN]}
+    detail: dict[str, Any] = {"kind": row.truth.kind, "question": row.truth.question[:MAX_EXCERPT]}
     if row.answer is not None:
-        detail |= {"answer": row.answer.text[:SHOWN], "label": row.answer.label}
+        detail |= {"answer": row.answer.text[:MAX_EXCERPT], "label": row.answer.label}
     return CaseScore(
         case=row.verdict.case,
         status=row.verdict.status,
@@ -308,8 +308,8 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The mean again: token F1 by rouge-score, everything else by plain comparison; verdicts of a judge as given."""
     settings: VqaSettings = track_settings(inputs.card)
     verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
-    asked = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
-    given = {verdict.case: verdict.score for verdict in asked if verdict.score is not None}
+    judgeable = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
+    given = {verdict.case: verdict.score for verdict in judgeable if verdict.score is not None}
     total = 0.0
     for case, truth, answer in read_evidence(inputs):
         if answer is None:
@@ -346,9 +346,11 @@ def _other_side(prediction: str, gold: str) -> bool:
 
 
 def _other_numbers(prediction: str, gold: str) -> bool:
-    said, asked = (sorted(re.findall(r"(?<!\S)-?[0-9]+(?:\.[0-9]+)?(?!\S)", text)) for text in (prediction, gold))
+    predicted, expected = (
+        sorted(re.findall(r"(?<!\S)-?[0-9]+(?:\.[0-9]+)?(?!\S)", text)) for text in (prediction, gold)
+    )
     alone = re.fullmatch(r"(?:-?[0-9]+(?:\.[0-9]+)?|mm|ml|mg|[ ])+", gold) is not None
-    return bool(asked) and said != asked and (bool(said) or alone)
+    return bool(expected) and predicted != expected and (bool(predicted) or alone)
 
 
 def choice_score(label: str, gold: str) -> float:

@@ -23,11 +23,11 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     frames = [photo_frame(f"image {number} of {len(names)}", folder / name) for number, name in enumerate(names, 1)]
     truth = read_truth(inputs.private / entry.id / TRUTH, entry)
     options: dict[str, str] = entry.geometry["options"]
-    asked = "\n".join([truth.question, *(f"{letter}) {text}" for letter, text in options.items())])
+    question = "\n".join([truth.question, *(f"{letter}) {text}" for letter, text in options.items())])
     answer = _answer(inputs, entry)
     reference = _labelled(truth.answer_label, truth.answer_text)
     texts = [
-        ViewText(side="input", title="Question", text=asked[:MAX_TEXT]),
+        ViewText(side="input", title="Question", text=question[:MAX_TEXT]),
         *([ViewText(side="prediction", title="Answer", text=answer[:MAX_TEXT])] if answer is not None else []),
         ViewText(side="reference", title=f"Reference answer ({truth.kind})", text=reference[:MAX_TEXT]),
     ]
@@ -44,5 +44,5 @@ def _answer(inputs: ScoringInputs, entry: CaseEntry) -> str | None:
 
 def _labelled(label: str | None, text: str) -> str:
     # JSON may hold lone surrogates, which no file of ours can.
-    said = text.encode("utf-8", "replace").decode("utf-8")
-    return said if label is None else f"{label}) {said}"
+    cleaned = text.encode("utf-8", "replace").decode("utf-8")
+    return cleaned if label is None else f"{label}) {cleaned}"

@@ -19,7 +19,7 @@ from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import as_cases, drawn, shuffled
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.vqa import sampling
@@ -59,7 +59,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         lambda found: found,
         lambda question: question.groups.get(options.stratify or ""),
     )
-    cases = as_cases(card, chosen)
+    cases = assign_case_ids(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         return _stage_case(case, cases[case], public, private), _origin(cases[case])
@@ -114,17 +114,17 @@ def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path
             f"Row {question.row} (id {question.id}): of the gold answer {question.answer[:40]!r} nothing is left to "
             "compare.\nIt cannot be scored; leave the row out (staging.options.keep) or correct the data."
         )
-    shown = _shown(case, question)
-    inputs = _write_question(public / case, shown, question.images)
+    record = _question_record(case, question)
+    inputs = _write_question(public / case, record, question.images)
     truth = QuestionTruth(
         question=question.question,
         answer_text=question.answer,
         answer_label=question.label,
         kind=_kind(question),
-        groups={"question_form": shown["question_type"], **question.groups},
+        groups={"question_form": record["question_type"], **question.groups},
     )
     data = to_json(truth.model_dump(mode="json")).encode()
-    geometry = {name: shown[name] for name in ("answer_mode", "question_type")}
+    geometry = {name: record[name] for name in ("answer_mode", "question_type")}
     return CaseEntry(
         id=case,
         inputs=inputs,
@@ -133,10 +133,10 @@ def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path
     )
 
 
-def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
+def _question_record(case: str, question: SourceQuestion) -> dict[str, Any]:
     """``question.json``: nothing of the answer, and no upstream name that would find it."""
     form = question_form(question.question, question.options)
-    shown: dict[str, Any] = {
+    record: dict[str, Any] = {
         "question_id": case,
         "question": question.question,
         "question_type": form,
@@ -144,13 +144,13 @@ def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
         "image_paths": [f"image_{number}.jpg" for number in range(1, len(question.images) + 1)],
     }
     if question.options:
-        shown |= {"options": dict(question.options), "valid_labels": list(question.options)}
-    return shown
+        record |= {"options": dict(question.options), "valid_labels": list(question.options)}
+    return record
 
 
-def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
-    files = {QUESTION: to_json(shown).encode()}
-    files |= dict(zip(shown["image_paths"], (_encoded(image)[1] for image in images), strict=True))
+def _write_question(folder: Path, record: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
+    files = {QUESTION: to_json(record).encode()}
+    files |= dict(zip(record["image_paths"], (_encoded(image)[1] for image in images), strict=True))
     return {name: put(folder / name, data) for name, data in files.items()}
 
 
@@ -196,7 +196,7 @@ def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> Non
     def one(numbered: tuple[int, SourceQuestion]) -> None:
         number, question = numbered
         name = f"{CALIBRATION}_{number:04d}"
-        _write_question(folder / name, _shown(name, question), question.images)
+        _write_question(folder / name, _question_record(name, question), question.images)
         gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
         write_bytes(folder / name / TRUTH, to_json(gold).encode())
 
