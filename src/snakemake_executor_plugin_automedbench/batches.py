@@ -39,7 +39,7 @@ class Batch:
     """When each file that the steps make was last made, in ns, before the batch."""
 
     def has_made(self, job: Any) -> bool:
-        """Whether all files of a step are there, and none is an old one."""
+        """Return whether all files of a step are present and newly written."""
         return all((made := _made_at(str(file))) and made != self.before.get(str(file)) for file in job.output)
 
     @property
@@ -64,7 +64,7 @@ class Batches:
         self._lock = threading.RLock()
 
     def ask(self, job: Any, within_s: float | None = None) -> Batch | Answer:
-        """What is known of a step already; else its batch, new (``asked`` holds nothing else) or under way.
+        """Known result of a step; else its batch, new (``members`` holds only this step) or under way.
 
         A new one begins no step later than ``within_s`` after its start.
         """
@@ -169,12 +169,12 @@ def command_line(batch: Batch) -> list[str]:
 
 
 def is_batched(job: Any) -> bool:
-    """Whether a step shares a process with others, as its rule says; its own resources may wait for its inputs."""
+    """Return whether a step shares a process with others, by its rule; its own resources may wait for its inputs."""
     return not job.is_group() and bool(job.rule.resources.get("batched") == 1)
 
 
 def is_plain(job: Any, workflow: Any) -> bool:
-    """Whether a step is a shell command and nothing else, which needs no Snakemake on a node."""
+    """Return whether a step is only a shell command, which needs no Snakemake on a node."""
     if job.is_group() or not job.is_shell or workflow.deployment_settings.deployment_method:
         return False
     return not (job.is_shadow or job.benchmark or workflow.execution_settings.debug)

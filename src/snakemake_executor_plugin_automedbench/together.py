@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class StepList:
-    """What one process is asked to do."""
+    """Steps that one process executes."""
 
     steps: Sequence[Step]
     wait_s: float = 0.0
@@ -70,12 +70,12 @@ def read_list(path: Path) -> StepList:
 
 
 def verdict_path(path: Path) -> Path:
-    """Where the process writes what became of the steps of a list."""
+    """Path of the file where the process writes the results of a list's steps."""
     return path.with_suffix(".verdicts")
 
 
 def read_verdicts(path: Path) -> dict[int, State]:
-    """What became of the steps of the list at ``path`` so far; half a line at the end is not read."""
+    """Results so far of the steps of the list at ``path``; an incomplete last line is skipped."""
     try:
         lines = verdict_path(path).read_text().splitlines(keepends=True)
     except FileNotFoundError:

@@ -236,7 +236,7 @@ class Dialogue:
 
     @property
     def sent(self) -> list[ChatMessage]:
-        """What the next request holds."""
+        """Messages of the next request."""
         return [entry.message for entry in self._sent]
 
     @property
@@ -331,7 +331,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class CallNote:
-    """What the summary keeps of one executed call."""
+    """Fields of one executed call that the summary keeps."""
 
     turn: int
     language: str

@@ -106,7 +106,7 @@ class AgentLoop:
         return self._final(ending)
 
     def totals(self) -> Totals:
-        """What the run has used so far; valid at any time."""
+        """Usage of the run so far; valid at any time."""
         return self.toolbox.totals(n_recovered_calls=self.n_recovered, n_format_warnings=self.n_format)
 
     # --- one turn ---------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:
-    """What the raw data of the task is, where it was fetched on this machine."""
+    """Receipt of the task's raw data, where it was fetched on this machine."""
     path = plan.raw / plan.card.dataset.name / "receipt.json" if plan.raw is not None else None
     return read_record(path, Receipt) if path is not None and path.is_file() else None
 

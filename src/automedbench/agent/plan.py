@@ -105,7 +105,7 @@ def refuse_unsafe(plan: RunPlan) -> None:
 def make_egress_settings(
     plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable[str] = ()
 ) -> EgressSettings:
-    """What the run may reach in the network class proxied."""
+    """Build the egress settings of the run in the network class proxied."""
     config = plan.sandbox.egress
     return build_settings(
         plan.card,
@@ -182,7 +182,7 @@ def make_contract(card: TaskCard, case_ids: list[str]) -> Contract:
 
 
 def plan_identity(plan: RunPlan, brief: Brief) -> Identity:
-    """What an attempt must answer to be one at this run."""
+    """Identity that attempts at this run have."""
     return Identity(
         run=plan.run,
         agent_digest=plan.agent.digest(),
@@ -224,7 +224,7 @@ REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True)
 class Setting:
-    """What the run enforces and offers; the brief states nothing else. Paths are as the agent's code sees them.
+    """Limits and resources of the run, all that the brief states. Paths are as the agent's code sees them.
 
     ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
     is behind its mirror. ``offline``: mirror and index answer from the cache alone, in class proxied or, as

@@ -289,7 +289,7 @@ class _Driver:
         return self._conversation(attempt, session), record
 
     def _keep_failure(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
-        """Why it ended, and what it has cost by now."""
+        """Keep the reason of the failure and the cost so far."""
         record_failure(
             attempt,
             self.plan.run,
@@ -347,7 +347,7 @@ class _Driver:
 
 @dataclass(frozen=True)
 class _Session:
-    """What one process opened to work on an attempt."""
+    """Resources that one process opened to work on an attempt."""
 
     loop: AgentLoop | CommandLoop
     journal: Journal
@@ -357,12 +357,12 @@ class _Session:
 
 
 def _always(first: Enforced, last: Enforced) -> Enforced:
-    """What was enforced all the time of an attempt that went on in another process, perhaps on another node."""
+    """Limits enforced throughout an attempt that resumed in another process, perhaps on another node."""
     return last.model_copy(update={name: _weaker(value, getattr(last, name)) for name, value in first})
 
 
 def _weaker(one: object, other: object) -> object:
-    """Of two flags whether both are set, of two limits the wider one (None: none); of anything else the later."""
+    """Weaker of two values: flags by and, limits by the wider one (None: no limit), others the later."""
     match one, other:
         case bool(), bool():
             return one and other

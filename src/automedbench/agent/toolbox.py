@@ -50,7 +50,7 @@ Of ``FEW`` or less that does not hold: some providers take no limit below 16, an
 
 @dataclass(frozen=True)
 class Contract:
-    """What the agent must hand in: path below ``agents_outputs/`` → file, and the case that a path belongs to."""
+    """Expected submission: path below ``agents_outputs/`` → file, and the case that a path belongs to."""
 
     expected: Mapping[str, OutputFile]
     case_of: Mapping[str, str]
@@ -62,7 +62,7 @@ class Contract:
         return [path.removeprefix(f"{OUTPUTS}/") for path in found]
 
     def describe(self, n_missing: int) -> str:
-        """How complete the submission is, for a person."""
+        """Completeness of the submission, for a person."""
         if n_missing:
             return f"{n_missing} of {len(self.expected)} expected files are missing"
         return "every expected file exists"
@@ -90,7 +90,7 @@ class Executed(Model):
 
 
 class Waited(Model):
-    """How a wait ended."""
+    """Result of a wait."""
 
     how: str
     waited_s: float
@@ -99,7 +99,7 @@ class Waited(Model):
 
 
 class SubmissionLook(Model):
-    """What ``submit_results`` found in the workspace."""
+    """Findings of ``submit_results`` in the workspace."""
 
     missing: list[str]
     n_missing: int
@@ -170,7 +170,7 @@ class Toolbox:
         return self._execute(request, turn)
 
     def totals(self, **counts: int) -> Totals:
-        """What the run has used so far, with what its loop counts; valid at any time."""
+        """Usage of the run so far, with the counts of its loop; valid at any time."""
         budget = self.budget
         return Totals(
             turns=budget.turns,
@@ -220,7 +220,7 @@ class Toolbox:
         return self.sandbox.drain_findings()
 
     def _add_processes(self, later: list[Process] | None) -> None:
-        """What background processes of the last call opened after its end."""
+        """Add processes that background processes of the last call opened after its end."""
         if later and self.calls:
             call = self.calls[-1]
             self.calls[-1] = call.model_copy(update={"processes": joined(call.processes, masked(self.log, later))})

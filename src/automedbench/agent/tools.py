@@ -114,7 +114,7 @@ _WAIT = ToolSpec(
 def read_call(
     call: ToolCall, *, cut: bool = False, known: Sequence[str] = TOOL_NAMES
 ) -> CodeRequest | WaitRequest | SubmitRequest | BadCall:
-    """What a call asks for. With ``cut`` (the reply hit its length limit) arguments are taken as they stand or not."""
+    """Parse a call. With ``cut`` (the reply hit its length limit) arguments are taken as they stand or not."""
     if call.name not in known:
         return BadCall(f"unknown tool '{call.name[:80]}'; known are {', '.join(known)}")
     if cut and not is_complete(call.arguments):
@@ -273,7 +273,7 @@ class TextCall:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a text holds: calls in order, and whether fenced code stands in it."""
+    """Calls recovered from a text, in order, and whether the text holds fenced code."""
 
     calls: tuple[TextCall, ...] = ()
     fenced: bool = False
@@ -325,7 +325,7 @@ def repair_arguments(raw: str) -> dict[str, Any] | None:
 
 
 def error_position(raw: str) -> int:
-    """Where a broken argument string stops being JSON, in characters."""
+    """Position, in characters, at which an argument string stops being JSON."""
     try:
         json.loads(_without_trailing_commas(raw), strict=False)
     except json.JSONDecodeError as error:
@@ -424,7 +424,7 @@ def _read_json(text: str, opening: re.Match[str]) -> _Block:
 
 
 def _stands_alone(text: str, block: _Block, line_start: int) -> bool:
-    """Nothing but markup and non-word characters before the block on its line and after it on its last line."""
+    """Return whether only markup and non-word characters surround the block on its first and last line."""
     start = max(text.rfind("\n", 0, block.start) + 1, line_start)
     end = text.find("\n", block.end)
     before, after = text[start : block.start], text[block.end : len(text) if end < 0 else end]

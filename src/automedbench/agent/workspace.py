@@ -53,7 +53,7 @@ class Snapshot:
         return Snapshot({path: seen for path, seen in self.files.items() if path in names})
 
     def since(self, before: Snapshot) -> Changes:
-        """What happened between ``before`` and this look."""
+        """Changes between ``before`` and this snapshot."""
         return Changes(
             changed={path: seen for path, seen in sorted(self.files.items()) if before.files.get(path) != seen},
             removed=sorted(before.files.keys() - self.files.keys()),
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 class Changes(Model):
-    """How one code call changed a workspace; with those of all calls, the next comparison needs no earlier look."""
+    """Changes of a workspace by one code call; with those of all calls, no earlier snapshot is needed."""
 
     changed: dict[str, tuple[int, int]] = Field(default_factory=dict, description="new or different files")
     removed: list[str] = Field(default_factory=list)
@@ -106,7 +106,7 @@ class _Look:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What was seen."""
+        """Snapshot of the workspace."""
         return Snapshot(self._files, self._total, self._cached, self._unnamed)
 
     def _enter(self, folder: str, in_cache: bool) -> None:
@@ -218,7 +218,7 @@ _LOAD = re.compile(
 
 @dataclass(frozen=True)
 class CallEvidence:
-    """What one call did: its code, the workspace files it changed, the cases whose expected outputs are among them."""
+    """Evidence of one call: its code, the workspace files it changed, the cases with expected outputs among them."""
 
     code: str
     changed_files: Collection[str] = ()

@@ -39,22 +39,22 @@ def _piece(piece: str) -> str:
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether the pattern takes the path."""
+    """Return whether the pattern matches the path."""
     return expression(pattern).fullmatch(path) is not None
 
 
 def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether any of the patterns takes a path; all is taken without patterns."""
+    """Build a matcher of paths for any of the patterns; without patterns all paths match."""
     known = [expression(pattern) for pattern in patterns]
     return lambda path: not known or any(each.fullmatch(path) for each in known)
 
 
 def search_pattern(pattern: re.Pattern[str] | None, text: str) -> str | None:
-    """What a regular expression finds in a text: its first group if it has one, else the whole match; None for none."""
+    """Search a regular expression: its first group if it has one, else the whole match; None without a match."""
     match = pattern.search(text) if pattern is not None else None
     return None if match is None else match[min(1, match.re.groups)] or ""
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for several."""
+    """Return whether a name is a pattern."""
     return re.search(r"[*?\[]", name) is not None

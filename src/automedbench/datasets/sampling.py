@@ -61,7 +61,7 @@ def drawn(
     chosen: Callable[[Result], Iterable[Source]],
     stratum: Callable[[Source], object] = lambda _: None,
 ) -> Result:
-    """What ``choose`` takes from the sources; of a fresh draw, from those that the published draw leaves.
+    """Draw with ``choose`` from the sources; a fresh draw from those that the published draw leaves.
 
     ``chosen``: the sources in what it gives. Those of a subject (patient, lesion) in the published draw are not left
     either. Raises InfrastructureError when the rest does not give as many of each ``stratum``.
@@ -99,13 +99,13 @@ def replace_sampling(card: TaskCard, **changes: Any) -> TaskCard:
 
 
 def _keys(source: Source) -> set[tuple[str, str]]:
-    """What a source shows: itself, and a subject where that is known."""
+    """Keys of a source: itself, and its subject where that is known."""
     subject = getattr(source, "subject", "") or getattr(source, "group", "")
     return {("id", source.id), *([("subject", subject)] if subject else [])}
 
 
 def assign_case_ids(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:
-    """What was chosen under opaque ids: ``<prefix>_0001``, ``<prefix>_0002``, …; of a release, by id under its own."""
+    """Assign opaque ids to the chosen: ``<prefix>_0001``, ``<prefix>_0002``, …; a release keeps its own."""
     if card.staging.case_prefix is None:
         return dict(sorted((getattr(each, "id", str(each)), each) for each in chosen))
     return {f"{card.staging.case_prefix}_{number:04d}": each for number, each in enumerate(chosen, 1)}

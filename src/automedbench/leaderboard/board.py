@@ -65,7 +65,7 @@ class Board:
 
     @property
     def signature(self) -> str:
-        """Of the same runs, all agents together."""
+        """Signature of the same runs, all agents together."""
         return signature(self._recorded_conditions)
 
     @property

@@ -57,12 +57,12 @@ class Condition:
 
 
 def judge_class(score: ScoreRecord) -> str:
-    """Who judged the run, for example ``heuristic (heuristic-1)``."""
+    """Judge of the run, for example ``heuristic (heuristic-1)``."""
     return f"{score.recipe.judge_kind} ({score.recipe.judge})"
 
 
 def draw_name(seed: int | None) -> str:
-    """Which cases runs have: ``published``, or ``fresh (seed 7)``."""
+    """Draw of the runs' cases: ``published``, or ``fresh (seed 7)``."""
     return PUBLISHED if seed is None else f"fresh (seed {seed})"
 
 
@@ -83,7 +83,7 @@ def _limits(score: ScoreRecord) -> str:
 
 
 def _spending(score: ScoreRecord) -> str:
-    """Nothing for a run without a limit of this kind: agents that cost nothing have none."""
+    """Spending limits of a run; NOTHING without a limit, as for agents without cost."""
     found = {name: score.recipe.limits.get(name) for name in _SPENDING}
     return hash_json(found) if any(found.values()) else NOTHING
 
@@ -276,7 +276,7 @@ OTHER_KEYS = {
 
 
 class RecordedConditions(NamedTuple):
-    """What a run's records tell: (condition, what is alike, value), and (key, task, tier, text) of its signature."""
+    """Conditions in a run's records: (condition, shared keys, value), and (key, task, tier, text) of its signature."""
 
     values: frozenset[tuple[str, tuple[object, ...], object]]
     texts: frozenset[tuple[str, str, str, str]]
@@ -372,6 +372,6 @@ def parse_signature(text: str) -> dict[str, str]:
 
 
 def strongest_effect(names: Iterable[str]) -> Effect:
-    """How much a difference in these conditions matters: as the weightiest of them."""
+    """Strongest effect of a difference in these conditions."""
     found = {BY_NAME[name].effect for name in names}
     return CHANGES if CHANGES in found else MAY if MAY in found else NOT

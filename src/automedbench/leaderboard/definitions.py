@@ -47,7 +47,7 @@ _OURS = frozenset({"ours", "proposal", "unknown"})
 
 
 def known_issues(card: TaskCard) -> list[str]:
-    """Where a task differs from the public benchmark, and what is not known of it, a sentence each."""
+    """Differences of a task from the public benchmark, and unknown facts about it, a sentence each."""
     decided = [name for name, source in card.provenance.items() if source in _OURS]
     found = [" ".join(text.split()) for text in card.open_questions]
     if decided:
@@ -179,7 +179,7 @@ def short_title(track: str) -> str:
 
 
 def interval_text(method: StatisticsMethod, judges: str) -> str:
-    """How intervals, ties and ranks were found; ``judges``: of ``judge_noise``."""
+    """Method of intervals, ties and ranks; ``judges``: of ``judge_noise``."""
     return (
         f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm): pairs "
         f"decide, also where intervals overlap. "
@@ -188,7 +188,7 @@ def interval_text(method: StatisticsMethod, judges: str) -> str:
 
 
 def judge_noise(judges: Iterable[Collection[str]]) -> str:
-    """Whether intervals hold what judges differ by; ``judges``: of every run that a model judged."""
+    """Statement whether intervals include judge variance; ``judges``: of every run that a model judged."""
     numbers = sorted(map(len, judges))
     if not numbers:
         return "Rules judged: the same record gets the same marks."

@@ -49,7 +49,7 @@ class BoardEntry:
 
     @cached_property
     def conditions(self) -> RecordedConditions | None:
-        """What the run's records tell of its conditions."""
+        """Conditions that the run's records hold."""
         return read_conditions(self.score) if self.score else None
 
 
@@ -92,7 +92,7 @@ def score_value(score: ScoreRecord, name: str) -> float:
 
 
 def has_failed(score: ScoreRecord) -> bool:
-    """No complete final submission; a disqualified run has none."""
+    """Return whether the run lacks a complete final submission; a disqualified run does."""
     return score.failed or score.disqualified
 
 

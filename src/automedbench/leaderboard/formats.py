@@ -42,7 +42,7 @@ def share(value: float | None) -> str:
 
 
 def notes(row: Row) -> list[str]:
-    """What a reader must know before comparing this row."""
+    """Notes to read before comparing this row."""
     found = ["made-up data"] if row.made_up else []
     if row.n_disqualified:
         found.append(f"{row.n_disqualified} disqualified")
@@ -68,7 +68,7 @@ def pooling_note(method: StatisticsMethod) -> str:
 
 
 def uncertainty_notes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
-    """What brackets and letters mean, where there are any."""
+    """Notes on the meaning of brackets and letters, where there are any."""
     lines = []
     if any(row.overall_low is not None for row in rows):
         lines.append(f"In brackets: {method_text(method)}")
@@ -80,7 +80,7 @@ def uncertainty_notes(rows: Sequence[Row], method: StatisticsMethod) -> list[str
 
 
 def conditions(rows: Iterable[Row]) -> list[str]:
-    """Who judged and what isolated the runs; nothing when none is scored."""
+    """Notes on judges and sandboxes of the runs; empty when no run is scored."""
     found = [row for row in rows if row.n_scored]
     if not found:
         return []
@@ -88,7 +88,7 @@ def conditions(rows: Iterable[Row]) -> list[str]:
 
 
 def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
-    """How the numbers came about."""
+    """Footnotes on the method behind the numbers."""
     lines = [pooling_note(method), *uncertainty_notes(rows, method), *conditions(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
         lines.append("* mean over the runs with a known price.")

@@ -300,7 +300,7 @@ def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Ro
 
 
 def _bold_notes(rows: Sequence[Sequence[PaperCell]]) -> list[str]:
-    """What bold means, where there is any."""
+    """Note on the meaning of bold, where there is any."""
     bold = any(cell.bold for row in rows for cell in row)
     return ["Bold: higher than every other agent with a score (paired test, Holm-corrected)."] if bold else []
 

@@ -16,7 +16,7 @@ from automedbench.campaign.load import Campaign
 
 
 class PlannedAgent(Model):
-    """What the leaderboard says about an agent before it has a score."""
+    """Facts about an agent that the leaderboard shows before it has a score."""
 
     provider: str
     model: str

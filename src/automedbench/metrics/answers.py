@@ -209,12 +209,12 @@ def normalise_pair(prediction: str, gold: str) -> tuple[str, str]:
 
 
 def is_yes_no(gold: str) -> bool:
-    """Whether a gold answer is a plain yes or no (or one of its synonyms: present, absent, true, …)."""
+    """Return whether a gold answer is a plain yes or no (or a synonym: present, absent, true, …)."""
     return normalise(gold) in ("yes", "no")
 
 
 def is_number(gold: str) -> bool:
-    """Whether a gold answer is a number, in digits or as a word."""
+    """Return whether a gold answer is a number, in digits or as a word."""
     words = _words(gold)
     return len(words) == 1 and _NUMBER.fullmatch(words[0]) is not None
 
@@ -235,7 +235,7 @@ def _plain(text: str) -> str:
 
 
 def _kept(text: str, place: int) -> str:
-    """What stands for one character: itself, a space, or nothing."""
+    """Replacement of one character: itself, a space, or nothing."""
     char = text[place]
     kind = unicodedata.category(char)
     if kind[0] not in "PSCZ" or kind == "Cs":
@@ -298,7 +298,7 @@ def numbers(words: Iterable[str]) -> Counter[str]:
 
 
 def contradicts(prediction: Sequence[str], gold: Sequence[str]) -> bool:
-    """Whether two normalised answers cannot both be right, however many words they share.
+    """Return whether two normalised answers exclude each other, however many words they share.
 
     One is negated and the other is not ("no pneumothorax"); the prediction names other sides than the gold, or other
     numbers; or the gold is nothing but a number with its unit, and the prediction has none.

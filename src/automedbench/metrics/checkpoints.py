@@ -122,7 +122,7 @@ def load_weights(path: Path) -> Mapping[str, Any]:
 
 
 def first_line(error: Exception, limit: int = 160) -> str:
-    """What an exception says, short enough for one line of a message."""
+    """Message of an exception, short enough for one line."""
     text = " ".join(str(error).split()) or "no message"
     return f"{type(error).__name__}: {text if len(text) <= limit else text[: limit - 1] + '…'}"
 

@@ -31,7 +31,7 @@ _Matches = list[tuple[int, int]]  # places in candidate and reference
 
 @dataclass(frozen=True)
 class MeteorCounts:
-    """What METEOR is made of; the sum of the counts of texts gives a corpus value."""
+    """Counts behind METEOR; the sum over texts gives a corpus value."""
 
     matches: int
     chunks: int
@@ -204,7 +204,7 @@ class Wordnet:
 
     @cached_property
     def entries(self) -> int:
-        """How many words and parts of speech are listed; less than ``ENTRIES`` means an excerpt."""
+        """Number of listed words and parts of speech; less than ``ENTRIES`` means an excerpt."""
         return sum(len(part.index) for part in self._parts)
 
     @cached_property
@@ -264,7 +264,7 @@ class _PartOfSpeech:
         return [base for base in dict.fromkeys([form, *bases]) if base in self.index]
 
     def _offsets(self, form: bytes) -> list[int]:
-        """Where in the data file the synsets of a lemma begin: the last fields of its index line."""
+        """Offsets of a lemma's synsets in the data file: the last fields of its index line."""
         fields = self.index[form].split()
         try:
             return [int(field) for field in fields[-int(fields[1]) :]]

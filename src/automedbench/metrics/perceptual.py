@@ -30,7 +30,7 @@ MIN_SIDE = 64
 
 
 def lpips_problems(folder: Path | None) -> list[str]:
-    """Why LPIPS cannot be computed here, empty when it can: package or weights that are missing."""
+    """Problems that prevent LPIPS here: missing package or weights; empty when it can be computed."""
     problems = []
     if importlib.util.find_spec("torch") is None:
         problems.append("LPIPS: PyTorch is not installed where scores are computed")

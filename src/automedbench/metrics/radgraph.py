@@ -160,7 +160,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Graph:
-    """What RadGraph finds in one report; nothing in an empty one."""
+    """Findings of RadGraph in one report; empty for an empty one."""
 
     entities: tuple[Entity, ...] = ()
 

@@ -278,7 +278,7 @@ class _Lookup:
         return self._points.of(self._start[self._open])
 
     def work(self, reach: float, limit: float) -> float:
-        """What ``look`` would cost."""
+        """Cost of ``look``."""
         return self._neighbours.work(self._waiting(), reach, limit=limit) if self._neighbours else 0.0
 
     def look(self, reach: float) -> None:

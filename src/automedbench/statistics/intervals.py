@@ -41,7 +41,7 @@ MIN_TASKS = 5
 
 
 def method_text(method: StatisticsMethod) -> str:
-    """What ``intervals`` does, in one sentence for readers."""
+    """Method of ``intervals`` in one sentence for readers."""
     return (
         f"{100 * method.confidence:g} % intervals: from {MIN_TASKS} tasks on Student's t over tasks; below, limits for "
         f"the mean of a score between 0 and 100 (Gaffke, mid-P, {method.resamples} resamples of the runs), which allow "
@@ -216,7 +216,7 @@ def _combined(parts: Sequence[Part]) -> Spread:
 def _shared_parts(
     sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, *, same_cases: bool = True
 ) -> list[Part]:
-    """What repeats, tiers and agents share: cases of each task, judges of all."""
+    """Rows that repeats, tiers and agents share: cases of each task, judges of all."""
     groups = [sides] if same_cases else [[side] for side in sides]
     cases = [own for group in groups for own in case_rows(group, places, weights, measure).values()]
     return [own.part for own in (*cases, *judge_rows(sides, places, weights, measure))]
@@ -232,7 +232,7 @@ def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class SharedRows:
-    """What each case of a task, or each judge, adds to an estimate, and the variance in it that comes from repeats."""
+    """Contribution of each case of a task, or each judge, to an estimate, and its variance from repeats."""
 
     rows: Floats
     from_repeats: float

@@ -24,7 +24,7 @@ SHARES: dict[Measure, tuple[float, float]] = {"overall": (0.5, 0.5), "agentic": 
 
 @dataclass(frozen=True)
 class StatisticsMethod:
-    """How numbers are pooled, how sure of them one is, and how many resamples say so."""
+    """Method of pooling, level of confidence, and number of resamples."""
 
     pooling: Pooling = "tasks"
     confidence: float = 0.95
@@ -163,7 +163,7 @@ class RunCell:
 
     @cached_property
     def cases(self) -> Floats | None:
-        """What each case adds to each run's task score, (n, cases); None where that is not known.
+        """Contribution of each case to each run's task score, (n, cases); None where unknown.
 
         A run that scored 0 without a list of cases (it was disqualified) has zeros: contributions are never negative.
         """

@@ -39,7 +39,7 @@ from automedbench.base.yamlfile import suggestion, validate
 
 @dataclass(frozen=True)
 class ScoringInputs:
-    """What a scorer reads: one collected and checked submission and the held-out answers of its task.
+    """Inputs of a scorer: one collected and checked submission and the held-out answers of its task.
 
     ``submission`` is the folder of the collected files (``agents_outputs/…`` below it) and ``private`` the folder of
     the task's answers. ``public`` is what the agent was given, for pictures only: no score may depend on it, and it may
@@ -68,11 +68,11 @@ class ScoringInputs:
         return list(zip(self.manifest.cases, self.checked.cases, strict=True))
 
     def entry(self, case: str) -> CaseEntry:
-        """What the manifest says about a case."""
+        """Manifest entry of a case."""
         return next(each for each in self.manifest.cases if each.id == case)
 
     def verdict(self, case: str) -> CaseSubmission:
-        """What the format check says about a case."""
+        """Verdict of the format check on a case."""
         return next(each for each in self.checked.cases if each.case == case)
 
     def given(self, case: str) -> Path:
@@ -92,7 +92,7 @@ class Drawing:
 
 
 class TrackScore(Model):
-    """What a track's scorer finds; recipe and medal are added by the caller.
+    """Result of a track's scorer; recipe and medal are added by the caller.
 
     ``task_score`` is quality × completion rate. Where quality is a mean over cases that counts a missing case as 0 it
     is that mean, so that nothing is multiplied twice (docs/specification.md, 6).
@@ -113,13 +113,13 @@ class MetricSettings(Model):
 
     @property
     def needs_answer_judge(self) -> bool:
-        """Whether the score rests on verdicts of the answer judge, which then come before it."""
+        """Return whether the score depends on verdicts of the answer judge, which then run first."""
         return False
 
 
 @dataclass(frozen=True)
 class TrackText:
-    """What readers are told: the track's name, a short one for axes, and its task half (docs/specification.md, 6).
+    """Texts for readers: the track's name, a short one for axes, and its task half (docs/specification.md, 6).
 
     ``medal_rate``: the site calls runs without a medal failed, so their share stands beside the failure rate.
     """
@@ -132,7 +132,7 @@ class TrackText:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What was submitted in one run and what it scored, as signals of faults are looked for in it."""
+    """Submission of one run and its scores, in which signals of faults are searched."""
 
     submission: SubmissionRecord
     detail: DetailReport
@@ -187,7 +187,7 @@ class Signal:
 
 
 def no_picture(why: str) -> Drawing:
-    """What is shown of a case that cannot be shown."""
+    """Placeholder for a case without a picture."""
     return Drawing(texts=[ViewText(side="input", title="No picture", text=why)])
 
 
@@ -289,11 +289,11 @@ def settings_that_count(track: str, recorded: Mapping[str, Any]) -> dict[str, An
 
 
 def judges_answers(card: TaskCard) -> bool:
-    """Whether a model says which open answers mean what the gold says."""
+    """Return whether a model judges the equivalence of open answers to the gold."""
     return bool(track_settings(card).needs_answer_judge)
 
 
 def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str] | None:
-    """What the task's scorer lacks, empty when nothing; None for a track that needs no resources."""
+    """Resources that the task's scorer lacks, empty when complete; None for a track that needs none."""
     check = get_track(card.track).preflight
     return None if check is None else check(card, resources)

@@ -67,12 +67,12 @@ class Position:
 
     @property
     def gone(self) -> Decimal:
-        """What is gone for good: spent, and in doubt."""
+        """Money that is not available any more: spent, and in doubt."""
         return self.spent + self.doubtful
 
     @property
     def committed(self) -> Decimal:
-        """What the budget has to cover: spent, in doubt, and still reserved beyond that."""
+        """Money that the budget has to cover: spent, in doubt, and still reserved beyond that."""
         return self.gone + self.reserved
 
 
@@ -325,7 +325,7 @@ class CampaignLedger:
         return running
 
     def _lease_touched_ns(self, book: Book) -> int:
-        """When the run's lease was touched last, if it is that of the book's process; else 0."""
+        """Time of the last heartbeat of the run's lease if the book's process holds it; else 0."""
         path = self.folder.parent / "runs" / book.run / "lease.json"
         holder = known_record(path, Holder)
         own = holder is not None and holder.process == book.holder.process
@@ -388,7 +388,7 @@ class CompletingModel(ChatModel, Protocol):
 
 @dataclass
 class AttemptBudget:
-    """What one process may spend on an attempt; without a ledger nothing is booked.
+    """Budget of one process for an attempt; without a ledger nothing is booked.
 
     ``token`` names the attempt and stays the same when it goes on after a crash.
     """

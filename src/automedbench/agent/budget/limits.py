@@ -21,7 +21,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ends: its outcome and one line for a person."""
+    """End of a run: its outcome and one line for a person."""
 
     outcome: Outcome
     detail: str
@@ -29,7 +29,7 @@ class Ending:
 
 @dataclass
 class Budget:
-    """What a run may use and has used. The clock runs from creation; provider errors are taken off the time.
+    """Limits of a run and its usage. The clock runs from creation; provider errors are taken off the time.
 
     ``cost`` is USD so far, of every request by its own price; None once one of them has no known price. ``must_know``:
     the campaign's budget needs it. ``served``: names of the model in its replies, in their order.

@@ -62,7 +62,7 @@ class UsedBook(Model):
 
 @dataclass(frozen=True)
 class ProcessStart:
-    """When a shift began: for a reader, by the clock of this process, and by its CPU time."""
+    """Start of a process's work: for a reader, by the clock of this process, and by its CPU time."""
 
     at: datetime = field(default_factory=now)
     clock_s: float = field(default_factory=time.monotonic)
@@ -205,7 +205,7 @@ def _final_usage(usage: ProcessUsage) -> Used:
 
 
 def sum_usage(shifts: Sequence[ProcessUsage]) -> Used:
-    """What an attempt took: the sum of its shifts, of which there is one at least, since it was made."""
+    """Sum the usage of an attempt's processes, at least one, since the attempt was made."""
     first = max((place for place, usage in enumerate(shifts) if usage.anew), default=0)
     return functools.reduce(operator.add, map(_final_usage, shifts[first:]))
 

@@ -274,7 +274,7 @@ class _BridgeHandler(BaseHTTPRequestHandler):
         """The run's log holds what happened."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class finds wrong with a request, as an error object."""
+        """Send an error that the base class found in a request, as an error object."""
         self.close_connection = True
         self._send(code, self._error(RequestRefused(code, "invalid_request_error", None, message or "bad request")))
 

@@ -208,7 +208,7 @@ class CommandLoop:
         return toolbox.ending
 
     def totals(self) -> Totals:
-        """What the run has used so far; valid at any time."""
+        """Usage of the run so far; valid at any time."""
         return self.toolbox.totals()
 
     # --- the command ------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class CommandLoop:
         return code, result
 
     def _watch(self) -> Stop | None:
-        """Why the command must end; asked about once a second. Time that a provider loses is not charged."""
+        """Reason to stop the command, polled about once a second. Time that a provider loses is not charged."""
         handler, toolbox = self._handler, self.toolbox
         self._prolong()
         if handler.failure is not None:
@@ -280,7 +280,7 @@ class CommandLoop:
         )
 
     def _unanswered(self, result: CodeResult) -> str:
-        """Why a command without one answered request is no result; what it asked for, and its last words."""
+        """Message for a command without an answered request: its requests, and its last output."""
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
         last_words = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         return (
@@ -291,7 +291,7 @@ class CommandLoop:
         )
 
     def _ending_of(self, result: CodeResult) -> Ending:
-        """How a command has ended that this process did not end; the supervisor may have, in time."""
+        """Ending of a command that this process did not stop; the supervisor may have stopped it at its time limit."""
         if result.status != "ok" and (late := self.toolbox.budget.out_of_time()) is not None:
             return late
         if (over := self.toolbox.budget.out_of_disk(self._traffic.snapshot.total_bytes)) is not None:

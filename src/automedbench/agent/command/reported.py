@@ -304,7 +304,7 @@ def _listed(path: str, body: str) -> ReportedWork | None:
 
 
 def _around(line: str, codes: list[int]) -> bool:
-    """Whether a line was put around an output; its exit code is noted."""
+    """Return whether a line wraps an output, and note its exit code."""
     if len(line) > _LONGEST_AROUND:
         return False
     if not codes and (code := _EXIT.fullmatch(line)) is not None:

@@ -130,7 +130,7 @@ class Traffic:
         self._read(messages, new)
 
     def _same_beginning(self, messages: Sequence[ChatMessage]) -> int:
-        """How many messages begin the request as they began the one before."""
+        """Number of leading messages that are equal to those of the request before."""
         pairs = zip(messages, self._last, strict=False)
         return next(
             (place for place, (one, other) in enumerate(pairs) if one != other), min(len(messages), len(self._last))

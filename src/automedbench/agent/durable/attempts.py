@@ -64,7 +64,7 @@ class FailureRecord(Model):
 
 
 class Identity(Model):
-    """What must be equal for an attempt to answer the same question. The brief tells limits, network and GPU."""
+    """Fields that are equal in attempts at the same question. The brief holds limits, network and GPU."""
 
     run: RunId
     agent_digest: str
@@ -222,7 +222,7 @@ def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
 
 
 def started(attempt: AttemptFolder) -> Start | None:
-    """What the attempt's first effect says; None when it never came so far. Raises JournalMismatch if damaged."""
+    """Content of the attempt's first effect; None when there is none yet. Raises JournalMismatch if damaged."""
     first = next((line for line in read_lines(attempt.journal)[0] if line.type == "effect"), None)
     if first is None or first.kind != "start":
         return None
@@ -233,7 +233,7 @@ def started(attempt: AttemptFolder) -> Start | None:
 
 
 def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
-    """How often a code call took its driver with it: it began and neither it nor the driver ended.
+    """Number of times that a code call killed its driver: it began, and neither it nor the driver ended.
 
     A driver that was told to end, or failed, left a record. One that memory was taken from cannot: the kernel or the
     scheduler kills it.
@@ -243,7 +243,7 @@ def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
 
 
 def silent_attempts(now: AttemptFolder) -> int:
-    """How many attempts right before this one, at its question, died silently: a program is one call as a whole."""
+    """Number of attempts right before this one, at its question, that died silently: a program is one call."""
 
     def died(attempt: AttemptFolder) -> bool:
         return not attempt.sealed and not attempt.failures() and _identity(attempt) == _identity(now)
@@ -258,7 +258,7 @@ def _identity(attempt: AttemptFolder) -> Identity | None:
 
 
 def attempt_identity(record: RunRecord) -> Identity:
-    """What a sealed attempt answered."""
+    """Identity that a sealed attempt answered."""
     return Identity.model_validate({name: getattr(record, name) for name in Identity.model_fields})
 
 
@@ -372,7 +372,7 @@ class Journal:
         return bool(self._recorded)
 
     def begun(self, kind: str, about: str) -> int:
-        """How often this effect had begun, and not ended, before this process."""
+        """Number of times that this effect began, and did not end, before this process."""
         return self._unended.count((kind, about))
 
     def effect(

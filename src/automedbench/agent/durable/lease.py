@@ -34,7 +34,7 @@ POLL_S = 1.0
 
 
 class Holder(Model):
-    """Who holds a lease."""
+    """Process that holds a lease."""
 
     token: str
     host: str
@@ -46,7 +46,7 @@ class Holder(Model):
 
     @property
     def process(self) -> tuple[str, str, int, int | None]:
-        """What tells this process from all others on all machines."""
+        """Identifier of this process, unique among all machines."""
         return self.host, self.boot, self.pid, self.process_start
 
     def __str__(self) -> str:
@@ -157,7 +157,7 @@ def process_start(pid: int) -> int | None:
 
 
 def is_running(holder: Holder) -> bool | None:
-    """Whether a holder's process runs; None when it cannot be seen: it is another machine's, or another user's."""
+    """Return whether a holder's process runs; None when it cannot be seen: another machine's or user's."""
     if (holder.host, holder.boot) != (socket.gethostname(), _boot_id()):
         return None
     started = process_start(holder.pid)
@@ -191,7 +191,7 @@ def find_living_holder(folder: Path, *, stale_s: float = STALE_S, poll_s: float 
 
 
 def touched_at_ns(path: Path) -> int | None:
-    """When a file was touched last, by the file server's clock; None without it."""
+    """Time of a file's last modification, by the file server's clock; None without the file."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -230,7 +230,7 @@ class Watch:
         self._seen: dict[Path, tuple[object, float]] = {}
 
     def holder(self, path: Path) -> Holder | None:
-        """Who holds the lease at ``path``, as far as is known by now; None when it is free or its holder is gone."""
+        """Holder of the lease at ``path``, as far as is known; None when it is free or its holder is gone."""
         current = _read(path)
         return None if current is None or self.is_stale(path, current) else current
 

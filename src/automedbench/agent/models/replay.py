@@ -126,7 +126,7 @@ def _compare_turn(turn: int, recorded: Conversation, again: Conversation, files:
 
 
 def _compare_answers(before: str, after: str) -> tuple[str, str] | None:
-    """What differs between two tool results and a short diff of it; None when nothing that counts does."""
+    """Difference between two tool results with a short diff; None when they are equivalent."""
     left, right = _read(before), _read(after)
     for key in _COMPARED:
         one, other = _normal(left.get(key)), _normal(right.get(key))

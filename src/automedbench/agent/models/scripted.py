@@ -106,7 +106,7 @@ def load_baseline(agent: Agent, card: TaskCard) -> ScriptedModel:
 
 
 def card_facts(card: TaskCard) -> dict[str, object]:
-    """What a baseline may know: nothing but what every agent's brief says."""
+    """Facts that a baseline may use: only those that every agent's brief states."""
     return {
         "track": card.track,
         "modality": card.modality,

@@ -29,7 +29,7 @@ _HOMES = {
 
 @dataclass(frozen=True)
 class Access:
-    """How data sets are reached on this machine."""
+    """Access to data sets on this machine: mirrors and logins."""
 
     mirrors: Mapping[str, str] = field(default_factory=dict)
     """Host → base URL that stands in for ``https://<host>``."""

@@ -38,12 +38,12 @@ class _MemberRefused(Exception):
 
 
 def is_archive_name(name: str) -> bool:
-    """Whether a file of this name is unpacked unless the card says otherwise: a compressed volume is no archive."""
+    """Return whether files of this name are unpacked by default; compressed volumes are not."""
     return _SUFFIXES.search(name) is not None and not name.lower().endswith(".nii.gz")
 
 
 def archive_kind(path: Path) -> Kind | None:
-    """What a file is by its first bytes; None for no archive."""
+    """Archive format by a file's first bytes; None for other files."""
     with open(path, "rb") as stream:
         head = stream.read(512)
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
@@ -110,7 +110,7 @@ class _ArchiveWriter:
         self.written: dict[str, FileEntry] = {}
 
     def takes(self, path: str) -> bool:
-        """Whether a member is written."""
+        """Return whether a member is extracted."""
         return not _JUNK.search(path) and self._wanted(path)
 
     def write(self, path: str, stream: IO[bytes]) -> None:
@@ -210,5 +210,5 @@ def _looks_like(path: Path) -> str:
 
 
 def is_web_page(path: Path) -> bool:
-    """Whether a file is HTML: what hosts send when they want a login."""
+    """Return whether a file is HTML, which hosts send when they want a login."""
     return "web page" in _looks_like(path)

@@ -83,7 +83,7 @@ class Collector:
         return self.folder / hash_json(item.identity)
 
     def is_done(self, item: DownloadItem) -> bool:
-        """Whether the item needs no host any more."""
+        """Return whether the item is complete."""
         return (self.place_of(item) / "done.json").is_file()
 
     def remembered(
@@ -101,7 +101,7 @@ class Collector:
 
     @contextlib.contextmanager
     def planning(self) -> Iterator[None]:
-        """What the items are planned by is asked for anew by the next call if it does not give the card's files."""
+        """Discard the listing on failure, so that the next call requests it anew when it lacks the card's files."""
         try:
             yield
         except transfer.SourceUnreachable:
@@ -291,7 +291,7 @@ class Collector:
             pool.shutdown(cancel_futures=True)
 
     def _wanted(self, item: DownloadItem, path: str) -> bool:
-        """Whether a member of an archive is taken; raises Stopped when asked to stop."""
+        """Return whether a member of an archive is extracted; raises Stopped on a request to stop."""
         self.watch.advance(0)
         return item.wanted(path)
 
@@ -316,7 +316,7 @@ def _link(body: Path, target: Path) -> None:
 
 
 def _only_this(error: Exception) -> bool:
-    """Whether other files may still work: not without credentials, network or disk."""
+    """Return whether the failure is of this file alone, not of credentials, network or disk."""
     return isinstance(error, AutoMedBenchError) and not isinstance(
         error, (transfer.SourceUnreachable, transfer.NoSpace)
     )

@@ -345,7 +345,7 @@ def fetch_dataset(
 
 
 def _is_pinned(source: Source) -> bool:
-    """Whether the card knows what the source must give: a commit, or checksums."""
+    """Return whether the card pins the source's content: by a commit, or checksums."""
     return all(
         pinned_commit(part) is not None or bool(part.downloads and all(each.checksum for each in part.downloads))
         for part in (source, *source.also)
@@ -395,7 +395,7 @@ def _own_copy(dataset: DataSet, override: Path) -> Source:
 
 
 def _identity(source: Source, access: Access) -> str:
-    """What a finished fetch is known by."""
+    """Digest that identifies a finished fetch."""
     parts = (source, *source.also)
     # Without what has its default: a field that cards gain later must not fetch everything again.
     described = [part.model_dump(mode="json", exclude={"credentials", "also"}, exclude_defaults=True) for part in parts]

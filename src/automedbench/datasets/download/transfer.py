@@ -65,7 +65,7 @@ class SourceUnreachable(MissingDataError):
 
 
 class ContentMismatch(InfrastructureError):
-    """What the source gives is not what the card knows: changed, damaged or forged. Another source may be right."""
+    """Content that does not match the card: changed, damaged or forged. Another source may be right."""
 
 
 class _Again(Exception):
@@ -78,7 +78,7 @@ class _Again(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for."""
+    """Request for one file."""
 
     url: str
     name: str
@@ -96,7 +96,7 @@ class Request:
 
 @dataclass
 class DownloadProgress:
-    """What all downloads of a data set share: bytes so far, the wish to stop, patience."""
+    """State that all downloads of a data set share: bytes so far, the wish to stop, patience."""
 
     patience_s: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
@@ -170,7 +170,7 @@ def _attempt(request: Request, part: Path, watch: DownloadProgress) -> None:
 
 
 def send_request(request: Request, headers: Mapping[str, str], method: str = "GET") -> Any:
-    """What the host answers, its body unread; redirects are followed. Raises what requests raises."""
+    """Send a request and return the response, its body unread; follows redirects. Raises as requests does."""
     import requests
 
     return requests.request(
@@ -258,7 +258,7 @@ def _look_at(answer: Any, request: Request, sink: _Sink, version: str, part: Pat
 
 
 def _continues(answer: Any, offset: int, version: str) -> bool:
-    """Whether it is the rest of the version that is there, also of a server that does not look at If-Range."""
+    """Return whether the response continues the stored version, also for servers that ignore If-Range."""
     begin = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
     return begin is not None and int(begin[1]) == offset and _strong(answer) in ("", version)
 
@@ -306,7 +306,7 @@ def parse_retry_after(value: str) -> float | None:
 
 
 def describe_error(error: Exception) -> str:
-    """Why a connection failed, in words."""
+    """Reason of a failed connection, in words."""
     text = str(error)
     for piece, reason in (
         ("NameResolution", "the host's name is not known"),

@@ -46,7 +46,7 @@ def _hub_item(source: Source, collector: Collector, commit: str, spec: Download,
 
 
 def hub_address(source: Source) -> str:
-    """Where the hub describes a data set or a model with all its files."""
+    """URL of the hub's description of a data set or a model, with all its files."""
     what = "datasets" if source.kind == "huggingface" else "models"
     revision = f"/revision/{quote(source.revision, safe='')}" if source.revision else ""
     return f"https://{HUB}/api/{what}/{source.where}{revision}?blobs=true"
@@ -137,7 +137,7 @@ def _series_item(source: Source, collector: Collector, spec: Download, series: d
 
 
 def series_address(source: Source, name: str) -> str:
-    """Where the archive lists the series that a download's name may mean."""
+    """URL of the archive's list of the series that a download's name may mean."""
     modality = "" if _is_uid(name) else name.partition(" ")[0]
     query = {"Collection": source.where, **({"Modality": modality} if modality else {}), "format": "json"}
     return f"{_NBIA}/getSeries?{urlencode(query)}"

@@ -30,7 +30,7 @@ from automedbench.datasets.patterns import is_pattern, taker
 
 @dataclass(frozen=True)
 class FetchPlan:
-    """What makes up a source."""
+    """Items that make up a source, and its revision."""
 
     items: Sequence[DownloadItem]
     revision: str | None = None
@@ -56,7 +56,7 @@ def client() -> str:
 
 
 def listing(source: Source, collector: Collector, url: str) -> bytes:
-    """What a host answers when it is asked for its files; asked for once per fetch."""
+    """Response of a host to a request for its list of files, cached per fetch."""
     request = make_request(source, collector, url)
     identity = [source.kind, source.revision, url, collector.access.stand_in]
     return collector.remembered(request.name, identity, functools.partial(download, request), client())

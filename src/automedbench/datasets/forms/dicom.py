@@ -47,7 +47,7 @@ class UnreadableDicom(Exception):
 
 @dataclass(frozen=True)
 class DicomImage:
-    """What is needed of the header of one file. ``place`` is its position along the series' normal in mm, if known."""
+    """Header fields of one file. ``place`` is its position along the series' normal in mm, if known."""
 
     path: Path
     modality: str
@@ -363,7 +363,7 @@ def _image_of(path: Path) -> Iterator[Any]:
 
 
 def _usable(read: Callable[[Path], Found], path: Path) -> Found:
-    """What is read of a DICOM file; raises InfrastructureError for one that is damaged."""
+    """Read the header of a DICOM file; raises InfrastructureError for a damaged one."""
     try:
         return read(path)
     except UnreadableDicom as error:

@@ -89,12 +89,12 @@ def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
 
 
 def describe_read_error(error: Exception) -> str:
-    """What Pillow says of a picture, without the Python object that it could not identify."""
+    """Pillow's error message for a picture, without the Python object that it could not identify."""
     return "its format is not known" if "cannot identify image file" in str(error) else str(error)
 
 
 class _Silence:
-    """Who silences first sets the filters, who ends last puts them back; else one would put back another's silence."""
+    """Counter of threads that silence warnings: the first sets the filters, the last restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class _Silence:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """No warning is shown within the block, in any thread."""
+        """Suppress warnings within the block, in all threads."""
         with self._lock:
             if not self._inside:
                 self._filters.enter_context(warnings.catch_warnings())
@@ -257,7 +257,7 @@ class Jpeg:
         return b"".join([bytes([0xFF, _START]), *kept, bytes([0xFF, _END])])
 
     def compression(self) -> bytes:
-        """How it was compressed: quantisation tables, kind of coding, sampling of its channels; no content, no size."""
+        """Compression parameters: quantisation tables, coding, chroma sampling; without content and size."""
         found = [(marker, body) for marker, body in self.segments if marker == _TABLES or marker in _FRAMES]
         # Of a frame: its depth and its components, without height and width (T.81, B.2.2).
         parts = [(marker, body[2:] if marker == _TABLES else body[2:3] + body[7:]) for marker, body in found]
@@ -320,7 +320,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _end_of_scan(data: bytes, place: int) -> int:
-    """Where the next marker stands that is neither a stuffed zero nor a restart; raises ValueError for none."""
+    """Position of the next marker other than a stuffed zero or a restart; raises ValueError without one."""
     found = _MARKER.search(data, place)
     if found is None:
         raise ValueError("a scan does not end")

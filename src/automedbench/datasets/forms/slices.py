@@ -29,7 +29,7 @@ _VOLUME_SUFFIXES = (".nii.gz", ".nii")
 
 @dataclass(frozen=True)
 class SliceOrigin:
-    """Where a slice comes from, once that is known: its file, and what was unusual about the files around it."""
+    """Origin of a slice, once that is known: its file, and what was unusual about the files around it."""
 
     file: Path
     remarks: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class SourceSlice:
 
 
 class Shaping(Model):
-    """What becomes of the values of an image: mapped to 0…1, then brought to one size."""
+    """Preprocessing of an image: values mapped to 0…1, then resampled to one size."""
 
     window: tuple[float, float] | None = Field(
         None, description="values (after the offset, if any) that become 0 and 1, clipped; null keeps them as they are"
@@ -93,7 +93,7 @@ class Shaping(Model):
 
 
 class ImageFiles(Shaping):
-    """Which files are images, and whom they show."""
+    """Selection of image files, and their patients."""
 
     images: list[str] = Field(min_length=1, description="patterns of image files below the raw folder")
     identity: Literal["name", "path"] = Field(
@@ -106,7 +106,7 @@ class ImageFiles(Shaping):
 
 
 class CutVolumes(ImageFiles):
-    """Which files are volumes, and which of their slices are images."""
+    """Selection of volume files, and of their slices that become images."""
 
     positions: list[Annotated[float, Field(ge=0, le=1)]] = Field(
         [0.5],

@@ -175,7 +175,7 @@ class SourceQuestion:
 
     @property
     def shows(self) -> frozenset[str]:
-        """What tells that two questions show the same: their origin, or the names of their images."""
+        """Keys that questions about the same images share: their origin, or the names of their images."""
         return frozenset([self.origin] if self.origin else [image.name for image in self.images])
 
 

@@ -71,7 +71,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """What a gzip file holds; raises InvalidSubmission for a damaged one and for one that becomes too large."""
+    """Decompress a gzip file; raises InvalidSubmission for a damaged one and for one that becomes too large."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -235,7 +235,7 @@ KEPT_BLOCKS = 2
 
 @dataclass(frozen=True)
 class RowPosition:
-    """Where a row stands: its file, its number there, and its number over all files (both 0-based)."""
+    """Position of a row: its file, its number there, and its number over all files (both 0-based)."""
 
     path: Path
     name: str

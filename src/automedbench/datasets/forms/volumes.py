@@ -42,7 +42,7 @@ _STARTS = (
 
 
 def find_volume_problem(path: Path) -> str | None:
-    """Why a file cannot be a volume: absent, a Git LFS pointer, or too small and of no known format; else None."""
+    """Reason that a file is not a volume: absent, a Git LFS pointer, or too small and of unknown format; else None."""
     try:
         size = path.stat().st_size
         if size >= SMALLEST:

@@ -93,7 +93,7 @@ class _StagedTask:
 
     @cached_property
     def split(self) -> Split:
-        """Where the cases come from."""
+        """Split that the cases come from."""
         return read_split(self.private)
 
     @cached_property
@@ -324,7 +324,7 @@ def rank_sums(values: Sequence[float], classes: Sequence[str]) -> dict[str, floa
 
 
 def runs(classes: Sequence[str]) -> float:
-    """How far the number of runs of equal classes is from chance; negative: blocks, positive: classes take turns."""
+    """Deviation of the number of runs of equal classes from chance; negative: blocks, positive: alternation."""
     n_all, counts = len(classes), Counter(classes).values()
     squares, cubes = sum(count**2 for count in counts), sum(count**3 for count in counts)
     variance = squares * (squares + n_all * (n_all + 1)) - 2 * n_all * cubes - n_all**3

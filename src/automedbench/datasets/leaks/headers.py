@@ -37,7 +37,7 @@ _LARGEST_JSON = 10_000_000
 
 
 def inspect_headers(path: Path, name: str) -> tuple[list[str], bytes | None]:
-    """What a file ``name`` holds beside its content, each as a few words, and how it is stored.
+    """Metadata that a file ``name`` holds beside its content, each as a few words, and its storage form.
 
     The first is empty for unknown formats; the second is without content and size, None for other than pictures and
     volumes.

@@ -108,7 +108,7 @@ def hdf5_images(raw: Path, card: TaskCard) -> list[LabelledImage]:
 
 
 def _from_array(path: Path, key: str, use: Callable[[Any], Result]) -> Result:
-    """What ``use`` makes of an array while its file is open."""
+    """Apply ``use`` to an array while its file is open."""
     import h5py
 
     try:

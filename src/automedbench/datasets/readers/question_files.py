@@ -53,7 +53,7 @@ class Keys(Model):
 
 
 class Options(Model):
-    """Where things are below the raw folder, and what the keys mean."""
+    """Paths below the raw folder, and the meaning of the keys."""
 
     questions: RelativePath | list[RelativePath] = Field(description="files or patterns, read in this order")
     images: RelativePath | None = Field(

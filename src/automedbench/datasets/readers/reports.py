@@ -255,7 +255,7 @@ def _subject(row: _Cells, table: Path, options: ReportFoldersOptions) -> str:
 
 
 def _found(pattern: re.Pattern[str] | None, name: str, table: Path) -> str | None:
-    """What the pattern finds; raises InfrastructureError for nothing."""
+    """Text that the pattern matches; raises InfrastructureError without a match."""
     found = search_pattern(pattern, name)
     if pattern is not None and found is None:
         raise unexpected(table, f"names the image '{name[:60]}', in which {pattern.pattern!r} finds nothing")

@@ -48,7 +48,7 @@ _DEEP = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})
 
 
 class SlicePair(Model):
-    """How the path of an image or volume becomes the path of its degraded twin."""
+    """Rule that maps the path of an image or volume to its degraded twin."""
 
     replace: str = Field(min_length=1, description="part of the path below the raw folder")
     by: str

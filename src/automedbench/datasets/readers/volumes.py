@@ -78,7 +78,7 @@ def label_maps(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
 def _by_target(
     card: TaskCard, given: dict[str, list[Value]], key: str, usual: Callable[[Target], list[Value]]
 ) -> dict[str, list[Value]]:
-    """What the card's option says of each of its targets, in their order; ``usual`` where it says nothing."""
+    """Values of the card's option for each of its targets, in their order; ``usual`` by default."""
     if unknown := sorted(set(given) - {target.name for target in card.targets}):
         raise ConfigError([f"{card.id}: staging.options.{key}: '{unknown[0]}' is no target of the card"])
     return {target.name: given.get(target.name, usual(target)) for target in card.targets}

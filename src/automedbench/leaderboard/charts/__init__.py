@@ -208,7 +208,7 @@ def _vega(specification: Spec) -> Spec:
 
 
 def _kept(name: str, make: Callable[[], str], folder: Path | None = None) -> str:
-    """What ``make`` returns, kept beside the installed packages until the version of vl-convert changes.
+    """Result of ``make``, cached beside the installed packages until the version of vl-convert changes.
 
     Where that cannot be written, or was changed since, it is made anew.
     """

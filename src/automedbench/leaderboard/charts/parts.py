@@ -185,7 +185,7 @@ def whisker(orient: str, *, low: str, high: str, colour: str = "@ink", cap: int 
 
 
 def hints(*pairs: tuple[str, str]) -> list[Spec]:
-    """What a chart says about the thing that is pointed at: (title, field)."""
+    """Tooltips of a chart: (title, field)."""
     return [{"field": field, "title": title} for title, field in pairs]
 
 

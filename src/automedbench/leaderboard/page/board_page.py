@@ -129,7 +129,7 @@ def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
 
 
 def _card(card: TaskCard) -> dict[str, Any]:
-    """What the table of data sets says about a task."""
+    """Row of a task in the table of data sets."""
     data = card.dataset
     return {
         "id": card.id,
@@ -160,7 +160,7 @@ def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
 
 
 def _one_judge(entries: Iterable[BoardEntry]) -> str:
-    """What stands where agreement would, were there several judgements."""
+    """Text in place of agreement where there are not several judgements."""
     judges = sorted({score.recipe.judge for score in scored(entries)})
     if not judges:
         return "No run is judged yet."
@@ -173,7 +173,7 @@ def _available_repeats(cells: BoardTable) -> list[int]:
 
 
 def _uncertainty_texts(board: Board, scores: Sequence[ScoreRecord]) -> str:
-    """How intervals, ties and ranks were found, where there are any."""
+    """Method of intervals, ties and ranks, where there are any."""
     if not any(row.sufficient for row in board.tables["cells"]):
         return f"Below {MIN_REPEATS} repeats in a cell nothing is inferred: no intervals, no ties, no tests."
     return definitions.interval_text(board.method, _judge_noise(scores))
@@ -225,7 +225,7 @@ def write_comparison(path: Path, board: Board) -> None:
 
 
 def page_context(board: Board) -> dict[str, Any]:
-    """What the template needs."""
+    """Context of the template."""
     sheet, program, vega = style("common.css", "board.css"), script(*SCRIPTS), vega_bundle()
     found = scored(board.entries)
     planned = {entry.run.tier for entry in board.entries}
@@ -265,7 +265,7 @@ def page_context(board: Board) -> dict[str, Any]:
 
 
 def _heuristic(scores: Sequence[ScoreRecord]) -> Literal["all", "some", ""]:
-    """How many runs were judged by rules instead of a model."""
+    """Number of runs that were judged by rules instead of a model."""
     n = sum(score.recipe.judge_kind == "heuristic" for score in scores)
     if not n:
         return ""

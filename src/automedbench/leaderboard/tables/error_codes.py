@@ -124,7 +124,7 @@ def _pair_rows(runs: _Runs) -> BoardTable:
 
 
 def _cost_rows(runs: _Runs, confidence: float) -> BoardTable:
-    """What runs with a code score less (negative) or more than those without."""
+    """Rows of the score difference between runs with a code and those without (negative: less with it)."""
     keys = [*_PLACE, "code"]
     long = runs.counted.melt([*_PLACE, "cell", "overall"], _CODES, "code", "has")
     values = long.groupby([*keys, "has"]).overall

@@ -104,7 +104,7 @@ def _inferred(
     ranks: Mapping[str, RankRange],
     method: StatisticsMethod,
 ) -> Iterator[dict[str, Any]]:
-    """Of every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
+    """Inference for every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
 
     No letters where no pair could be tested: they would say that a test was made.
     """
@@ -150,7 +150,7 @@ def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
 
 
 def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
-    """What can be counted and averaged of every agent in every place, a row each."""
+    """Counts and means of every agent in every place, a row each."""
     scored, cells = select_scored(runs), tabulate_cells(runs)
     planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
@@ -192,7 +192,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
 
 
 def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
-    """How likely k repeats of a cell, drawn from those scored, all win a medal, and their expected lowest score.
+    """Probability that k repeats of a cell, drawn from those scored, all win a medal, and their expected minimum.
 
     NaN in rows with a cell of fewer than k scored repeats.
     """

@@ -109,6 +109,6 @@ def _rounded(value: float) -> float:
 
 
 def _csv_text(text: str) -> str:
-    """No formula, and no lone carriage return: the csv module would not quote it."""
+    """Escape formulas and lone carriage returns, which the csv module would not quote."""
     guarded = f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
     return guarded.replace("\r\n", "\n").replace("\r", "\n")

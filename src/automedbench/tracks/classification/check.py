@@ -109,7 +109,7 @@ def _answer(
 
 
 def _row_remarks(case: CaseEntry, table: _LabelTable, file: _LabelFile) -> list[Problem]:
-    """What is odd, but not wrong, about a case whose label the table gives."""
+    """Remarks on a case whose label the table gives: unusual, but valid."""
     rows = table.labels[case.id]
     remarks = []
     if len(rows) > 1:

@@ -30,7 +30,7 @@ NONE = "none"
 
 
 class ClassificationSampling(Model):
-    """What a classification card may set in ``staging.sampling.options``."""
+    """Options of a classification card in ``staging.sampling.options``."""
 
     per_class: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=0)]] | None = Field(
         None, description="at most so many cases of each class, or of the classes named; null: all"
@@ -195,7 +195,7 @@ def _sealed(label: str, case: str, table: bytes) -> LabelTruth:
 
 
 def _compression_differs(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
-    """Whether the images' compression differs, so that it may tell their source and with it their class.
+    """Return whether the images' compression differs, so that it may reveal their source and class.
 
     Colour JPEGs are carried over as they are only where all have the same tables, coding and sampling.
     """

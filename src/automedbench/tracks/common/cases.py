@@ -30,7 +30,7 @@ def case_output(card: TaskCard, suffix: str) -> OutputFile:
 
 
 def output_path(submission: Path, output: OutputFile, case: str = "") -> Path:
-    """Where an output of a case was collected to."""
+    """Path to which an output of a case was collected."""
     return submission / OUTPUTS / output.path.replace("{case}", case)
 
 
@@ -82,7 +82,7 @@ def check_file(
 
 
 def collected(submission: Path, output: OutputFile, case: str, read: Callable[[bytes], ReadT]) -> ReadT:
-    """What ``read`` makes of an output that the format check found complete.
+    """Read an output that the format check found complete.
 
     Raises InfrastructureError when it is not there any more, or is not any more what was collected.
     """

@@ -146,7 +146,7 @@ def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> 
 
 
 def difference_legend(limit: float, unit: str = "") -> list[LegendItem]:
-    """What the colours of a difference map mean."""
+    """Legend of the colours of a difference map."""
     return [
         LegendItem(name=f"prediction lower by {limit:g}{unit} or more", colour=BELOW),
         LegendItem(name="equal", colour=EQUAL),
@@ -197,7 +197,7 @@ def orientation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class AxialView:
-    """How a stored volume is cut: ``axis`` runs along the body, ``rows`` and ``columns`` are the stored axes of a
+    """Axial cut of a stored volume: ``axis`` runs along the body, ``rows`` and ``columns`` are the stored axes of a
     picture. A flag says whether the picture runs against the axis (for ``axis``: from the head down).
     """
 

@@ -51,18 +51,18 @@ def number_range(values: Any) -> tuple[float, float] | None:
 
 
 def has_problem(case: CaseSubmission, *codes: str) -> bool:
-    """Whether a case has a problem or a remark with one of these codes."""
+    """Return whether a case has a problem or a remark with one of these codes."""
     return any(problem.code in codes for problem in case.problems)
 
 
 def first_problem(case: CaseSubmission, *codes: str) -> str:
-    """What is wrong with a case in one line; with ``codes`` the first problem of these."""
+    """First problem of a case in one line; with ``codes`` the first of these."""
     problems = [problem for problem in case.problems if not codes or problem.code in codes]
     return f"{case.case}: {problems[0].message if problems else case.status}"
 
 
 def far_below(outputs: Outputs) -> str | None:
-    """What was submitted has less than a third of the quality at which okay begins."""
+    """Detect a submission with less than a third of the quality at which okay begins."""
     quality, okay = outputs.quality_of_completed, outputs.okay_from
     if quality is None or okay is None or quality >= FAR_BELOW * okay:
         return None

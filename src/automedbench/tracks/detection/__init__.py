@@ -23,7 +23,7 @@ MISHAPS = {
 
 
 def no_boxes(outputs: Outputs) -> str | None:
-    """Not one box on images that have objects."""
+    """Detect a submission without boxes on images that have objects."""
     return most(_with_objects(outputs), lambda case: not case.metrics.get("n_predictions"), "no box", _n_objects)
 
 

@@ -141,7 +141,7 @@ def _number(item: dict[str, Any], key: str, code: str) -> float:
 
 
 def _remarks(item: dict[str, Any], box: PredictedBox, width: int, height: int) -> list[tuple[str, str]]:
-    """What makes the file invalid although the box is scored."""
+    """Remarks on a box that is scored although its file is invalid."""
     x1, y1, x2, y2 = box.corners
     remarks = []
     if "score" not in item:

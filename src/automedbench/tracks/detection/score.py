@@ -70,7 +70,7 @@ class DetectionEvidence:
 
 
 class Tables:
-    """What one matching says about the run, each class and each image. Only boxes that count are shown."""
+    """Tables of one matching: of the run, each class and each image. Only boxes that count are listed."""
 
     def __init__(self, evidence: DetectionEvidence, result: Matching) -> None:
         self._evidence = evidence

@@ -25,7 +25,7 @@ TRUTH = "boxes.json"
 
 
 class DetectionSampling(Model):
-    """What a detection card may set in ``staging.sampling.options``."""
+    """Options of a detection card in ``staging.sampling.options``."""
 
     positive_fraction: float = Field(0.8, ge=0, le=1, description="share of images with boxes when only some are taken")
     one_per_subject: bool = Field(False, description="at most one image of a patient")
@@ -170,7 +170,7 @@ def _truth(image: SourceImage, names: dict[str, str]) -> BoxTruth:
 def _stage_case(
     card: TaskCard, case: str, image: SourceImage, truth: BoxTruth, public: Path, private: Path
 ) -> tuple[CaseEntry, Sha256]:
-    """What was written, and the digest of the picture upstream."""
+    """Write a case: its entry, and the digest of the picture upstream."""
     upstream = image.image.held()
     picture = rgb_png(upstream)
     boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()

@@ -23,7 +23,7 @@ RECIPES["upstream"] = RECIPES["gaussian_noise"]
 def outputs(
     image: NDArray[np.float32], shape: tuple[int, int], degradation: Degradation
 ) -> dict[str, NDArray[np.float32]]:
-    """What each baseline makes of an input; arrays of the output's ``shape``."""
+    """Outputs of each baseline for an input; arrays of the output's ``shape``."""
     if isinstance(degradation, Downsample):
         repeated = np.kron(image, np.ones((degradation.scale, degradation.scale), np.float32))
         return {"identity": repeated, "classical": bicubic(image, shape).astype(np.float32)}

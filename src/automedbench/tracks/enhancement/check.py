@@ -28,7 +28,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
 
 def _remarks(found: FloatArray, settings: EnhancementSettings) -> list[Problem]:
-    """What is unusual about an array that is scored all the same."""
+    """Remarks on an unusual array that is scored all the same."""
     remarks = []
     if found.dtype != "float32":
         remarks.append(Problem(code="dtype", message=f"is {found.dtype}; float32 was asked for"))

@@ -59,7 +59,7 @@ def load_lpips(
 
 
 def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str]:
-    """What is missing for LPIPS where the card requires it."""
+    """Resources missing for LPIPS where the card requires it."""
     return lpips_problems(resources.get(RESOURCE)) if track_settings(card).lpips == "required" else []
 
 
@@ -157,7 +157,7 @@ def clipped(value: float) -> float:
 
 
 class EnhancementReport:
-    """What all rows say together."""
+    """Summary of all rows."""
 
     def __init__(self, rows: Sequence[Row], settings: EnhancementSettings, bands: BaselineBands | None) -> None:
         self._rows, self._settings, self._bands = rows, settings, bands
@@ -200,7 +200,7 @@ class EnhancementReport:
         }
 
     def prior(self) -> Prior | None:
-        """What the input earns that is handed back; None where the task has no baselines, or not this one."""
+        """Score of the unchanged input; None where the task has no baselines, or not this one."""
         identity = self._bands.baselines.get("identity") if self._bands is not None else None
         return None if identity is None else Prior(answers="the input itself", value=clipped(identity.mean_ssim))
 
@@ -209,7 +209,7 @@ class EnhancementReport:
         return [_case(row) for row in self._rows]
 
     def notes(self) -> list[str]:
-        """What is odd about the numbers."""
+        """Remarks on unusual numbers."""
         notes = []
         if self._bands is None:
             notes.append("No baseline bands were frozen for this task: rating and pass rate are undefined.")

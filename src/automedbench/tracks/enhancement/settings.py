@@ -18,7 +18,7 @@ class BaselineQuality(Model):
 
 
 class LegacyScale(Model):
-    """How the public implementation's former score mapped PSNR and LPIPS to 0…1."""
+    """Mapping of PSNR and LPIPS to 0…1 in the public implementation's former score."""
 
     psnr_low: float = 20.0
     psnr_high: float = 50.0

@@ -61,7 +61,7 @@ class _SlicePair:
 
 @dataclass(frozen=True)
 class _StagedSlice:
-    """What is kept of a case when its files are written; ``quality`` of each baseline where bands are computed."""
+    """Record of a case whose files are written; ``quality`` of each baseline where bands are computed."""
 
     entry: CaseEntry
     origin: dict[str, Any]

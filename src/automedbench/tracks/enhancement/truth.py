@@ -147,7 +147,7 @@ def read_reference(private: Path, case: CaseEntry) -> Image:
 
 
 def usable_reference(image: Image) -> str | None:
-    """Why an image cannot serve as a reference, or None."""
+    """Reason that an image cannot serve as a reference, or None."""
     if image.dtype != np.float32 or image.ndim != 2:
         return f"is {image.ndim}-D {image.dtype}, not 2-D float32"
     if min(image.shape) < WINDOW:

@@ -39,7 +39,7 @@ class ReportPair:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an engine, or all of them together, found."""
+    """Measurements of an engine, or of all of them together."""
 
     reports: dict[Component, list[float]] = field(default_factory=dict)
     """Component → value of each report, in the order of the pairs."""
@@ -162,7 +162,7 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
 
 
 def _observation(there: Any, predicted: Any) -> dict[str, float | None]:
-    """How often one observation was right, invented and overlooked."""
+    """Counts of one observation: true positives, false positives, false negatives."""
     return {
         "n_truth": int(there.sum()),
         "n_predictions": int(predicted.sum()),
@@ -176,7 +176,7 @@ def _observation(there: Any, predicted: Any) -> dict[str, float | None]:
 
 
 def using(resources: Resources, name: str, make: Callable[[Path], ResultT]) -> ResultT:
-    """What ``make`` makes of a resource.
+    """Load a resource with ``make``.
 
     Raises MissingDataError when the configuration names none or it is absent, InfrastructureError when it is unusable.
     """
@@ -240,7 +240,7 @@ class _Need:
 
 
 def preflight(card: TaskCard, resources: Resources) -> list[str]:
-    """What the scorer of the card lacks and how to get it, at most three lines each; empty when it lacks nothing.
+    """Resources that the card's scorer lacks and how to get them, at most three lines each; empty when complete.
 
     Only what the card's components need is looked at. Raises ConfigError for a card whose settings are wrong.
     """

@@ -79,7 +79,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 
 def prior(references: Sequence[str], settings: ReportSettings, resources: Resources) -> Prior:
-    """What one report earns for every case: the reference that shares most words with all others."""
+    """Score of one report for every case: the reference that shares most words with all others."""
     words = [set(tokens(text)) for text in references]
     shared = [math.fsum(2 * len(mine & other) / (len(mine) + len(other)) for other in words) for mine in words]
     fixed = references[max(range(len(references)), key=shared.__getitem__)]
@@ -285,7 +285,7 @@ def nltk_wordnet(folder: Path) -> Iterator[Any]:
             return stream
 
         def map_wn(self, _: str = "wordnet") -> None:
-            """No mapping to other versions: it takes seconds and serves other languages only."""
+            """Skip the mapping to other versions, which takes seconds and serves other languages only."""
 
     nltk.data.path.append(str(folder.resolve()))  # NLTK reads nothing outside its list of folders
     try:

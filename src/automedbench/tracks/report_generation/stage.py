@@ -29,7 +29,7 @@ MAX_REPORT_BYTES = 1_000_000
 
 
 class ReportSampling(Model):
-    """What a report card may set in ``staging.sampling.options``."""
+    """Options of a report card in ``staging.sampling.options``."""
 
     one_per_subject: bool = Field(True, description="at most one study of a patient")
     max_images: int = Field(20, ge=1, description="a study with more images is not used")
@@ -130,7 +130,7 @@ class _Pool:
 
 
 def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
-    """Whether there is something to compare, in a report that would be accepted itself: else no answer is right."""
+    """Return whether a report has text to compare and would be accepted itself; else no answer is right."""
     settings = settings.model_copy(update={"ascii_only": False})  # asked of agents, not of the reference
     compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems

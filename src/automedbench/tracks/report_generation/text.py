@@ -64,7 +64,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def reference_section(text: str, mode: TextMode) -> Section:
-    """Which section of a report the mode compares; ``text`` where the report has no such heading."""
+    """Section of a report that the mode compares; ``text`` where the report has no such heading."""
     found = sections(text)
     if mode == "caption":
         return "text"
@@ -76,7 +76,7 @@ def reference_section(text: str, mode: TextMode) -> Section:
 
 
 def has_section(text: str, mode: TextMode) -> bool:
-    """Whether a report of the data set really has what the mode compares, under its heading."""
+    """Return whether a report of the data set has the section that the mode compares, under its heading."""
     found = sections(text)
     wanted = ("findings",) if mode == "findings_only" else ("findings", "impression")
     return bool(text.strip()) if mode == "caption" else any(found.get(name) for name in wanted)
@@ -111,7 +111,7 @@ def _canonical(name: str) -> str:
 
 
 def _after(text: str, name: str) -> str:
-    """What stands between an empty section of that name and the next known one."""
+    """Text between an empty section of that name and the next known one."""
     pieces = _pieces(text)
     start = next(place for place, piece in enumerate(pieces) if piece.name == name) + 1
     kept: list[str] = []

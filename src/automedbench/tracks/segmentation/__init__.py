@@ -26,7 +26,7 @@ MISHAPS = {
 
 
 def empty_masks(outputs: Outputs) -> str | None:
-    """Nothing is marked in any case although something is there."""
+    """Detect empty masks in all cases although their truth is not empty."""
     return most(outputs, _unmarked, "nothing is marked", lambda case: "0 voxels predicted")
 
 

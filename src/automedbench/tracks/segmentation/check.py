@@ -27,7 +27,7 @@ MAX_OVERSIZE = 4
 
 
 def describe_geometry(header: VolumeHeader) -> dict[str, Any]:
-    """What the manifest says about a case: shape and voxel sizes (mm) along the file's axes, and the affine."""
+    """Geometry of a case in the manifest: shape and voxel sizes (mm) along the file's axes, and the affine."""
     return {
         "shape": list(header.shape),
         "spacing": [float(size) for size in header.zooms],
@@ -59,7 +59,7 @@ def affine_remark(header: VolumeHeader, case: CaseEntry) -> Problem | None:
 
 
 def orientation(affine: Any) -> str:
-    """Where the axes of a volume point, for example RAS; '?' for an axis that points nowhere."""
+    """Orientation of a volume's axes, for example RAS; '?' for an axis without a direction."""
     import nibabel
 
     name_axes: Any = nibabel.orientations.aff2axcodes
@@ -95,12 +95,12 @@ class Encoder:
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers there are: background, targets and ``other``."""
+        """Number of values: background, targets and ``other``."""
         return self.other + 1
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the values seen so far, one problem per code."""
+        """Problems of the values seen so far, one per code."""
         return [Problem(code=code, message=fault.message()) for code, fault in self._faults.items()]
 
     def encode(self, values: Values) -> Numbers:
@@ -146,7 +146,7 @@ class Encoder:
 
 
 class _Fault:
-    """How many voxels have one kind of fault, with the first value as an example."""
+    """Number of voxels with one kind of fault, with the first value as an example."""
 
     def __init__(self, what: str, example: float) -> None:
         self.what, self.example, self.count = what, example, 0

@@ -108,7 +108,7 @@ class SegmentationReport:
         return 0.0 if missed else None
 
     def prior(self) -> Prior:
-        """What masks without a single voxel earn: something where targets that are absent count as found."""
+        """Score of empty masks: above zero where absent targets count as found."""
         empty = [
             replace(
                 case,
@@ -201,7 +201,7 @@ class SegmentationReport:
         return case_dice(case, target, self.settings.both_empty)
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers must know."""
+        """Notes for readers of the numbers."""
         settings = self.settings
         notes = [f"A target absent from truth and prediction of a case {EMPTY_POLICY[settings.both_empty]}."]
         if settings.positive_only:

@@ -52,7 +52,7 @@ class LabelFile:
         return (1,) if self.is_mask else tuple(target.id for target in self.targets)
 
     def path(self, case: str) -> str:
-        """Where a case's file is expected below agents_outputs."""
+        """Path of a case's expected file below agents_outputs."""
         return self.output.path.replace("{case}", case)
 
 

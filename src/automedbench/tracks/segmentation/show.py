@@ -76,7 +76,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Where the volumes of one case are; ``sides`` holds ``prediction`` only where there is one on the case's grid."""
+    """Volumes of one case; ``sides`` holds ``prediction`` only where there is one on the case's grid."""
 
     inputs: ScoringInputs
     entry: CaseEntry

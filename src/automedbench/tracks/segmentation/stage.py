@@ -38,7 +38,7 @@ Volume = NDArray[Any]
 
 
 class SegmentationSampling(Model):
-    """What a segmentation card may set in ``staging.sampling.options``."""
+    """Options of a segmentation card in ``staging.sampling.options``."""
 
     order: Literal["shuffled", "sorted", "numeric", "listed"] = Field(
         "shuffled",
@@ -73,7 +73,7 @@ def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _StagedVolume:
-    """What is kept of a case when its files are written."""
+    """Record of a case whose files are written."""
 
     entry: CaseEntry
     origin: dict[str, Any]
@@ -158,7 +158,7 @@ def _numbers_as_numbers(name: str) -> list[tuple[int, str]]:
 
 
 def _lacks_truth(subject: SourceSegmentation) -> str | None:
-    """Why a subject without truth is passed over; None when everything is there.
+    """Reason to skip a subject without truth; None when it is complete.
 
     Raises MissingDataError for an image that is not there, and for truth that upstream is not known to lack.
     """
@@ -175,7 +175,7 @@ def _lacks_truth(subject: SourceSegmentation) -> str | None:
 
 
 def _unfit(subject: SourceSegmentation, targets: list[str]) -> str | None:
-    """Why the subject lacks its truth; empty where one of the targets does not occur, None where it is fit."""
+    """Reason that the subject lacks its truth; empty where one of the targets does not occur, None where it is fit."""
     if reason := _lacks_truth(subject):
         return reason
     masks = (map(_foreground, subject.parts[target]) for target in targets)
@@ -250,7 +250,7 @@ def _nonzero(blocks: Iterator[Volume]) -> Iterator[tuple[int, Volume]]:
 
 
 def _mask(part: MaskPart, values: Volume) -> NDArray[np.bool_]:
-    """Where a block of the part's file has voxels of the part."""
+    """Mask of the part's voxels in a block of its file."""
     if part.values is None:
         return values > 0.5
     return np.isin(np.rint(values) if values.dtype.kind == "f" else values, part.values)

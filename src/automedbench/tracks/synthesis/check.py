@@ -79,7 +79,7 @@ def judge(volume: VolumeReader, geometry: Geometry, settings: SynthesisSettings,
 
 @dataclass
 class _Values:
-    """What one pass over the voxels finds out."""
+    """Findings of one pass over the voxels."""
 
     lowest: float = math.inf
     highest: float = -math.inf

@@ -85,7 +85,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 
 def _prior(cases: list[_Case]) -> Prior | None:
-    """What the input earns that is handed back; None where a case has no such baseline."""
+    """Score of the unchanged input; None where a case has no such baseline."""
     values = [case.baseline.ssim for case in cases if case.baseline is not None]
     if len(values) < len(cases):
         return None
@@ -105,7 +105,7 @@ def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, s
 
 
 def is_scorable(verdict: CaseSubmission) -> bool:
-    """Whether a volume can be compared: it was read to its end, on the grid, with finite values."""
+    """Return whether a volume can be scored: read completely, on the grid, with finite values."""
     return verdict.completed and not any(problem.code in UNSCORABLE for problem in verdict.problems)
 
 

@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 class SynthesisSampling(Model):
-    """What a synthesis card may set in ``staging.sampling.options``: which truth volumes are fit to be scored."""
+    """Options of a synthesis card in ``staging.sampling.options``: which truth volumes are fit to be scored."""
 
     min_slices: int = Field(32, ge=1)
     min_in_plane: int = Field(64, ge=7, description="voxels along each of the other two axes")
@@ -78,7 +78,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
 
 def read_degradation(card: TaskCard) -> ZLinear | None:
-    """How the truth becomes the input; None for paired data. Raises ConfigError for a degradation it does not know."""
+    """Degradation from truth to input; None for paired data. Raises ConfigError for an unknown one."""
     if card.staging.degradation is None:
         return None
     return validate(card.staging.degradation, ZLinear, card.id, "staging.degradation")
@@ -103,7 +103,7 @@ def _choose(
 
 
 def unfit(values: Array, options: SynthesisSampling) -> str | None:
-    """Why a truth volume cannot be scored meaningfully; None when it can."""
+    """Reason that a truth volume cannot be scored meaningfully; None when it can."""
     width, height, depth = values.shape
     if depth < options.min_slices or min(width, height) < options.min_in_plane:
         return f"has shape {values.shape}, less than {options.min_in_plane}² × {options.min_slices}"

@@ -100,7 +100,7 @@ def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> Question
 
 
 def placeholder_reason(raw: str, answer: str) -> str | None:
-    """Why a model output is a stand-in and no output, or None.
+    """Reason that a model output is a placeholder, or None.
 
     Both texts empty is an honest skip and no stand-in. A usual word for nothing ("none", "unknown") can be a model's
     genuine output; it is a stand-in where the answer says something else.
@@ -165,7 +165,7 @@ def _label(value: Any, text: str, raw: str, options: Mapping[str, str]) -> str:
 
 
 def _faults(record: Mapping[str, Any], case: str) -> list[Problem]:
-    """What makes a record malformed although its answer is scored."""
+    """Faults of a malformed record whose answer is scored."""
     faults = []
     if record["question_id"] != case:
         faults.append(("wrong_id", f"has question_id {shown(record['question_id'])} instead of {case}"))

@@ -29,7 +29,7 @@ class Calibration(Model):
 
 
 class VqaSampling(Model):
-    """What a card may set in ``staging.sampling.options``."""
+    """Options of a card in ``staging.sampling.options``."""
 
     method: Literal["shuffled", "random_sample"] = Field(
         "shuffled",
@@ -95,7 +95,7 @@ def balance(cases: Iterable[SourceQuestion], options: VqaSampling) -> dict[str, 
 
 
 def _left_out(questions: Sequence[SourceQuestion]) -> str:
-    """Why there are fewer than upstream, for a message."""
+    """Reason that there are fewer than upstream, for a message."""
     counts = questions.left_out if isinstance(questions, Questions) else {}
     reasons = ", ".join(f"{reason} {n_rows}" for reason, n_rows in sorted(counts.items()))
     return f" (rows left out: {reasons})" if reasons else ""

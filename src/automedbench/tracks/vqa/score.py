@@ -38,7 +38,7 @@ RESOURCE = "answer_verdicts"
 
 
 class JudgedAnswer(BaseModel):
-    """What the scorer needs of one verdict; ``score`` is null unless it was judged."""
+    """Fields of one verdict that the scorer needs; ``score`` is null unless it was judged."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -49,7 +49,7 @@ class JudgedAnswer(BaseModel):
 
 
 class Verdicts(BaseModel):
-    """What the scorer needs of the file."""
+    """Fields of the file that the scorer needs."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
