@@ -277,6 +277,16 @@ def test_failures_of_all_without_an_answer_are_an_outage(tmp_path: Path) -> None
     assert one.outage is not None and one.outage[1] == DOWN_AFTER
 
 
+def test_failures_of_one_driver_while_others_are_answered_are_its_own(tmp_path: Path) -> None:
+    """Its request has as many attempts as ever, for the endpoint is not down; the other driver never waits."""
+    one, other = (driver(tmp_path / "x.pace", Time()) for _ in range(2))
+    for _ in range(5 * DOWN_AFTER):
+        assert not one.failed()
+        turn = other.acquire(lambda: 0)
+        assert (other.wait_while_down(1800), turn.waited_s) == (0, 0)
+        other.answered(turn, {}, None)
+
+
 def test_a_driver_asks_again_ever_more_seldom(tmp_path: Path) -> None:
     """5, 10, 20 … s apart, at most 300; one that comes new asks at once."""
     time, found = Time(), []
