@@ -21,7 +21,7 @@ from automedbench.judge.evidence import (
 )
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import Passage, Shown, estimate_tokens, passage, select, turn_ranges
+from automedbench.judge.selection import Passage, ShownEvidence, estimate_tokens, passage, select, turn_ranges
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000
@@ -38,11 +38,11 @@ def evidence(calls: list[CodeCall] | None = None, **changes: Any) -> RunEvidence
     return collect_evidence(conversation(calls, **changes))
 
 
-def text_of(shown: Shown) -> str:
+def text_of(shown: ShownEvidence) -> str:
     return "\n".join(block.rendered() for block in shown.blocks)
 
 
-def texts(shown: Shown, where: str) -> str:
+def texts(shown: ShownEvidence, where: str) -> str:
     found = [item for block in shown.blocks for item in block.passages if item.where == where]
     return "\n".join(piece for item in found for piece in item.pieces)
 
@@ -352,7 +352,7 @@ def test_a_quote_over_a_gap_proves_nothing() -> None:
     text = passage("stdout", "x", 1, "a" * 50 + " left out " + "b" * 50, head=50, tail=50)
     assert text.pieces == ("a" * 50, "b" * 50)
     assert not text.is_whole
-    shown = Shown("S3", text, (), False, None, "", "")
+    shown = ShownEvidence("S3", text, (), False, None, "", "")
     assert shown.find_quote("a b", None) is None
 
 

@@ -16,7 +16,7 @@ from automedbench.judge import load_rubric
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.panel.structured import JudgeReply, answer_schema, find_answer, read_reply
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import Shown, select
+from automedbench.judge.selection import ShownEvidence, select
 
 ROOT = Path(__file__).resolve().parents[2]
 RUBRIC: Rubric = load_rubric(ROOT / "config/rubrics", "detection")
@@ -27,7 +27,7 @@ def criteria(stage: str) -> list[RubricCriterion]:
     return [rule for rule in RUBRIC.judged("standard") if rule.stage == stage]
 
 
-SHOWN: Shown = select(collect_evidence(conversation()), RUBRIC, "S3", 50_000)
+SHOWN: ShownEvidence = select(collect_evidence(conversation()), RUBRIC, "S3", 50_000)
 
 
 def s3(**changes: Any) -> dict[str, Any]:

@@ -195,12 +195,12 @@ def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str]) -
     """Agents or tasks that are asked for but not defined."""
     return [
         f"{CONFIG}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
-        for key, name in dict.fromkeys(_asked_names(raw, kind))
+        for key, name in dict.fromkeys(_model_names(raw, kind))
         if name not in known
     ]
 
 
-def _asked_names(raw: Any, kind: str) -> Iterator[tuple[str, str]]:
+def _model_names(raw: Any, kind: str) -> Iterator[tuple[str, str]]:
     """Dotted key and name of every agent or task in a configuration, which may be wrong elsewhere."""
     matrix, only = _part(raw, "matrix"), _part(raw, "only")
     places = [("matrix", matrix), ("only", only)]
@@ -271,14 +271,14 @@ def _refused_runs(
     if config.sandbox.backend == "apptainer":
         problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
     problems += _wrong_recipes(config.agents_file, {run.agent: agents[run.agent] for run in runs})
-    asked: list[tuple[str, EndpointSettings, str]] = [
+    entries: list[tuple[str, EndpointSettings, str]] = [
         *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
         *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
     ]
     problems += dict.fromkeys(
         f"{entry}.approved_for: '{task}' uses credentialed data and transcripts leave the machine; "
         "add 'credentialed' only if your agreement allows it"
-        for entry, model, task in asked
+        for entry, model, task in entries
         if cards[task].dataset.access == "credentialed" and "credentialed" not in model.approved_for
     )
     if config.share == "all" and (closed := _restricted(runs, cards)):
@@ -318,11 +318,11 @@ def _wrong_recipes(agents_file: str, agents: Mapping[str, Agent]) -> Iterator[st
 
 def no_tier(card: TaskCard, tier: str) -> str:
     """Message for a task that a tier does not offer; for lite with the reason and an alternative."""
-    told = f"task '{card.id}' has no tier '{tier}'"
+    message = f"task '{card.id}' has no tier '{tier}'"
     if tier != "lite" or not card.briefs.no_lite:
-        return told
+        return message
     without = f"matrix.exclude: [{{tasks: [{card.id}], tiers: [lite]}}]"
-    return f"{told}.\n{' '.join(card.briefs.no_lite.split())}\nAsk for {' or '.join(card.tiers)}; {without}"
+    return f"{message}.\n{' '.join(card.briefs.no_lite.split())}\nAsk for {' or '.join(card.tiers)}; {without}"
 
 
 FILE = "campaign.json"

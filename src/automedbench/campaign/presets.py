@@ -60,7 +60,7 @@ class Preset(Model):
         description="what no public text says, and what is taken in its place; shown with its rows",
     )
 
-    def matrix(self, asked: Matrix, cards: dict[str, TaskCard]) -> Matrix:
+    def matrix(self, requested: Matrix, cards: dict[str, TaskCard]) -> Matrix:
         """The campaign's agents with the preset's tasks, tiers and repeats; a tier that a task lacks is left out."""
         lacking = [
             {"tasks": [task], "tiers": [tier]}
@@ -69,9 +69,9 @@ class Preset(Model):
             if tier not in cards[task].tiers
         ]
         return Matrix.model_validate(
-            asked.model_dump()
+            requested.model_dump()
             | {"tasks": list(self.tasks), "tiers": self.tiers, "repeats": self.repeats, "include": []}
-            | {"exclude": [*asked.model_dump()["exclude"], *lacking]}
+            | {"exclude": [*requested.model_dump()["exclude"], *lacking]}
         )
 
     def card(self, card: TaskCard, release: str | None) -> TaskCard:
@@ -92,7 +92,7 @@ class Preset(Model):
                 "degradation": rule.degradation,
             },
             "metric": {"name": card.metric.name, "settings": card.metric.settings | rule.settings | own.settings},
-            "provenance": {name: told for name, told in card.provenance.items() if not name.startswith("staging")},
+            "provenance": {name: value for name, value in card.provenance.items() if not name.startswith("staging")},
         }
         if own.medals is not None:
             changed["medals"] = [medal.model_dump() for medal in own.medals]

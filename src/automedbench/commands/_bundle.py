@@ -259,9 +259,9 @@ def _emptied(value: Any) -> Any:
 
 def _silent(runs: Iterable[RunId], results: Path, chosen: Iterable[str]) -> list[str]:
     """Attempts of which nothing is packed: their driver was killed, or they could not be begun."""
-    told = {"/".join(name.split("/")[:7]) for name in chosen}
+    known = {"/".join(name.split("/")[:7]) for name in chosen}
     places = [attempt.path for run in runs for attempt in list_attempts(results / "runs" / run.path)]
-    return [name for place in places if (name := place.relative_to(results).as_posix()) not in told]
+    return [name for place in places if (name := place.relative_to(results).as_posix()) not in known]
 
 
 def _there(path: Path) -> Path:

@@ -32,11 +32,11 @@ class LoggedRun(NamedTuple):
 
 
 class MessageWithCalls(NamedTuple):
-    """One message with the calls that hang on it; ``told``: answers to other tools, such as submit_results."""
+    """One message with the calls that hang on it; ``results``: answers to other tools, such as submit_results."""
 
     message: Message
     calls: list[CodeCall]
-    told: list[Message]
+    results: list[Message]
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def read_logged_run(folder: Path) -> LoggedRun:
     )
 
 
-def said_by_turns(conversation: Conversation) -> Iterator[MessageWithCalls]:
+def messages_by_turn(conversation: Conversation) -> Iterator[MessageWithCalls]:
     """Messages in their order; code calls hang on the last one of the agent in their turn, or on an empty one."""
     calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
     for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
@@ -76,16 +76,16 @@ def said_by_turns(conversation: Conversation) -> Iterator[MessageWithCalls]:
 
 
 def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWithCalls]:
-    said = [message for message in messages if message.role != "tool"]
-    told = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
-    if calls and not any(message.role == "assistant" for message in said):
-        said.append(Message(turn=calls[0].turn, role="assistant", content=""))
-    last = next((i for i in range(len(said) - 1, -1, -1) if said[i].role == "assistant"), len(said) - 1)
-    if not said and told:
-        said.append(Message(turn=told[0].turn, role="system", content=""))
+    spoken = [message for message in messages if message.role != "tool"]
+    results = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
+    if calls and not any(message.role == "assistant" for message in spoken):
+        spoken.append(Message(turn=calls[0].turn, role="assistant", content=""))
+    last = next((i for i in range(len(spoken) - 1, -1, -1) if spoken[i].role == "assistant"), len(spoken) - 1)
+    if not spoken and results:
+        spoken.append(Message(turn=results[0].turn, role="system", content=""))
         last = 0
-    for i, message in enumerate(said):
-        yield MessageWithCalls(message, calls if i == last else [], told if i == last else [])
+    for i, message in enumerate(spoken):
+        yield MessageWithCalls(message, calls if i == last else [], results if i == last else [])
 
 
 def call_id(call: CodeCall) -> str:
@@ -93,7 +93,7 @@ def call_id(call: CodeCall) -> str:
     return f"call-{call.turn}-{call.call}"
 
 
-def shown_result(call: CodeCall) -> str:
+def render_result(call: CodeCall) -> str:
     """Output of a call, below a line with its exit status."""
     text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
     code = "unknown" if call.exit_code is None else call.exit_code

@@ -107,18 +107,18 @@ def _checked(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[st
                 record = run_agent(plan, say=lambda _: None)
             except AutoMedBenchError as error:
                 return False, [f"{name} {recipe.version(name)}: failed", f"  {error}"]
-            asked = [f"{exchange.path} {exchange.status}" for exchange in server.exchanges]
+            requests = [f"{exchange.path} {exchange.status}" for exchange in server.exchanges]
         talk = read_record(plan.folder / "conversation.json", Conversation)
     ending = record.detail.partition(";")[0]
     calls = [f"{call.language}, exit code {call.exit_code}: {call.code[:60]!r}" for call in talk.calls[1:]]
     files = sorted(talk.workspace_files)
-    good = bool(asked) and FILE in files and record.outcome == "submitted" and (bool(calls) or not recipe.tools)
-    rows = [("requests", asked), ("code calls", calls), ("files", files)]
-    said = f"  it said: {' '.join((talk.calls[0].stdout + talk.calls[0].stderr).split())[-600:]}"
+    good = bool(requests) and FILE in files and record.outcome == "submitted" and (bool(calls) or not recipe.tools)
+    rows = [("requests", requests), ("code calls", calls), ("files", files)]
+    output = f"  it said: {' '.join((talk.calls[0].stdout + talk.calls[0].stderr).split())[-600:]}"
     return good, [
         f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {ending}",
         *(f"  {what} ({len(seen)}): {', '.join(dict.fromkeys(seen)) or 'none'}" for what, seen in rows),
-        *([] if good else [said]),
+        *([] if good else [output]),
     ]
 
 

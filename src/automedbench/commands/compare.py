@@ -30,8 +30,8 @@ from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
 
-SHOWN_CELLS = 3
-SHOWN_VALUE = 60
+MAX_CELLS = 3
+MAX_VALUE = 60
 OF_A_DRAW = ("cases", "draw", "brief", "agent's brief", "egress lists")
 """Conditions that other cases bring along."""
 Comparison = dict[str, Any]
@@ -255,8 +255,8 @@ def _signed(value: float) -> str:
 
 def _cell_lines(found: Comparison) -> Iterator[str]:
     for title, cells in (
-        ("A is ahead most in", [cell for cell in found["cells"] if cell["difference"] > 0][:SHOWN_CELLS]),
-        ("B is ahead most in", [cell for cell in reversed(found["cells"]) if cell["difference"] < 0][:SHOWN_CELLS]),
+        ("A is ahead most in", [cell for cell in found["cells"] if cell["difference"] > 0][:MAX_CELLS]),
+        ("B is ahead most in", [cell for cell in reversed(found["cells"]) if cell["difference"] < 0][:MAX_CELLS]),
     ):
         if cells:
             named = (f"{cell['task']}/{cell['tier']} {_signed(cell['difference'])}" for cell in cells)
@@ -363,12 +363,12 @@ def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> 
     Each with why it matters, and with its values where these are the same for all tasks and agents.
     """
     found = [BY_NAME[name] for name in find_differences(map(read_conditions, scores)) if name not in left_out]
-    said: tuple[list[str], list[str]] = ([], [])
+    split: tuple[list[str], list[str]] = ([], [])
     for one in found:
         values = sorted({str(one.value(score)) for score in scores}) if not one.same_for else []
-        shown = f" ({', '.join(values)})" if values and all(len(value) <= SHOWN_VALUE for value in values) else ""
-        said[one.effect != CHANGES].append(f"{one.name}{shown}: {one.why}")
-    return said
+        shown = f" ({', '.join(values)})" if values and all(len(value) <= MAX_VALUE for value in values) else ""
+        split[one.effect != CHANGES].append(f"{one.name}{shown}: {one.why}")
+    return split
 
 
 def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[BoardEntry]:

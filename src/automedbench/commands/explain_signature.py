@@ -37,7 +37,7 @@ from automedbench.leaderboard.conditions import (
 )
 from automedbench.planning.load import add_campaign_options, find_results
 
-SHOWN = 64
+MAX_WIDTH = 64
 _SEVERAL = re.compile(r"(\d+)\*[0-9a-f]{8}")
 
 
@@ -55,9 +55,9 @@ def main(options: argparse.Namespace) -> None:
     """Print it; raises ConfigError for what is neither a signature nor a scored run."""
     first = _named(options.first, options)
     if options.second is None:
-        fields = list(told(first))
+        fields = list(signature_fields(first))
         found: dict[str, object] = {"fields": fields}
-        lines = [*_signature_line(first), *_told_table(fields)]
+        lines = [*_signature_line(first), *_field_table(fields)]
     else:
         second = _named(options.second, options)
         fields = differing(first, second)
@@ -99,7 +99,7 @@ def _named(text: str, options: argparse.Namespace) -> Named:
     raise ConfigError([f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {runs}"])
 
 
-def told(named: Named) -> Iterator[Field]:
+def signature_fields(named: Named) -> Iterator[Field]:
     """Everything that a signature says, or that a run's records tell, in their order."""
     if isinstance(named, str):
         for key, value in parse_signature(named).items():
@@ -180,7 +180,7 @@ def _signature_line(named: Named) -> list[str]:
     return [] if isinstance(named, str) else [signature([read_conditions(named)]), ""]
 
 
-def _told_table(fields: Sequence[Field]) -> list[str]:
+def _field_table(fields: Sequence[Field]) -> list[str]:
     rows = [(one.name, _cut(one.value), f"{one.meaning}; another one {one.matters}") for one in fields]
     return table([("", "value", "what it is"), *rows])
 
@@ -202,4 +202,4 @@ def _difference_table(fields: Sequence[Field]) -> list[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MAX_WIDTH else f"{text[: MAX_WIDTH - 1]}…"

@@ -20,10 +20,10 @@ from automedbench.commands._export import (
     MessageWithCalls,
     add_selection,
     call_id,
+    messages_by_turn,
     read_logged_run,
-    said_by_turns,
+    render_result,
     scored_runs,
-    shown_result,
 )
 from automedbench.commands._output import show
 
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> None:
 def trajectory(run: LoggedRun) -> dict[str, Any]:
     """One run."""
     score, record = run.score, run.run
-    steps = [step for said in said_by_turns(run.conversation) for step in _steps(said)]
+    steps = [step for turn in messages_by_turn(run.conversation) for step in _steps(turn)]
     steps = steps or [{"source": "system", "message": record.detail or record.outcome}]
     tokens = score.totals.tokens
     return {
@@ -90,29 +90,29 @@ def trajectory(run: LoggedRun) -> dict[str, Any]:
     }
 
 
-def _steps(said: MessageWithCalls) -> Iterator[dict[str, Any]]:
+def _steps(turn: MessageWithCalls) -> Iterator[dict[str, Any]]:
     """The message with its calls; answers of other tools are observations of an agent's step, else own steps."""
-    message = said.message
+    message = turn.message
     step: dict[str, Any] = {"source": _SOURCES[message.role], "message": message.content, "extra": _extra(message)}
     if message.role != "assistant":
         if message.content:
             yield step
-        yield from ({"source": "system", "message": told.content, "extra": _extra(told)} for told in said.told)
+        yield from ({"source": "system", "message": result.content, "extra": _extra(result)} for result in turn.results)
         return
     results: list[dict[str, Any]] = [
-        {"source_call_id": call_id(call), "content": shown_result(call)} for call in said.calls
+        {"source_call_id": call_id(call), "content": render_result(call)} for call in turn.calls
     ]
-    results += [{"content": told.content} for told in said.told]
+    results += [{"content": result.content} for result in turn.results]
     if message.reasoning:
         step["reasoning_content"] = message.reasoning
-    if said.calls:
+    if turn.calls:
         step["tool_calls"] = [
             {
                 "tool_call_id": call_id(call),
                 "function_name": TOOL,
                 "arguments": {"language": call.language, "code": call.code},
             }
-            for call in said.calls
+            for call in turn.calls
         ]
     if results:
         step["observation"] = {"results": results}

@@ -17,10 +17,10 @@ from automedbench.commands._export import (
     LoggedRun,
     add_selection,
     call_id,
+    messages_by_turn,
     read_logged_run,
-    said_by_turns,
+    render_result,
     scored_runs,
-    shown_result,
 )
 from automedbench.commands._output import show
 
@@ -134,8 +134,8 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
     score, record = run.score, run.run
     messages = list(_messages(run.conversation))
     limit = record.outcome.removesuffix("_limit") if record.outcome.endswith("_limit") else None
-    told = (message for message in run.conversation.messages if message.role in ("system", "user"))
-    brief = "\n\n".join(message.content for message in told if not message.by_program)
+    opening = (message for message in run.conversation.messages if message.role in ("system", "user"))
+    brief = "\n\n".join(message.content for message in opening if not message.by_program)
     sample: dict[str, Any] = {
         "id": score.run.task,
         "epoch": score.run.repeat,
@@ -182,11 +182,11 @@ def _output(run: LoggedRun, messages: Sequence[dict[str, Any]]) -> dict[str, Any
 
 def _messages(conversation: Conversation) -> Iterator[dict[str, Any]]:
     """Messages by turn; code calls hang on the turn's assistant message, what they printed answers them."""
-    for said in said_by_turns(conversation):
-        if said.message.content or said.calls or said.message.role != "system":
-            yield _message(said.message, said.calls)
-        yield from (_result(call) for call in said.calls)
-        yield from ({"role": "user", "content": message.content} for message in said.told)
+    for turn in messages_by_turn(conversation):
+        if turn.message.content or turn.calls or turn.message.role != "system":
+            yield _message(turn.message, turn.calls)
+        yield from (_result(call) for call in turn.calls)
+        yield from ({"role": "user", "content": message.content} for message in turn.results)
 
 
 def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
 
 
 def _result(call: CodeCall) -> dict[str, Any]:
-    return {"role": "tool", "content": shown_result(call), "tool_call_id": call_id(call), "function": TOOL}
+    return {"role": "tool", "content": render_result(call), "tool_call_id": call_id(call), "function": TOOL}
 
 
 def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:

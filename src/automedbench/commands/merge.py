@@ -92,8 +92,8 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
     problems = [f"two sources are called '{lab}': name them, as in {lab}-2=PATH" for lab in twice]
     problems += ["rules judged some sources and a panel others; the two are never mixed"] if len(kinds) > 1 else []
     if presets != {campaign.config.preset}:
-        told = ", ".join(sorted(presets))
-        problems.append(f"the sources have the preset {told}, this campaign {campaign.config.preset}; they never mix")
+        names = ", ".join(sorted(presets))
+        problems.append(f"the sources have the preset {names}, this campaign {campaign.config.preset}; they never mix")
     if problems:
         raise ConfigError(problems)
     times = Counter(run.path for source in sources for run in source.plan.runs)
@@ -103,9 +103,9 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
     for source in sources:
         labels = source.labels
         for name, planned in source.plan.agents.items():
-            said = {"access": labels.access.get(name, ""), "weights": labels.weights.get(name, "")}
+            declared = {"access": labels.access.get(name, ""), "weights": labels.weights.get(name, "")}
             agents[_name(name, source, shared)] = planned.model_copy(
-                update={"lab": labels.lab, "hardware": labels.hardware, **said}
+                update={"lab": labels.lab, "hardware": labels.hardware, **declared}
             )
         for run in source.plan.runs:
             merged = run.model_copy(update={"agent": _name(run.agent, source, shared)})

@@ -36,8 +36,8 @@ def main(options: argparse.Namespace) -> None:
     """Write the bundle and say what it holds and who signed it."""
     if options.make_key is not None:
         public = make_key(options.make_key)
-        told = f"{options.make_key}: keep it to yourself. Public key: {public}"
-        show(options, {"file": options.make_key, "public_key": public}, [told])
+        note = f"{options.make_key}: keep it to yourself. Public key: {public}"
+        show(options, {"file": options.make_key, "public_key": public}, [note])
         return
     if missing := [f"--{name}: is missing" for name in ("key", "labels") if getattr(options, name) is None]:
         raise ConfigError([f"{name}; see docs/bundles.md" for name in missing])

@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> None:
     """Print files and bytes per kind, and the runs that are left alone; raises ConfigError for an unknown run."""
     runs, what = find_results(options) / "runs", KINDS[: KINDS.index(options.what) + 1]
     folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
-    chosen = [path for path in folders if _is_asked(path.relative_to(runs).as_posix(), options.runs)]
+    chosen = [path for path in folders if _is_chosen(path.relative_to(runs).as_posix(), options.runs)]
     if not chosen:
         raise ConfigError([f"{runs}: holds no run{' of that name' if options.runs else ''}"])
     found = PrunableFiles()
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
     show(options, {"deleted": options.delete, **vars(found)}, found.lines(what, deleted=options.delete))
 
 
-def _is_asked(run: str, names: Sequence[str]) -> bool:
+def _is_chosen(run: str, names: Sequence[str]) -> bool:
     return not names or any(f"{run}/".startswith(f"{name.rstrip('/')}/") for name in names)
 
 

@@ -35,7 +35,7 @@ from automedbench.planning.load import (
 
 State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
 STATES: tuple[State, ...] = ("scored", "at work", "finished, not scored", "interrupted", "not begun")
-SHOWN = 5
+MAX_RUNS = 5
 WIDTH = 150
 
 
@@ -110,11 +110,11 @@ def status_lines(
 ) -> Iterator[str]:
     """Counts, reasons of interrupted runs, what was spent."""
     counts = Counter(each.state for each in found.values())
-    told = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     n_agents = len({run.agent for run in found})
     yield (
         f"{campaign.config.results}: {counted(len(found), 'run')} of {counted(n_agents, 'agent')} on "
-        f"{counted(len(campaign.tasks), 'task')}: {told}."
+        f"{counted(len(campaign.tasks), 'task')}: {states}."
     )
     marks = {
         "without a complete submission": sum(each.failed and not each.disqualified for each in found.values()),
@@ -125,10 +125,10 @@ def status_lines(
     if staged < len(campaign.tasks):
         yield f"Data: {staged} of {counted(len(campaign.tasks), 'task')} staged."
     stopped = [(run, each) for run, each in found.items() if each.state == "interrupted"]
-    for run, each in stopped[:SHOWN]:
+    for run, each in stopped[:MAX_RUNS]:
         yield f"  {run.path}: {neutralise(each.why)[:WIDTH]}"
-    if len(stopped) > SHOWN:
-        yield f"  … and {len(stopped) - SHOWN} more"
+    if len(stopped) > MAX_RUNS:
+        yield f"  … and {len(stopped) - MAX_RUNS} more"
     if totals.runs:
         yield spent_line(totals.all)
 

@@ -94,16 +94,16 @@ def _card_text(campaign: Campaign, card: TaskCard) -> str:
 
 def _listed(found: list[dict[str, Any]], cards: list[TaskCard], width: int | None) -> list[str]:
     """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
-    rows = [_shown(row) for row in found]
+    rows = [_table_row(row) for row in found]
     staged = sum(row["ready"] == "staged" for row in rows)
     total = sum({card.dataset.name: card.dataset.download_gb or 0.0 for card in cards}.values())
-    told = (
+    note = (
         f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
         "`automedbench tasks show ID` tells how to get one."
     )
     if width is None:
-        return [*table([HEAD, *(list(row.values()) for row in rows)], right=[*map(HEAD.index, RIGHT)]), "", told]
-    return [*_by_track(rows, width), "", *textwrap.wrap(told, width)]
+        return [*table([HEAD, *(list(row.values()) for row in rows)], right=[*map(HEAD.index, RIGHT)]), "", note]
+    return [*_by_track(rows, width), "", *textwrap.wrap(note, width)]
 
 
 def _by_track(rows: list[dict[str, str]], width: int) -> list[str]:
@@ -159,7 +159,7 @@ OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
+def _table_row(row: dict[str, Any]) -> dict[str, str]:
     """A row as text."""
     unknown = {"cases": "all", "GB": ""}
     return {

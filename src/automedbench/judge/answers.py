@@ -149,11 +149,11 @@ class AnswerJudge:
         known = self._cache.get(key)
         if known is not None:
             return AnswerVerdict(case=case, status="judged", score=known.score, rationale=known.rationale, cached=True)
-        said = self._ask(gold, sent)
-        if said is None:
+        reply = self._ask(gold, sent)
+        if reply is None:
             return AnswerVerdict(case=case, status="unjudged", rationale="no usable reply")
-        self._cache.put(key, said)
-        return AnswerVerdict(case=case, status="judged", score=said.score, rationale=said.rationale)
+        self._cache.put(key, reply)
+        return AnswerVerdict(case=case, status="judged", score=reply.score, rationale=reply.rationale)
 
     def is_able(self) -> bool:
         """Check that the model grades a harmless answer: if so, the cause lies in the answers that it cannot grade."""
@@ -165,11 +165,11 @@ class AnswerJudge:
         messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": data}]
         for _ in range(TRIES):
             try:
-                said = self._endpoint.ask(messages, {})
+                output = self._endpoint.ask(messages, {})
             except WindowExceeded:
                 return None
-            self.tokens = self.tokens + said.tokens
-            reply = parse_reply(said.text)
+            self.tokens = self.tokens + output.tokens
+            reply = parse_reply(output.text)
             if reply is not None:
                 return CachedVerdict(
                     model=self._model,

@@ -382,7 +382,7 @@ def evaluate(
     members = [answer for one in judged for answer in one.members]
     voices = [voice for one in judged for voice in one.members or (one.answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
-    asked = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
+    n_stages = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
     criteria = list(_criteria_figures(answers, common))
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
     return Evaluation(
@@ -391,9 +391,9 @@ def evaluate(
         split=split,
         rubric_versions={answer.rubric.track: answer.rubric.version for answer in answers},
         n_transcripts=len(answers),
-        n_asked=asked,
+        n_asked=n_stages,
         n_invalid=len(invalid),
-        invalid_share=len(invalid) / max(1, asked),
+        invalid_share=len(invalid) / max(1, n_stages),
         n_weak=sum(criterion.weak for voice in voices for criterion in voice.criteria.values()),
         invalid=invalid,
         stages=stage_figures(answers, weights),

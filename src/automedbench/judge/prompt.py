@@ -11,7 +11,7 @@ from automedbench.base.records import JudgedStage, Tier
 
 if TYPE_CHECKING:
     from automedbench.judge.rubric import RubricCriterion
-    from automedbench.judge.selection import Shown
+    from automedbench.judge.selection import ShownEvidence
 
 PROMPT_VERSION = 3
 """Raised when a prompt or the selection of evidence changes: cached answers of another version do not count."""
@@ -72,7 +72,7 @@ If turn 7 had printed "all good" without opening the file, the level would be 0.
 
 
 def stage_messages(
-    shown: Shown,
+    shown: ShownEvidence,
     criteria: Sequence[RubricCriterion],
     *,
     stage: JudgedStage,
@@ -87,18 +87,18 @@ def stage_messages(
     ``definitions``: what the words of the criteria mean in this stage.
     ``picture``: the run's plan/plan.png as a small PNG image, for judges that take images.
     """
-    asked = "\n".join(map(_criterion, criteria))
+    questions = "\n".join(map(_criterion, criteria))
     parts = [
         f"# Task\n{task} (track {track}, tier {tier}, {shown.n_cases} cases)",
         f"# Stage\n{STAGES[stage]}",
         *(["# Definitions\n" + "\n".join(f"- {text}" for text in definitions)] if definitions else []),
-        f"# Criteria\n{asked}",
+        f"# Criteria\n{questions}",
         f"# An example, made up\n{EXAMPLES[stage]}",
         "# What the agent was told (never evidence)\n" + shown.brief.rendered(),
         *(["# What files and exit codes show (written by us)\n" + "\n".join(shown.facts)] if shown.facts else []),
         "# Record\n" + "\n\n".join(block.rendered() for block in shown.blocks),
         f"# Left out\n{_left_out(shown, stage, picture is not None)}",
-        f"# The criteria once more\n{asked}",
+        f"# The criteria once more\n{questions}",
         f"# Error codes\n{CODES}",
         f"# Answer\n{_form(criteria)}",
     ]
@@ -125,7 +125,7 @@ def _criterion(rule: RubricCriterion) -> str:
     return f"{rule.id} ({rule.title}): {rule.earned_when}{needs}\n  verdicts: {levels}"
 
 
-def _left_out(shown: Shown, stage: JudgedStage, has_picture: bool) -> str:
+def _left_out(shown: ShownEvidence, stage: JudgedStage, has_picture: bool) -> str:
     lines = [f"No room for: {shown.left_out}." if shown.left_out else "Nothing was left out for lack of room."]
     if stage == "S1" and shown.has_plot and not has_picture:
         lines.append("plan/plan.png is not shown to you; judge it by the code that draws it.")

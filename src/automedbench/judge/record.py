@@ -343,13 +343,13 @@ class History:
 
     def lines(self) -> list[str]:
         """The record in words, one line per call that wrote outputs, read one back, or failed in set-up."""
-        told = []
+        lines = []
         for index, event in enumerate(self.events):
             parts = [part for part in self._parts(index, event) if part]
             if parts:
-                told.append(f"call {index + 1} (turn {event.call.turn}): {'; '.join(parts)}")
+                lines.append(f"call {index + 1} (turn {event.call.turn}): {'; '.join(parts)}")
         method = self.method
-        return [*told, f"how the outputs came about: {method.verdict} ({method.reason})"]
+        return [*lines, f"how the outputs came about: {method.verdict} ({method.reason})"]
 
     def _parts(self, index: int, event: Event) -> Iterator[str]:
         if index == self.pilot:

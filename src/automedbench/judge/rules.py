@@ -63,9 +63,9 @@ class RulesInput:
         criteria = [rule.earned_when for rule in self.rubric.criteria]
         levels = [level.text for rule in self.rubric.criteria for level in rule.levels]
         definitions = [text for texts in self.rubric.definitions.values() for text in texts]
-        told = set().union(*map(_runs_of_five, (self.evidence.brief, *criteria, *levels, *definitions)))
+        printed_fact = set().union(*map(_runs_of_five, (self.evidence.brief, *criteria, *levels, *definitions)))
         own = _runs_of_five(self.plan)
-        return len(own & told) / len(own) if own else 0.0
+        return len(own & printed_fact) / len(own) if own else 0.0
 
     @cached_property
     def writings(self) -> list[tuple[int | None, str]]:
@@ -240,7 +240,7 @@ def plan_written(view: RulesInput) -> RuleVerdict:
     if view.evidence.plan is None:
         return RuleVerdict(0, "there is no plan/plan.md")
     words = words_in(view.plan)
-    size = max(len(_shown(view.plan)), CHARS_PER_WORD * len(words))
+    size = max(len(_without_comments(view.plan)), CHARS_PER_WORD * len(words))
     different = len(set(words))
     if size < MIN_PLAN_CHARS or different < MIN_PLAN_WORDS:
         needed = f"({MIN_PLAN_CHARS} and {MIN_PLAN_WORDS} needed)"
@@ -262,7 +262,7 @@ def _is_prose(text: str) -> bool:
     return sum(word in _JOINING for word in words) >= least * len(words)
 
 
-def _shown(text: str) -> str:
+def _without_comments(text: str) -> str:
     """The visible words of a text with one blank between them."""
     return " ".join(part for part in map(visible, text.split()) if part)
 
@@ -439,7 +439,7 @@ _GPU_ARGUMENT = re.compile(
 _GPU_NAME = re.compile(
     r"^cuda|^/?(?:device:)?gpu(?::\d+)?$|^CUDAExecutionProvider$|^TensorrtExecutionProvider$", re.IGNORECASE
 )
-_GPU_SHOWN = re.compile(
+_GPU_PRINTED = re.compile(
     r"cuda|\bgpu[:_ ]\d|GpuDevice|device:GPU|GPU KV cache|model weights take|\b[1-9]\d* ?MiB\b.*\n?.*python"
     r"|python\S*\W+\d+ ?MiB|offloaded \d+/\d+ layers",
     re.IGNORECASE,
@@ -486,14 +486,14 @@ def input_inspected(view: RulesInput) -> RuleVerdict:
     for event in view.before_batch:
         read = [spot.name for spot in (*event.facts.strings, *event.facts.commands)]
         wanted = {name for name in wanted if not any(name in text for text in read)}
-        spot = _shown_property(event, properties) or _shown_by_program(event)
+        spot = _printed_property(event, properties) or _property_by_program(event)
         if spot is not None and not wanted and event.call.stdout.strip():
             return view.found(1, "code shows properties of an input", event, spot)
     which = f" (and read {', '.join(sorted(wanted))})" if wanted else ""
     return RuleVerdict(0, f"no code that ran before the full run opened an input{which} and showed its properties")
 
 
-def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
+def _printed_property(event: Event, properties: frozenset[str]) -> Spot | None:
     if not any(call.is_a(IMAGE_READS) for call in event.facts.calls):
         return None
     of_outputs = {(spot.line, spot.turn) for spot in event.facts.output_printed}
@@ -501,7 +501,7 @@ def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
     return next((spot for spot in shown if spot_words(spot) & properties or _PRINTED_IMAGE.search(spot.line)), None)
 
 
-def _shown_by_program(event: Event) -> Spot | None:
+def _property_by_program(event: Event) -> Spot | None:
     programs = (spot for spot in event.facts.commands if spot.name.partition(" ")[0] in _INPUT_PROGRAMS)
     return next((spot for spot in programs if "/" in spot.name and OUTPUT_FOLDER not in spot.name), None)
 
@@ -552,7 +552,7 @@ def model_on_gpu(view: RulesInput) -> RuleVerdict:
     """
     loaded = False
     for event in view.events:
-        spot = _asks_for_gpu(event)
+        spot = _requests_gpu(event)
         here = _has_model(event)
         if event.ok and spot is not None and (here or (loaded and spot in event.facts.commands)) and _shows_gpu(event):
             return view.found(1, "weights loaded and the device shown", event, spot)
@@ -571,7 +571,7 @@ def _is_model(spot: Spot) -> bool:
     return not _PLAIN_TENSORS.search(spot.line)
 
 
-def _asks_for_gpu(event: Event) -> Spot | None:
+def _requests_gpu(event: Event) -> Spot | None:
     facts = event.facts
     return next(
         chain(
@@ -593,8 +593,8 @@ def _shows_gpu(event: Event) -> bool:
             printed = printed.replace(text, " ")
     if _CPU_ONLY.search(event.call.stdout):
         return False
-    told = any(spot_words(spot) & _GPU_FACTS for spot in event.facts.shown)
-    return bool(_GPU_SHOWN.search(printed)) or (told and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
+    printed_fact = any(spot_words(spot) & _GPU_FACTS for spot in event.facts.shown)
+    return bool(_GPU_PRINTED.search(printed)) or (printed_fact and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
 
 
 HEURISTIC = "heuristic-4"

@@ -96,7 +96,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownEvidence:
     """Everything that a judge sees of one stage; ``left_out`` says what it does not see, empty when nothing."""
 
     stage: JudgedStage
@@ -105,7 +105,7 @@ class Shown:
     has_plot: bool
     n_cases: int
     left_out: str
-    told: str
+    brief_text: str
     """The whole brief: lines copied from it prove nothing."""
     facts: tuple[str, ...] = ()
     """What the record says of the run, in our words."""
@@ -150,7 +150,7 @@ class Shown:
         """``text`` cut at what is masked or copied from the brief; of what was done only comments are taken away."""
         lines = text.split("\n")
         bare = [_BULLET.sub("", line) for line in lines]
-        own = set(own_text("\n".join(bare), self.told).split("\n"))
+        own = set(own_text("\n".join(bare), self.brief_text).split("\n"))
         kept = self._is_deed(item)
         is_own = (word in own or (kept and not _COMMENT.match(line)) for line, word in zip(lines, bare, strict=True))
         runs = groupby(zip(lines, is_own, strict=True), key=itemgetter(1))
@@ -162,7 +162,7 @@ class Shown:
             return None
         if not self.has_plot and _OPENS in wanted:
             return None  # our own words, which the name of a file may imitate
-        is_copied = not own_text(wanted, self.told).strip()
+        is_copied = not own_text(wanted, self.brief_text).strip()
         for item, texts in self._quotable:
             if item.turn is not None and turn is not None and item.turn != turn:
                 continue
@@ -241,7 +241,7 @@ def estimate_tokens(text: str) -> int:
 
 def select(
     evidence: RunEvidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None
-) -> Shown:
+) -> ShownEvidence:
     """Select the evidence for a judge of ``stage``, within ``room`` tokens (at least 1 000, brief included).
 
     ``history``: ``read_history`` of this evidence, where it is known already.
@@ -267,14 +267,14 @@ def select(
     shown = list(_folded(items, levels))
     notes += _left_out(items, levels)
     notes += _shortened("the brief", (brief,))
-    return Shown(
+    return ShownEvidence(
         stage=stage,
         brief=brief,
         blocks=(*blocks, *shown),
         has_plot=evidence.has_plot,
         n_cases=evidence.n_cases,
         left_out="; ".join(notes),
-        told=evidence.brief,
+        brief_text=evidence.brief,
         facts=facts,
         links={name: frozenset(history.events[i].call.turn for i in found) for name, found in links.items()},
         needed=sum(min(_cost(item, 1), MAX_NEEDED) for item in items if item.priority == 0),

@@ -271,8 +271,8 @@ def _money_lines(config: CampaignConfig, total: AgentForecast) -> list[str]:
     if config.budget.max_cost_usd is not None:
         budget = Decimal(config.budget.max_cost_usd)
         left = budget - totals.all.committed
-        told = f"Budget: {usd_text(budget)} USD, of which {usd_text(left)} USD are left"
-        lines.append(f"{told}: {_enough(left, total)}.")
+        line = f"Budget: {usd_text(budget)} USD, of which {usd_text(left)} USD are left"
+        lines.append(f"{line}: {_enough(left, total)}.")
     elif set(total.basis) != {NO_MODEL}:
         lines.append("No budget is set (budget.max_cost_usd).")
     return lines

@@ -47,15 +47,15 @@ def refuse_while_one_lives() -> None:
 def end_at_second_signal() -> None:
     """Let a second SIGTERM end the steps that run here, as Ctrl-C does; at the first, Snakemake waits for them."""
     wait_for_steps = signal.getsignal(signal.SIGTERM)
-    asked = False
+    read = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal read
+        if read:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             send(_steps(), signal.SIGTERM)
             raise KeyboardInterrupt
-        asked = True
+        read = True
         print("SIGTERM: steps that run are waited for; a second one ends them.", flush=True)
         if callable(wait_for_steps):
             wait_for_steps(number, frame)

@@ -72,7 +72,7 @@ _ABSENT = object()
 
 def name_files(problems: Iterable[str], config: dict[str, Any], files: Sequence[str]) -> list[str]:
     """The problems with the file that holds the key (or ``--config``) in place of ``config``."""
-    contents = {_shown(file): _content(file) for file in files}
+    contents = {_display_name(file): _content(file) for file in files}
     return [_name_file(problem, config, contents) for problem in problems]
 
 
@@ -106,7 +106,7 @@ def _value(data: Any, key: list[str]) -> Any:
     return data
 
 
-def _shown(file: str) -> str:
+def _display_name(file: str) -> str:
     """The path as a person wrote it: relative where it lies below the working directory."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
@@ -248,9 +248,9 @@ def _named_folder(options: argparse.Namespace) -> Path | None:
     return results if file is None else file.parent
 
 
-def _same_folder(results: Path, other: Path, told: str) -> None:
+def _same_folder(results: Path, other: Path, source: str) -> None:
     if results.resolve() != other.resolve():
-        raise ConfigError([f"two campaigns are named: {results}, and {told} {other}; leave one out"])
+        raise ConfigError([f"two campaigns are named: {results}, and {source} {other}; leave one out"])
 
 
 def _default_results() -> Path:

@@ -46,12 +46,12 @@ def staging_version(campaign: Campaign, task: str) -> str:
 @functools.cache
 def run_version(campaign: Campaign, agent: str, task: str) -> str:
     """Identity of what an agent is asked and works with: its behaviour, the task's version, its image, the network."""
-    asked = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
+    version = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
     if not campaign.images:
-        return asked
+        return version
     image, isolation = image_version(campaign, campaign.flavour(agent)), campaign.config.sandbox.isolation
     # Runs under the usual one, finished before it was a part of this, are not paid for again.
-    return f"{asked}-{image}" if isolation == USUAL else f"{asked}-{image}-{isolation}"
+    return f"{version}-{image}" if isolation == USUAL else f"{version}-{image}-{isolation}"
 
 
 @functools.cache
@@ -96,8 +96,8 @@ def answer_judge_version(campaign: Campaign, task: str) -> str:
 def judge_version(campaign: Campaign, track: str) -> str:
     """Identity of judge and rubric."""
     panel = [judge.digest() for judge in campaign.judges.values()]
-    asked = hash_json([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
-    return f"{asked if panel else HEURISTIC}-rubric{load_rubric(Path(RUBRICS), track).version}"
+    version = hash_json([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
+    return f"{version if panel else HEURISTIC}-rubric{load_rubric(Path(RUBRICS), track).version}"
 
 
 def policy_version(campaign: Campaign) -> str:

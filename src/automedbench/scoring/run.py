@@ -152,7 +152,7 @@ def case_scores(detail: DetailReport) -> list[float] | None:
 
 def panel_scores(judge: JudgeRecord) -> dict[str, dict[JudgedStage, float]]:
     """``<judge>#<repeat>`` → the stages of which it gave a valid judgement; empty without a panel."""
-    return {f"{said.judge}#{said.repeat}": dict(said.stages) for said in judge.judgements}
+    return {f"{one.judge}#{one.repeat}": dict(one.stages) for one in judge.judgements}
 
 
 def stage_scores(

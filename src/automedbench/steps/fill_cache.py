@@ -96,11 +96,11 @@ def fill_cache(
             _fill(serve_on_loopback(settings, Path(folder, "requests.jsonl"), cache, upstreams, tokens), wanted)
         )
     there = [name for name in wanted if name not in problems]
-    told = [f"{name}: {why}" for name, why in problems.items()]
-    if told and config.offline:
-        lines = "\n".join(f"- {line}" for line in told)
+    notes = [f"{name}: {why}" for name, why in problems.items()]
+    if notes and config.offline:
+        lines = "\n".join(f"- {line}" for line in notes)
         raise MissingDataError(f"The runs live from the cache {cache.folder} alone, and it lacks:\n{lines}")
-    record = CacheRecord(folder=str(cache.folder), there=there, problems=told, filled_at=now())
+    record = CacheRecord(folder=str(cache.folder), there=there, problems=notes, filled_at=now())
     write_record(campaign.results / "cache.json", record)
     return record
 
@@ -176,12 +176,12 @@ def _files(cache: Cache, source: Source) -> None:
     """Files at plain addresses."""
     if not source.downloads:
         raise MissingDataError("the names of its files are not known (config/checkpoints.yaml)")
-    for told in source.downloads:
-        url = told.name if "://" in told.name else f"{source.where}/{told.name}"
-        if source.kind != "url" or is_pattern(told.name):
-            raise MissingDataError(f"{source.kind} {told.name} cannot be fetched by its address")
+    for notes in source.downloads:
+        url = notes.name if "://" in notes.name else f"{source.where}/{notes.name}"
+        if source.kind != "url" or is_pattern(notes.name):
+            raise MissingDataError(f"{source.kind} {notes.name} cannot be fetched by its address")
         if cache.find(url) is None:
-            _file(cache, url, told.bytes, told.checksum)
+            _file(cache, url, notes.bytes, notes.checksum)
 
 
 def _file(cache: Cache, url: str, size: int | None, checksum: str | None) -> None:

@@ -16,7 +16,7 @@ from automedbench.base.records import ScoreRecord
 from automedbench.campaign.record import CampaignRecord
 
 What = Literal["rescore", "rejudge"]
-SHOWN = 40
+MAX_ROWS = 40
 """Rows on the terminal; all of them stand in the table's file."""
 _SCORES: dict[What, tuple[str, ...]] = {
     "rescore": ("task", "s4", "s5", "agentic", "overall"),
@@ -79,10 +79,10 @@ def change_lines(changes: pd.DataFrame, what: What) -> list[str]:
         return [f"{what}: none of {len(changes)} runs would change."]
     names = list(_SCORES[what])
     head = ("run", *(name if name in ("agentic", "overall", "task") else name.upper() for name in names), "")
-    rows = [(run.run, *_cells(run[names]), run.remarks) for _, run in changed.head(SHOWN).iterrows()]
+    rows = [(run.run, *_cells(run[names]), run.remarks) for _, run in changed.head(MAX_ROWS).iterrows()]
     lines = table([head, *rows], right=range(1, len(names) + 1))
-    if len(changed) > SHOWN:
-        lines.append(f"… and {len(changed) - SHOWN} more")
+    if len(changed) > MAX_ROWS:
+        lines.append(f"… and {len(changed) - MAX_ROWS} more")
     means = [(agent, *_cells(mean)) for agent, mean in changes.groupby("agent")[names].mean().iterrows()]
     return [
         f"{what}: {len(changed)} of {len(changes)} runs would change (points, after minus before):",

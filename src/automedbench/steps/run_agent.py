@@ -49,7 +49,7 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
     Such a plan starts nothing, so the agent's layer need not be built.
     """
     settings, card = campaign.settings, campaign.card(run.task)
-    agent, told = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
+    agent, has_egress = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
     image = Path(file) if file else None
     holds = record_beside(image) if image else None
@@ -72,9 +72,9 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
         wording=settings.brief_wording,
         preset=settings.preset,
         budget=settings.budget,
-        raw=Path(settings.data.raw) if told else None,
-        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if told else (),
-        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if told else (),
+        raw=Path(settings.data.raw) if has_egress else None,
+        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if has_egress else (),
+        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if has_egress else (),
     )
 
 

@@ -34,10 +34,10 @@ STAGE = "Stage it: `snakemake prepare`."
 
 def keys(host: Host) -> ProbeResults:
     """A key for every agent and judge of the campaign; never its value."""
-    for name, asked in _asking(host.campaign).items():
-        where = asked.api_key_env or asked.api_key_file
+    for name, client in _asking(host.campaign).items():
+        where = client.api_key_env or client.api_key_file
         try:
-            found = read_keys(asked, os.environ)
+            found = read_keys(client, os.environ)
         except AutoMedBenchError as error:
             text, _, fix = str(error).partition("\n")
             yield fail("keys", f"{name}: {text}", fix)
@@ -58,22 +58,22 @@ def endpoints(host: Host) -> ProbeResults:
             yield from findings
 
 
-def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
+def _endpoint(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult]:
     """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
     try:
-        key = read_keys(asked, os.environ)[0]
+        key = read_keys(client, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # told by 'keys'
-    for url in [asked.base_url] if asked.base_url else _own_servers(asked):
+    for url in [client.base_url] if client.base_url else _own_servers(client):
         if isinstance(url, ProbeResult):
             yield url.model_copy(update={"message": f"{name}: {url.message}"})
         else:
-            yield _asked(name, asked, url, key)
+            yield _probe_endpoint(name, client, url, key)
 
 
-def _own_servers(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
+def _own_servers(client: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
     """URLs of own servers, and what is wrong with the file that lists them."""
-    path = endpoint_file_of(asked.address)
+    path = endpoint_file_of(client.address)
     try:
         urls = read_servers(path) if path else []
     except ConfigError as error:
@@ -87,18 +87,18 @@ def _own_servers(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
         yield warn("endpoints", f"no server stands in {path}", fix)
 
 
-def _asked(name: str, asked: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
+def _probe_endpoint(name: str, client: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
     from automedbench.base.endpoint.http import way
 
-    place = f"{name}: {shown_place(url)}{way(asked.address, asked.gateway_url)}"
+    place = f"{name}: {shown_place(url)}{way(client.address, client.gateway_url)}"
     try:
-        status, models = ask_for_models(asked, url, key)
+        status, models = ask_for_models(client, url, key)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
-        if asked.endpoint_file:
+        if client.endpoint_file:
             fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
         return fail("endpoints", f"{place} gives no answer: {error}", fix)
-    return _answer(place, status, models, asked.model)
+    return _answer(place, status, models, client.model)
 
 
 def _answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
@@ -120,7 +120,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
 _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
 
 
-def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
+def ask_for_models(client: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
     """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
@@ -128,10 +128,10 @@ def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[
     """
     from automedbench.base.endpoint.http import FAILURES, EndpointHttp
 
-    protocol = asked.protocol if isinstance(asked, Agent) else "chat"
+    protocol = client.protocol if isinstance(client, Agent) else "chat"
     url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
     try:
-        with EndpointHttp(asked.address, asked.gateway_url) as http:
+        with EndpointHttp(client.address, client.gateway_url) as http:
             return http.list_models(url, credentials(protocol, key), ENDPOINT_S)
     except (*FAILURES, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
@@ -246,8 +246,8 @@ def raw(host: Host) -> ProbeResults:
         folder = Path(settings.data.raw, name)
         own = Path(settings.datasets[name].path) if way == "own copy" else folder
         if way == "made up":
-            told = f"{folder} holds made-up data, as its receipt says: a rehearsal's, not {name}"
-            yield fail("raw data", told, "Delete this folder; `snakemake prepare` then fetches the data.")
+            problem = f"{folder} holds made-up data, as its receipt says: a rehearsal's, not {name}"
+            yield fail("raw data", problem, "Delete this folder; `snakemake prepare` then fetches the data.")
         elif way == "own copy" and not own.is_dir():
             yield fail("raw data", f"{own} is not a folder", f"Change datasets.{name}.path, or remove it.")
         elif way == "by hand" or way.startswith("set "):

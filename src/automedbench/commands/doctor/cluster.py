@@ -52,11 +52,11 @@ class Profile:
         """Limits by partition; empty where jobs name their partition themselves."""
         return {str(name): limits or {} for name, limits in (self.partition_file.get("partitions") or {}).items()}
 
-    def job(self, rule: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def job(self, rule: str, requested: Mapping[str, Any]) -> dict[str, Any]:
         """Resources of a rule's jobs: the profile's for the rule, what the rule asks for, the profile's defaults."""
         return {
             **(self.content.get("default-resources") or {}),
-            **asked,
+            **requested,
             **set_resources(self.content).get(rule, {}),
         }
 
@@ -92,8 +92,8 @@ def read_profile(root: Path, name: str = "") -> Profile:
 
 def compare(profile: Profile, site: Site, campaign: Campaign | None, environment: Mapping[str, str]) -> ProbeResults:
     """Every contradiction of the three; one line that says that there is none."""
-    asked = run_resources(campaign) if campaign else {}
-    jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", asked)} if campaign else {})
+    requested = run_resources(campaign) if campaign else {}
+    jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", requested)} if campaign else {})
     found: list[ProbeResult] = []
     if profile.content.get("executor") == "slurm":
         fix = f"Write `executor: automedbench-slurm` in {profile.path}; the options stay as they are."
@@ -112,7 +112,9 @@ def _of_jobs(profile: Profile, site: Site, what: str, job: Mapping[str, Any]) ->
     name = profile.partition_of(job)
     if name is None and profile.partitions:
         fix = f"Add one to {profile.path.parent}/partitions.yaml, or run `automedbench site`."
-        yield fail(PROBE, f"{what}: no partition of {profile.path.parent}/partitions.yaml takes {_shown(job)}", fix)
+        yield fail(
+            PROBE, f"{what}: no partition of {profile.path.parent}/partitions.yaml takes {_render_job(job)}", fix
+        )
         return
     partition = next((each for each in site.partitions if each.name == name or (name is None and each.default)), None)
     if partition is None or not partition.up:
@@ -128,7 +130,7 @@ def _on(profile: Profile, site: Site, what: str, job: Mapping[str, Any], partiti
     needs = Needs(int(job.get("runtime", 0)), int(job.get("mem_mb", 0)), int(job.get("cpus_per_task", 1)), gpu, model)
     if why := too_small(partition, needs):
         fix = "Choose another partition (`automedbench site` does), or lower limits.mem_gb or sandbox.gpu."
-        yield fail(PROBE, f"{what}: partition {partition.name} {why}, the jobs ask for {_shown(job)}", fix)
+        yield fail(PROBE, f"{what}: partition {partition.name} {why}, the jobs ask for {_render_job(job)}", fix)
     account, qos = job.get("slurm_account"), job.get("qos") or profile.content.get("slurm-qos")
     place = charged(site, partition, needs, SiteOptions(account=account, qos=qos), preemptible=False)
     if not isinstance(place, PartitionChoice):
@@ -152,14 +154,14 @@ def _limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Ite
     limits = [effective_limits(campaign, task) for task in campaign.tasks]
     minutes = max((each.time_limit_s or 0 for each in limits), default=0) / 60
     memory = max((each.mem_gb or 0 for each in limits), default=0) * 1e9 / 2**20 + DRIVER_MB
-    asked = run_resources(campaign)
+    requested = run_resources(campaign)
     where = f"Remove set-resources.run_agent.{{}} from {profile.path}: the rule itself asks for {{}}."
     if job["runtime"] < minutes:
-        told = f"runs: their jobs end after {job['runtime']} min, before the time limit of {minutes:.0f} (time_limit_s)"
-        yield fail(PROBE, told, where.format("runtime", asked["runtime"]))
+        text = f"runs: their jobs end after {job['runtime']} min, before the time limit of {minutes:.0f} (time_limit_s)"
+        yield fail(PROBE, text, where.format("runtime", requested["runtime"]))
     if job["mem_mb"] < math.floor(memory):
-        told = f"runs: {job['mem_mb']} MiB are less than limits.mem_gb and the driver take ({memory:.0f})"
-        yield fail(PROBE, told, where.format("mem_mb", asked["mem_mb"]))
+        text = f"runs: {job['mem_mb']} MiB are less than limits.mem_gb and the driver take ({memory:.0f})"
+        yield fail(PROBE, text, where.format("mem_mb", requested["mem_mb"]))
 
 
 def _environment(profile: Profile, campaign: Campaign, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
@@ -169,12 +171,12 @@ def _environment(profile: Profile, campaign: Campaign, environment: Mapping[str,
         return
     for name in ("SBATCH_EXPORT", "SLURM_EXPORT_ENV"):
         if environment.get(name, "ALL") != "ALL":
-            told = f"{name}={environment[name]}: jobs do not inherit the keys of the models"
-            yield fail(PROBE, told, f"unset {name}, then start again.")
+            text = f"{name}={environment[name]}: jobs do not inherit the keys of the models"
+            yield fail(PROBE, text, f"unset {name}, then start again.")
     for rule in ("", "run_agent", "score_judge"):
         if "--export" in str(profile.job(rule, {}).get("slurm_extra", "")):
-            told = f"slurm_extra has --export in {profile.path}: jobs do not inherit the keys of the models"
-            yield fail(PROBE, told, "Remove it there.")
+            text = f"slurm_extra has --export in {profile.path}: jobs do not inherit the keys of the models"
+            yield fail(PROBE, text, "Remove it there.")
             return
 
 
@@ -188,18 +190,18 @@ def _network(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> It
         or campaign.config.sandbox.egress.offline
     ):
         return
-    told = f"network: {network}, and nodes "
+    text = f"network: {network}, and nodes "
     if answer == "no":
         fix = "Set sandbox.network: sealed, or fill the cache and set egress.offline: true (docs/network.md)."
-        yield fail(PROBE, f"{told}reach no internet ({profile.path.parent}/partitions.yaml)", fix)
+        yield fail(PROBE, f"{text}reach no internet ({profile.path.parent}/partitions.yaml)", fix)
     else:
         place = profile.partition_of(job)
         partition = f" -p {place}" if place else ""
         trial = f"srun{partition} -t 2 curl -sSI -m 20 https://github.com"
         fix = f"Try `{trial}`, then tell it: `automedbench site --network yes` (or no)."
-        yield warn(PROBE, f"{told}may not reach the internet: not known", fix)
+        yield warn(PROBE, f"{text}may not reach the internet: not known", fix)
 
 
-def _shown(job: Mapping[str, Any]) -> str:
+def _render_job(job: Mapping[str, Any]) -> str:
     gpu = f", {job['gpu']} × GPU {job.get('gpu_model', '')}".rstrip() if job.get("gpu") else ""
     return f"{job.get('runtime')} min, {job.get('mem_mb')} MiB, {job.get('cpus_per_task', 1)} CPUs{gpu}"

@@ -50,12 +50,12 @@ def main(options: argparse.Namespace) -> None:
     dumps = read_dumps(options.dumps) if options.dumps else site_dumps(_folders(campaign))
     if options.record:
         write_dumps(dumps, options.record)
-        told = f"{options.record} holds what this site says; `automedbench site --dumps {options.record}` goes by it."
-        show(options, {"record": options.record}, [told])
+        note = f"{options.record} holds what this site says; `automedbench site --dumps {options.record}` goes by it."
+        show(options, {"record": options.record}, [note])
         return
     site = parse(dumps)
-    asked = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
-    decision = decide(site, read_needs(campaign), asked)
+    wishes = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
+    decision = decide(site, read_needs(campaign), wishes)
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     texts = {
         folder / "config.yaml": profile_text(decision, str(folder), site.cluster),

@@ -84,19 +84,19 @@ class PartitionChoice:
     preemptible: bool
 
 
-def decide(site: Site, needs: Needs, asked: SiteOptions) -> ProfileDraft:
+def decide(site: Site, needs: Needs, wishes: SiteOptions) -> ProfileDraft:
     """The profile of a site for a campaign.
 
     Raises ConfigError when no partition takes its runs, with the reason of each that comes near.
     """
-    one_for_all = not needs.gpu and not asked.preemptible
+    one_for_all = not needs.gpu and not wishes.preemptible
     of_a_run = dataclasses.replace(needs, cpus=1)  # fewer CPUs make it slower, not impossible
     small = of_a_run if one_for_all else Needs(SMALL_MIN, SMALL_MB, 1)
-    cpu = _choose(site, small, asked, asked.partition, preemptible=False)
-    run = cpu if one_for_all else _choose(site, of_a_run, asked, asked.run_partition, preemptible=asked.preemptible)
+    cpu = _choose(site, small, wishes, wishes.partition, preemptible=False)
+    run = cpu if one_for_all else _choose(site, of_a_run, wishes, wishes.run_partition, preemptible=wishes.preemptible)
     decision = ProfileDraft()
-    _places(decision, site, needs, asked, cpu, run)
-    _queue(decision, site, asked, [cpu, run])
+    _places(decision, site, needs, wishes, cpu, run)
+    _queue(decision, site, wishes, [cpu, run])
     _files(decision, site)
     _programs(decision, site)
     return decision
@@ -105,7 +105,7 @@ def decide(site: Site, needs: Needs, asked: SiteOptions) -> ProfileDraft:
 # --- partition, account, QOS --------------------------------------------------------------------------------------
 
 
-def _choose(site: Site, needs: Needs, asked: SiteOptions, name: str | None, *, preemptible: bool) -> PartitionChoice:
+def _choose(site: Site, needs: Needs, wishes: SiteOptions, name: str | None, *, preemptible: bool) -> PartitionChoice:
     """The best place for jobs of these needs; raises ConfigError when there is none."""
     tried = [each for each in site.partitions if name in (None, each.name)]
     if not tried:
@@ -113,7 +113,7 @@ def _choose(site: Site, needs: Needs, asked: SiteOptions, name: str | None, *, p
         raise ConfigError([f"--partition '{name}' is none of {site.cluster}, which has: {known}"])
     places, reasons = [], []
     for partition in tried:
-        place = _place(site, partition, needs, asked, preemptible=preemptible, named=name is not None)
+        place = _place(site, partition, needs, wishes, preemptible=preemptible, named=name is not None)
         if isinstance(place, PartitionChoice):
             places.append(place)
         else:
@@ -135,14 +135,14 @@ def _gpu_text(needs: Needs) -> str:
 
 
 def _place(
-    site: Site, partition: Partition, needs: Needs, asked: SiteOptions, *, preemptible: bool, named: bool
+    site: Site, partition: Partition, needs: Needs, wishes: SiteOptions, *, preemptible: bool, named: bool
 ) -> PartitionChoice | str:
     """The partition as a place for such jobs, or why it is none."""
     if not partition.up:
         return "is not up"
     if why := too_small(partition, needs):
         return why
-    place = charged(site, partition, needs, asked, preemptible=preemptible)
+    place = charged(site, partition, needs, wishes, preemptible=preemptible)
     if isinstance(place, str):
         return place
     if place.minutes < needs.minutes:
@@ -173,7 +173,7 @@ def _fits(kind: NodeKind, needs: Needs) -> bool:
 
 
 def charged(
-    site: Site, partition: Partition, needs: Needs, asked: SiteOptions, *, preemptible: bool
+    site: Site, partition: Partition, needs: Needs, wishes: SiteOptions, *, preemptible: bool
 ) -> PartitionChoice | str:
     """The place with its account and QOS: the default ones where they serve, else the first that do."""
     if not site.associations:
@@ -181,17 +181,17 @@ def charged(
             return "needs an account, and sacctmgr shows none of yours"
         preempted = _is_preempted(site, partition, "")
         limit = min(partition.minutes, _minutes_of(site, partition.qos))
-        return PartitionChoice(partition, asked.account or "", asked.qos or "", limit, math.inf, "", preempted)
+        return PartitionChoice(partition, wishes.account or "", wishes.qos or "", limit, math.inf, "", preempted)
     found: list[PartitionChoice] = []
     for association in sorted(site.associations, key=lambda each: _account_rank(site, each.account, needs)):
         account = association.account
         allowed = partition.accounts is None or account in partition.accounts
         if not allowed or account in partition.denied or association.partition not in ("", partition.name):
             continue
-        if asked.account in (None, account):
-            found += [_at(site, partition, association, qos) for qos in _qos_of(association, partition, asked.qos)]
+        if wishes.account in (None, account):
+            found += [_at(site, partition, association, qos) for qos in _qos_of(association, partition, wishes.qos)]
     if not found:
-        return f"does not take {f'account {asked.account}' if asked.account else 'any account or QOS of this user'}"
+        return f"does not take {f'account {wishes.account}' if wishes.account else 'any account or QOS of this user'}"
     serves = [place for place in found if place.minutes >= needs.minutes and place.preemptible == preemptible]
     return [*serves, *found][0]
 
@@ -202,11 +202,11 @@ def _account_rank(site: Site, account: str, needs: Needs) -> tuple[bool, bool, s
     return other, account != site.default_account, account
 
 
-def _qos_of(association: Association, partition: Partition, asked: str | None) -> Iterable[str]:
+def _qos_of(association: Association, partition: Partition, wishes: str | None) -> Iterable[str]:
     """QOS that a job may name there, the default first; "" is the default one, unnamed."""
     names = [name for name in association.qos if partition.allowed_qos is None or name in partition.allowed_qos]
-    if asked is not None:
-        return [asked] if asked in names else []
+    if wishes is not None:
+        return [wishes] if wishes in names else []
     default = _default_qos(association)
     rest = [name for name in names if name != default]
     return ["", *rest] if default in names or not association.qos else rest
@@ -261,12 +261,12 @@ def _rank(place: PartitionChoice, needs: Needs) -> tuple[Any, ...]:
 
 
 def _places(
-    decision: ProfileDraft, site: Site, needs: Needs, asked: SiteOptions, cpu: PartitionChoice, run: PartitionChoice
+    decision: ProfileDraft, site: Site, needs: Needs, wishes: SiteOptions, cpu: PartitionChoice, run: PartitionChoice
 ) -> None:
     """Partitions and who is charged."""
     apart = run.partition.name != cpu.partition.name
     _partition(decision, cpu, "of the small steps" + ("" if apart else " and of the runs"))
-    if apart and not asked.preemptible:  # else runs name theirs, and nothing else goes there
+    if apart and not wishes.preemptible:  # else runs name theirs, and nothing else goes there
         _partition(decision, run, "of the runs")
     if cpu.account:
         decision.defaults.append(ProfileLine("slurm_account", cpu.account, _why_account(site, cpu)))
@@ -277,7 +277,7 @@ def _places(
         ProfileLine("mem_mb", SMALL_MB, "of all cores together"),
         ProfileLine("cpus_per_task", 1, "small steps use one core"),
     ]
-    if asked.preemptible:
+    if wishes.preemptible:
         decision.of_a_run.append(
             ProfileLine("slurm_partition", run.partition.name, "its jobs are preempted, and run again")
         )
@@ -300,7 +300,7 @@ def _places(
     ]
     if run.partition.exclusive or site.whole_nodes:
         decision.warned.append(f"{run.partition.name} gives whole nodes: every job holds one, also the small ones")
-    if run.preemptible and not asked.preemptible:
+    if run.preemptible and not wishes.preemptible:
         decision.warned.append(f"jobs in {run.partition.name} are preempted; `--preemptible` writes a profile for that")
     if needs.gpu and needs.model is None and len(run.partition.models) > 1:
         types = ", ".join(run.partition.models)
@@ -319,8 +319,8 @@ def _shared(decision: ProfileDraft, needs: Needs, partition: Partition) -> Needs
         why = f"{kind.cpus} CPUs of a node for {counted(runs, 'run')}"
         decision.of_a_run.append(ProfileLine("cpus_per_task", cpus, why))
     if (held := kind.memory_mb // needs.memory_mb) < runs:
-        told = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
-        decision.warned.append(told)
+        warning = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
+        decision.warned.append(warning)
     return dataclasses.replace(needs, cpus=cpus)
 
 
@@ -366,7 +366,7 @@ def _partition(decision: ProfileDraft, place: PartitionChoice, what: str) -> Non
 # --- queue --------------------------------------------------------------------------------------------------------
 
 
-def _queue(decision: ProfileDraft, site: Site, asked: SiteOptions, places: Sequence[PartitionChoice]) -> None:
+def _queue(decision: ProfileDraft, site: Site, wishes: SiteOptions, places: Sequence[PartitionChoice]) -> None:
     jobs, why = jobs_at_a_time(site, places)
     rate, why_rate = _rate(site)
     decision.top += [
@@ -379,7 +379,7 @@ def _queue(decision: ProfileDraft, site: Site, asked: SiteOptions, places: Seque
         ProfileLine("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
         ProfileLine("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
     ]
-    if asked.preemptible:
+    if wishes.preemptible:
         decision.top.append(ProfileLine("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
     else:
         decision.top.append(ProfileLine("slurm-no-requeue", True, "nor by Slurm"))

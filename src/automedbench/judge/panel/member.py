@@ -35,7 +35,7 @@ from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.record import History, read_history
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import MIN_ROOM, Shown, estimate_tokens, select
+from automedbench.judge.selection import MIN_ROOM, ShownEvidence, estimate_tokens, select
 
 ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""
@@ -168,8 +168,8 @@ def find_problem(completion: Completion) -> str | None:
 
 def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Tokens:
     """Characters / 4 where the provider does not tell."""
-    said = sum(len(text) for message in messages for text in _texts(message["content"]))
-    return Tokens(prompt=said // 4, completion=len(answer) // 4, estimated=True)
+    characters = sum(len(text) for message in messages for text in _texts(message["content"]))
+    return Tokens(prompt=characters // 4, completion=len(answer) // 4, estimated=True)
 
 
 def _texts(content: Any) -> list[str]:
@@ -266,10 +266,10 @@ class Question:
     @property
     def criteria(self) -> list[RubricCriterion]:
         """Criteria of the stage that apply to the run."""
-        asked = [rule for rule in self.run.rubric.judged(self.run.tier) if rule.stage == self.stage]
-        return [rule for rule in asked if not (rule.gpu and not self.run.gpu)]
+        rules = [rule for rule in self.run.rubric.judged(self.run.tier) if rule.stage == self.stage]
+        return [rule for rule in rules if not (rule.gpu and not self.run.gpu)]
 
-    def shown(self, room: int) -> Shown:
+    def evidence(self, room: int) -> ShownEvidence:
         """Evidence that fits into ``room`` tokens."""
         return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history)
 
@@ -307,7 +307,7 @@ class Member:
         """Close the connections."""
         self._endpoint.close()
 
-    def messages(self, question: Question, room: int | None = None) -> tuple[list[dict[str, Any]], Shown]:
+    def messages(self, question: Question, room: int | None = None) -> tuple[list[dict[str, Any]], ShownEvidence]:
         """Messages for this judge with the evidence; ``room``: tokens for it, default what its window holds.
 
         Raises ConfigError when the window is too small for any evidence, or for the calls that the stage rests on.
@@ -315,20 +315,20 @@ class Member:
         picture = question.run.picture if self.judge.images and question.stage == "S1" else None
         own = self._room(question, picture is not None) if room is None else room
         if self.judge.tools:
-            whole = question.shown(WHOLE)
+            whole = question.evidence(WHOLE)
             return self._rendered(question, list_texts(whole), picture), whole
-        shown = question.shown(own)
-        if room is None and shown.needed > shown.spare:
-            missing = int((shown.needed - shown.spare) / (1 - MARGIN)) + 1
-            spare = f"{self.judge.context_tokens} leaves {max(0, shown.spare)} tokens for calls"
+        evidence = question.evidence(own)
+        if room is None and evidence.needed > evidence.spare:
+            missing = int((evidence.needed - evidence.spare) / (1 - MARGIN)) + 1
+            spare = f"{self.judge.context_tokens} leaves {max(0, evidence.spare)} tokens for calls"
             raise ConfigError(
                 [
                     f"judges.{self.name}.context_tokens: {spare}, and those that {question.stage} of "
-                    f"{question.run.task} rests on need {shown.needed}; "
+                    f"{question.run.task} rests on need {evidence.needed}; "
                     f"nothing was asked. It must be at least {self.judge.context_tokens + missing}"
                 ]
             )
-        return self._rendered(question, shown, picture), shown
+        return self._rendered(question, evidence, picture), evidence
 
     def ask(self, question: Question, repeat: int, bill: Bill) -> StageAnswer:
         """The answer about one stage: from the cache, or asked at most three times until it is valid.
@@ -339,9 +339,9 @@ class Member:
         room: int | None = None
         problem = ""
         for attempt in range(SHRINKS):
-            messages, shown = self.messages(question, room)
+            messages, evidence = self.messages(question, room)
             try:
-                return self._answer(question, messages, shown, repeat, bill)
+                return self._answer(question, messages, evidence, repeat, bill)
             except (WindowExceeded, NotAccepted) as error:
                 problem = "says that the request does not fit its window"
                 if isinstance(error, NotAccepted):
@@ -361,51 +361,59 @@ class Member:
         return StageAnswer([], [], f"the endpoint {problem}", "", False)
 
     def _answer(
-        self, question: Question, messages: list[dict[str, Any]], shown: Shown, repeat: int, bill: Bill
+        self, question: Question, messages: list[dict[str, Any]], evidence: ShownEvidence, repeat: int, bill: Bill
     ) -> StageAnswer:
         key = answer_key(self._digest, messages, repeat)
         known = self._cache.get(key)
         if known is not None:
-            reply = read_reply(known.answer, shown, question.criteria)
+            reply = read_reply(known.answer, evidence, question.criteria)
             if not reply.problems:
                 bill.cached += 1
-                return _stage_answer(reply, shown, messages)
-        reply = self._asked(question, messages, shown, key, repeat, bill)
-        return _stage_answer(reply, shown, messages)
+                return _stage_answer(reply, evidence, messages)
+        reply = self._ask(question, messages, evidence, key, repeat, bill)
+        return _stage_answer(reply, evidence, messages)
 
-    def _asked(
-        self, question: Question, messages: list[dict[str, Any]], shown: Shown, key: str, repeat: int, bill: Bill
+    def _ask(
+        self,
+        question: Question,
+        messages: list[dict[str, Any]],
+        evidence: ShownEvidence,
+        key: str,
+        repeat: int,
+        bill: Bill,
     ) -> JudgeReply:
         criteria, schema = question.criteria, answer_schema(question.criteria)
         reply = JudgeReply([], [], ["was not asked"])
         repairs: list[dict[str, Any]] = []
         for _ in range(TRIES):
-            said = self._said(question, [*messages, *repairs], shown, schema)
-            bill.requests += max(1, len(said.spent))
-            bill.spent += said.spent
-            reply = JudgeReply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
+            output = self._reply(question, [*messages, *repairs], evidence, schema)
+            bill.requests += max(1, len(output.spent))
+            bill.spent += output.spent
+            reply = (
+                JudgeReply([], [], [output.problem]) if output.problem else read_reply(output.text, evidence, criteria)
+            )
             if not reply.problems:
                 answer = CachedAnswer(
                     judge_digest=self._digest,
                     prompt_version=PROMPT_VERSION,
                     stage=question.stage,
                     repeat=repeat,
-                    answer=said.text,
-                    tokens=said.tokens,
+                    answer=output.text,
+                    tokens=output.tokens,
                 )
                 self._cache.put(key, answer)
                 return reply
-            bill.wasted += said.spent
-            repairs = repair_messages(said.text, reply.problems)
+            bill.wasted += output.spent
+            repairs = repair_messages(output.text, reply.problems)
         return reply
 
-    def _said(
-        self, question: Question, messages: Sequence[dict[str, Any]], shown: Shown, schema: Mapping[str, Any]
+    def _reply(
+        self, question: Question, messages: Sequence[dict[str, Any]], evidence: ShownEvidence, schema: Mapping[str, Any]
     ) -> JudgeText:
         """Reply of the judge to a request: at once, or after it has read the record with tools."""
         if not self.judge.tools:
             return self._endpoint.ask(messages, schema)
-        return JudgeText(*converse(self._endpoint.ask, messages, shown, schema, self._room(question, False)))
+        return JudgeText(*converse(self._endpoint.ask, messages, evidence, schema, self._room(question, False)))
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
@@ -420,10 +428,10 @@ class Member:
             raise ConfigError([f"judges.{self.name}.context_tokens: {why}; it must be at least {needed}"])
         return room
 
-    def _rendered(self, question: Question, shown: Shown, picture: bytes | None) -> list[dict[str, Any]]:
+    def _rendered(self, question: Question, evidence: ShownEvidence, picture: bytes | None) -> list[dict[str, Any]]:
         run = question.run
         return stage_messages(
-            shown,
+            evidence,
             question.criteria,
             stage=question.stage,
             track=run.rubric.track,
@@ -434,11 +442,11 @@ class Member:
         )
 
 
-def _stage_answer(reply: JudgeReply, shown: Shown, messages: Sequence[dict[str, Any]]) -> StageAnswer:
+def _stage_answer(reply: JudgeReply, evidence: ShownEvidence, messages: Sequence[dict[str, Any]]) -> StageAnswer:
     return StageAnswer(
         criteria=reply.criteria,
         codes=reply.codes,
         problem="; ".join(reply.problems)[:600] or None,
-        left_out=shown.left_out,
+        left_out=evidence.left_out,
         saw_plot=isinstance(messages[-1]["content"], list),
     )

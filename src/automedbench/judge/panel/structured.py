@@ -17,7 +17,7 @@ from automedbench.base.records import CodeName, Criterion, ErrorCode, Stage
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.judge.evidence import one_line
 from automedbench.judge.rubric import RubricCriterion
-from automedbench.judge.selection import Shown
+from automedbench.judge.selection import ShownEvidence
 
 MAX_REPLY = 200_000
 MAX_QUOTE, MAX_REASON, MAX_CODE_EVIDENCE = 600, 1_000, 300
@@ -78,7 +78,7 @@ def answer_schema(criteria: Sequence[RubricCriterion]) -> dict[str, Any]:
     return closed
 
 
-def read_reply(text: str, shown_to_judge: Shown, criteria: Sequence[RubricCriterion]) -> JudgeReply:
+def read_reply(text: str, shown_to_judge: ShownEvidence, criteria: Sequence[RubricCriterion]) -> JudgeReply:
     """Read a judge's text and check every quote against what this judge was shown; never raises.
 
     Error codes without a quote that exists are dropped: they change no score.
@@ -140,33 +140,33 @@ def _form_problems(error: ValidationError) -> list[str]:
     ]
 
 
-def _checked(rule: RubricCriterion, said: VerdictAnswer, seen: Shown) -> tuple[Criterion, str | None]:
-    found = seen.find_quote(said.quote, said.turn)
-    proven = found is not None or seen.shows_plot(said.quote)
+def _checked(rule: RubricCriterion, answer: VerdictAnswer, seen: ShownEvidence) -> tuple[Criterion, str | None]:
+    found = seen.find_quote(answer.quote, answer.turn)
+    proven = found is not None or seen.shows_plot(answer.quote)
     problem = None
-    if said.verdict > 0 and not proven:
-        quoted = one_line(said.quote)[:80]
-        turn = "" if said.turn is None else f" of turn {said.turn}"
+    if answer.verdict > 0 and not proven:
+        quoted = one_line(answer.quote)[:80]
+        turn = "" if answer.turn is None else f" of turn {answer.turn}"
         problem = f"the quote '{quoted}' is in no text{turn} that you were shown, or from the brief or refused code"
     criterion = Criterion(
         id=rule.id,
         stage=rule.stage,
-        verdict=said.verdict,
+        verdict=answer.verdict,
         valid=problem is None,
-        weak=said.verdict > 0 and found is not None and not seen.is_linked(rule.id, found),
-        quote=one_line(said.quote)[:MAX_QUOTE],
-        turn=found.turn if found is not None else None if proven else said.turn,
-        reason=one_line(said.reason)[:MAX_REASON],
+        weak=answer.verdict > 0 and found is not None and not seen.is_linked(rule.id, found),
+        quote=one_line(answer.quote)[:MAX_QUOTE],
+        turn=found.turn if found is not None else None if proven else answer.turn,
+        reason=one_line(answer.reason)[:MAX_REASON],
     )
     return criterion, problem
 
 
-def _code(said: CodeAnswer, seen: Shown) -> ErrorCode | None:
-    found = seen.find_quote(said.quote, said.turn)
+def _code(answer: CodeAnswer, seen: ShownEvidence) -> ErrorCode | None:
+    found = seen.find_quote(answer.quote, answer.turn)
     if found is None:
         return None
-    evidence = one_line(said.quote)[:MAX_CODE_EVIDENCE]
-    return ErrorCode(code=said.code, stage=said.stage, evidence=evidence, source="judge", turn=found.turn)
+    evidence = one_line(answer.quote)[:MAX_CODE_EVIDENCE]
+    return ErrorCode(code=answer.code, stage=answer.stage, evidence=evidence, source="judge", turn=found.turn)
 
 
 def _once(codes: Sequence[ErrorCode]) -> list[ErrorCode]:

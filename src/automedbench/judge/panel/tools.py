@@ -15,11 +15,11 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.files import sha256_bytes
 from automedbench.judge.evidence import fence
 from automedbench.judge.panel.structured import find_answer
-from automedbench.judge.selection import Block, Passage, Shown, estimate_tokens
+from automedbench.judge.selection import Block, Passage, ShownEvidence, estimate_tokens
 
 MAX_ACTIONS = 40
 """Times that the judge may look before it has to answer."""
-MAX_SHOWN = 12_000
+MAX_RESULT = 12_000
 """Characters of one look."""
 MAX_HITS = 60
 MAX_INDEX = 40_000
@@ -39,7 +39,7 @@ Ask = Callable[[Sequence[dict[str, Any]], Mapping[str, Any]], tuple[str, str | N
 class RunTexts:
     """The texts of a run as a judge may read them."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: ShownEvidence) -> None:
         self.passages: list[Passage] = [item for block in shown.blocks for item in block.passages]
         self.headers = [block.header for block in shown.blocks for _ in block.passages]
 
@@ -63,7 +63,7 @@ class RunTexts:
             return "An action is an object with the key 'tool'."
         match action.get("tool"):
             case "list":
-                return self.index()[:MAX_SHOWN]
+                return self.index()[:MAX_RESULT]
             case "read":
                 return self._read(action)
             case "search":
@@ -79,15 +79,15 @@ class RunTexts:
         start = max(1, first or 1)
         end = min(len(lines), last or len(lines))
         text = "\n".join(lines[start - 1 : end])
-        more = "" if len(text) <= MAX_SHOWN else f"\n({len(text) - MAX_SHOWN:,} characters more; ask for fewer lines)"
+        more = "" if len(text) <= MAX_RESULT else f"\n({len(text) - MAX_RESULT:,} characters more; ask for fewer lines)"
         proves = "" if item.proves else "\n(This code was refused and never ran: a quote from it proves nothing.)"
-        return f"{fence(f'{item.label}, lines {start} to {end}', text[:MAX_SHOWN])}{more}{proves}"
+        return f"{fence(f'{item.label}, lines {start} to {end}', text[:MAX_RESULT])}{more}{proves}"
 
     def _search(self, words: str) -> str:
         if len(words.strip()) < 2:
             return "Give at least two characters to search for."
         hits = list(self._hits(words.strip().casefold()))
-        shown = "\n".join(hits[:MAX_HITS])[:MAX_SHOWN]
+        shown = "\n".join(hits[:MAX_HITS])[:MAX_RESULT]
         return (
             f"{len(hits)} lines hold it{', the first of them' if len(hits) > MAX_HITS else ''}:\n{fence('hits', shown)}"
         )
@@ -99,7 +99,7 @@ class RunTexts:
                     yield f"{number}:{place}: {line[:300]}"
 
 
-def list_texts(shown: Shown) -> Shown:
+def list_texts(shown: ShownEvidence) -> ShownEvidence:
     """The same, with the list of texts in place of the texts."""
     record = RunTexts(shown)
     index = record.index()
@@ -108,7 +108,7 @@ def list_texts(shown: Shown) -> Shown:
 
 
 def converse(
-    ask: Ask, messages: Sequence[dict[str, Any]], shown: Shown, schema: Mapping[str, Any], room: int
+    ask: Ask, messages: Sequence[dict[str, Any]], shown: ShownEvidence, schema: Mapping[str, Any], room: int
 ) -> tuple[str, str | None, tuple[Billed, ...]]:
     """Let a judge look until it answers; its last text, a problem if it has none, and what all of it cost.
 

@@ -216,7 +216,7 @@ def code_unrepaired(facts: RunFacts) -> CodeFinding | None:
     failure = _failure(facts)
     if failure is None or failure.cases:
         return None
-    return CodeFinding(failed_call_stage(failure), _shown(failure), failure.call.turn)
+    return CodeFinding(failed_call_stage(failure), _excerpt(failure), failure.call.turn)
 
 
 def partial(facts: RunFacts) -> CodeFinding | None:
@@ -226,7 +226,7 @@ def partial(facts: RunFacts) -> CodeFinding | None:
         return None
     share = f"after {len(failure.cases)} of {len(facts.submission.cases)} cases"
     part = f"while it wrote below {OUTPUT_FOLDER}" if ALL_CASES in failure.cases else share
-    return CodeFinding(failed_call_stage(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
+    return CodeFinding(failed_call_stage(failure), f"broke off {part}; {_excerpt(failure)}", failure.call.turn)
 
 
 def no_model_call(facts: RunFacts) -> CodeFinding | None:
@@ -258,7 +258,7 @@ def _failure(facts: RunFacts) -> Event | None:
     return failure
 
 
-def _shown(event: Event) -> str:
+def _excerpt(event: Event) -> str:
     return f"{event.call.status}: {event.complaint or 'no message'}"
 
 

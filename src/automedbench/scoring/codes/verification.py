@@ -52,12 +52,12 @@ def ignored_check(facts: RunFacts) -> CodeFinding | None:
 
 def refusal_ignored(facts: RunFacts) -> CodeFinding | None:
     """The first submission was refused with a number of malformed outputs, and none was written before the next."""
-    refused, told = _first_refusal(facts)
-    if told is None or not facts.malformed or not facts.run.submitted:
+    refused, n_malformed = _first_refusal(facts)
+    if n_malformed is None or not facts.malformed or not facts.run.submitted:
         return None
     if any(event.cases for event in facts.events if event.call.turn >= refused):
         return None
-    outputs = "1 malformed output" if told == 1 else f"{told} malformed outputs"
+    outputs = "1 malformed output" if n_malformed == 1 else f"{n_malformed} malformed outputs"
     return CodeFinding("S5", f"told of {outputs}, then submitted without writing any again", refused)
 
 
@@ -70,8 +70,8 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
             except ValueError:
                 continue
             if isinstance(answer, dict) and answer.get("accepted") is False:
-                told = answer.get("invalid_count")
-                return message.turn, told if isinstance(told, int) and told > 0 else None
+                n_malformed = answer.get("invalid_count")
+                return message.turn, n_malformed if isinstance(n_malformed, int) and n_malformed > 0 else None
     return 0, None
 
 
@@ -92,7 +92,7 @@ def identical_outputs(facts: RunFacts) -> CodeFinding | None:
     if not digest or count < MOST * len(digests):
         return None
     first = facts.there[digests.index(digest)]
-    if _says_nothing(next(case for case in facts.detail.cases if case.case == first.case)):
+    if _is_empty(next(case for case in facts.detail.cases if case.case == first.case)):
         return None
     return CodeFinding(
         "S4", f"{count} of {len(digests)} outputs are the same file, the first {next(iter(first.files))}"
@@ -103,7 +103,7 @@ def _per_case(facts: RunFacts) -> bool:
     return all("{case}" in output.path for output in facts.card.outputs)
 
 
-def _says_nothing(case: CaseScore) -> bool:
+def _is_empty(case: CaseScore) -> bool:
     """No box, or no voxel of any target: right where there is nothing to find."""
     targets: dict[str, dict[str, Any]] = case.detail.get("targets", {})
     if case.detail.get("comparable"):

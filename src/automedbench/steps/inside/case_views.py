@@ -20,7 +20,7 @@ MAX_WHY, MAX_TEXT = 100, 20_000
 OF_EVERY_RUN = "shown of every run"
 SHARED_PART = 3
 """One case in so many is the same for all runs, so that agents can be seen beside each other."""
-NONE_ASKED = "No case is shown: the campaign's case_views or the data set's access does not allow it."
+NO_VIEWS = "No case is shown: the campaign's case_views or the data set's access does not allow it."
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Choice:
     why: str
 
 
-def no_views(report: DetailReport, note: str = NONE_ASKED) -> CaseViews:
+def no_views(report: DetailReport, note: str = NO_VIEWS) -> CaseViews:
     """The record of a run whose cases are not shown; holds nothing of any case."""
     return CaseViews(run=report.run, n_cases=len(report.cases), cases=[], note=note)
 
@@ -96,12 +96,12 @@ def _why(place: int, ranked: Sequence[CaseScore], metric: str) -> str:
     n, value = len(ranked), ranked[place].metrics[metric]
     alike = sum(case.metrics[metric] == value for case in ranked)
     if n == 1 or alike > 1:
-        said = f"{metric} {value:.3g}" + (f", like {alike} of {n}" if alike > 1 else "")
+        why = f"{metric} {value:.3g}" + (f", like {alike} of {n}" if alike > 1 else "")
     elif place in (0, n - 1):
-        said = f"{'lowest' if place == 0 else 'highest'} {metric} of {n}"
+        why = f"{'lowest' if place == 0 else 'highest'} {metric} of {n}"
     else:
-        said = f"{metric}: {place + 1} of {n} from below"
-    return said[:MAX_WHY]
+        why = f"{metric}: {place + 1} of {n} from below"
+    return why[:MAX_WHY]
 
 
 # --- what of them ---------------------------------------------------------------------------------------------
