@@ -128,7 +128,7 @@ def test_hosts_without_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for reply, told in (
         (slowly, "no answer in time"),
         ((500, {}, b""), "HTTP 500 (Internal Server Error)"),
-        ((429, {"Retry-After": "0"}, b""), "HTTP 429 (asked too often)"),
+        ((429, {"Retry-After": "0"}, b""), "HTTP 429 (rate limit exceeded)"),
     ):
         found_all, server = served(tmp_path, Host(a=reply, b=reply), Download(name="a"), Download(name="b"))
         assert [(each.state, each.told) for each in found_all] == [("unreachable", told)] * 2

@@ -384,7 +384,7 @@ MODELS = {"object": "list", "data": [{"id": "m"}, {"id": "n"}]}
         pytest.param(Answer(401, {}), "FAIL", "refuses the key (HTTP 401)", id="401"),
         pytest.param(Answer(403, {}), "FAIL", "refuses the key (HTTP 403)", id="403"),
         pytest.param(Answer(404, {}), "warn", "lists no models", id="404"),
-        pytest.param(Answer(429, {}), "warn", "too often", id="429"),
+        pytest.param(Answer(429, {}), "warn", "rate limit", id="429"),
         pytest.param(Answer(503, {}), "FAIL", "HTTP 503", id="503"),
         pytest.param(Answer(302, {}, {"location": "http://127.0.0.1:1/"}), "FAIL", "HTTP 302", id="redirect"),
         pytest.param(Answer(200, MODELS, cut="at_once"), "FAIL", "gives no answer", id="hangs up"),

@@ -170,7 +170,7 @@ def conclusion(fields: Sequence[Field]) -> str:
     if found[CHANGES]:
         return f"Not comparable: another {', '.join(found[CHANGES])} changes the score."
     if unknown:
-        return f"It cannot be told whether they are comparable: {', '.join(unknown)} is not known of both."
+        return f"It is unknown whether they are comparable: {', '.join(unknown)} is not known of both."
     if found[MAY]:
         return f"Compare with care: another {', '.join(found[MAY])} may change the score."
     return "Comparable: nothing differs that could change a score."

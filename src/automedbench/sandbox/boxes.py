@@ -494,7 +494,7 @@ class ApptainerSandbox(Sandbox):
     def _require_eyes(self) -> None:
         if self._decoy is not None and self._trace is None and not self._decoy.watched:
             raise InfrastructureError(
-                "Nothing tells of the decoy: this user has no inotify instance left, and the kernel gives no trace.\n"
+                "The decoy cannot be watched: this user has no inotify instance left, and the kernel gives no trace.\n"
                 "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
             )
 

@@ -106,7 +106,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
         return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
     if status == 429:
         fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
-        return warn("endpoints", f"{place} answers that it is asked too often (HTTP 429)", fix)
+        return warn("endpoints", f"{place} reports that its rate limit is exceeded (HTTP 429)", fix)
     if status in (404, 405, 501):
         fix = "Make sure that base_url ends as the provider says (docs/models.md)."
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)

@@ -84,7 +84,7 @@ def namespaces(host: Host) -> ProbeResults:
         yield ok("user namespaces", "not needed: Apptainer has its setuid helper")
         return
     if os.geteuid() == 0:
-        yield warn("user namespaces", "are not told for ordinary users, because this is root", AS_ROOT)
+        yield warn("user namespaces", "cannot be checked for ordinary users, because this is root", AS_ROOT)
         return
     status, text = run_program(["unshare", "--user", "--map-root-user", "true"])
     if status == 0:

@@ -150,7 +150,7 @@ def ask_base(base: str) -> ImagePlatform:
     version, glibc = PYTHONS.get(python, python), library.rpartition(".")[2]
     if version[:2] != "3." or not glibc.isdigit():
         raise InfrastructureError(
-            f"The base {base} does not tell its Python and C library: {versions.strip()[-200:]!r}.\n"
+            f"The base {base} reports no Python and C library: {versions.strip()[-200:]!r}.\n"
             f"Needed: python3 in it, or one of {', '.join(PYTHONS)}. {_AS_USER}"
         )
     return ImagePlatform(version, int(glibc))
@@ -303,7 +303,7 @@ def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
         run_step(argv, build_environment(os.environ, scratch), failure, hint)
         found = image_record(unfinished)
         if not recipe.made(found):
-            raise InfrastructureError(f"{failure}: it tells nothing of itself in {RECORD}.\n{_AS_USER}")
+            raise InfrastructureError(f"{failure}: it has no matching record at {RECORD}.\n{_AS_USER}")
     assert found is not None
     return found
 
