@@ -265,7 +265,9 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         if (state == "COMPLETED" and batch is None) or (batch is not None and batch.has_made(info.job)):
             self._report(info, "done")
             return
-        message = "left the queue without a word" if state == "GONE" else f"ended as {state} before the step was done"
+        message = (
+            "left the queue without a final state" if state == "GONE" else f"ended as {state} before the step was done"
+        )
         resources = info.job.resources
         hint = HINTS.get(state, GO_ON).format(
             mem=resources.get("mem_mb"), time=resources.get("runtime"), rule=info.job.rule.name

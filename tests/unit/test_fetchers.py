@@ -263,7 +263,7 @@ def test_what_nobody_can_check_does_not_replace_what_is_wrong(raw: Path) -> None
     first = Source(kind="url", where="https://a.example", downloads=WRONG["checksum"][:1])
     copy = Source(kind="huggingface", where="me/copy", revision="main", files=["x.zip"])
     upstream = Upstream(files={"https://a.example/x.zip": WRONG["checksum"][1]}, hubs={"me/copy": {"x.zip": b"x"}})
-    with pytest.raises(ContentMismatch, match=r"- huggingface me/copy.*: not asked, because") as caught:
+    with pytest.raises(ContentMismatch, match=r"- huggingface me/copy.*: skipped, because") as caught:
         offered(upstream, raw, first, copy, stand_in=False)
     assert "found md5" in str(caught.value)
     assert not raw.exists()

@@ -143,7 +143,7 @@ class RequestHandler:
         """
         problem = protocol_mismatch(request.protocol, self.agent.protocol)
         if problem and not self.answered:
-            raise InfrastructureError(f"Nothing was asked of the endpoint: {problem}")
+            raise InfrastructureError(f"No request was sent to the endpoint: {problem}")
         if problem:
             raise RequestRefused(400, "invalid_request_error", None, problem)
         return PROTOCOLS[request.protocol].upstream_body(self.agent, request)

@@ -183,7 +183,7 @@ def _zipped(archive: Path, room: Callable[[int], None], taken: Callable[[str], b
 def _safe(name: str) -> str:
     path = safe_path(name)
     if path is None:
-        raise _MemberRefused(f"the name {name[:80]!r} leads outside of the folder or is none")
+        raise _MemberRefused(f"the name {name[:80]!r} is empty or leads outside of the folder")
     return path
 
 

@@ -288,7 +288,7 @@ def _lock(folder: Path) -> Iterator[None]:
         yield
 
 
-_UNPINNED = "not asked, because the card knows neither commit nor checksum to hold it against"
+_UNPINNED = "skipped, because the card gives neither commit nor checksum to verify it"
 
 
 def fetch_dataset(

@@ -30,7 +30,7 @@ BLOCK = 256 * 1024
 SLOW_BYTES, SLOW_S = 60_000, 60.0
 """Fewer bytes than that in so many seconds count as a broken connection."""
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-_MEANS = {404: "not there; moved or withdrawn?", 410: "withdrawn", 429: "rate limit exceeded"}
+_MEANS = {404: "not found; moved or withdrawn?", 410: "withdrawn", 429: "rate limit exceeded"}
 _REFUSED = {
     "login": {
         401: "the credentials are wrong",

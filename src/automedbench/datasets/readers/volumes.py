@@ -90,7 +90,7 @@ def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] 
     if table is not None:
         return listed(raw, table, split, f"{card.id}: staging.options.table")
     if split is not None:
-        raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table tells the splits"])
+        raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table gives the splits"])
     return None
 
 
