@@ -127,7 +127,7 @@ def test_failures_that_do_not_pass(tmp_path: Path) -> None:
         ("401", {}, "the host wants a login, and the card knows of none", True),
         ("403", {}, "the host refuses: a blocked network", True),
         ("403", {"mirrored": True}, "the mirror refuses; look at fetch.mirrors", True),
-        ("404", {}, "not there", False),
+        ("404", {}, "not found", False),
         ("410", {}, "withdrawn", False),
     ],
 )
