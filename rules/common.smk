@@ -57,7 +57,8 @@ onstart:  # of the call that holds the lock, before its first step; never of a j
     if workflow.local_exec:
         heads.end_at_second_signal()
     write_campaign(CAMPAIGN)
-    write_plan(CAMPAIGN)  # so that 'partial' has it before the rule's turn comes
+    if all(job.rule.name != "plan_campaign" for job in workflow.dag.needrun_jobs()):
+        write_plan(CAMPAIGN)  # 'partial' and slices have it without the rule
 
 
 wildcard_constraints:

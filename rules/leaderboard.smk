@@ -7,11 +7,12 @@ PLAN = f"{SETTINGS.results}/plan.json"
 
 
 rule plan_campaign:
-    """Write down which runs the campaign asks for."""
+    """Write down which runs the campaign asks for: before any run, so that 'partial' has it at any time."""
     output:
         plan=PLAN,
     log:
         "logs/plan_campaign.log",
+    priority: 100
     conda:
         "../envs/host.yaml"
     params:

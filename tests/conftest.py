@@ -39,6 +39,15 @@ LONG = ("workflow", "security")
 """Folders whose files take minutes; the others' fill the gaps at the end."""
 
 
+@pytest.fixture(autouse=True)
+def same_umask() -> Iterator[None]:
+    """The umask of before: commands and steps called in this process set their own."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a marker in ``AMB_REQUIRE`` that does not exist; take signals that a caller like ``nohup`` ignores."""
     for number in (signal.SIGHUP, signal.SIGINT):

@@ -313,10 +313,6 @@ def test_facts_have_room_for_their_words(visit: Visit) -> None:
     assert visit.overflow() <= 0
 
 
-def test_records_of_earlier_versions_tell_nothing_of_it(visit: Visit) -> None:
-    assert "Ran on" not in visit.open(BAD).locator("body").inner_text()
-
-
 def test_way_back_to_the_board(visit: Visit, pages: Path) -> None:
     page = visit.open(GOOD)
     target = page.locator(".brand").evaluate("link => link.href")

@@ -25,7 +25,7 @@ from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
 from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
-from automedbench.tracks.vqa.score import SHOWN
+from automedbench.tracks.vqa.score import MAX_EXCERPT
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "config/prompts"
@@ -243,7 +243,7 @@ OF_TRACK = {
     },
     "segmentation": {"0.5"},  # threshold of masks
     "synthesis": {f"{AFFINE_TOLERANCE:g}", "1000", "16", "32", "4095"},  # HU of air, widths of types, data range
-    "vqa": {f"{MAX_ANSWER_BYTES // 1024}", f"{MAX_RAW_BYTES // 1024}", f"{SHOWN}", "20"},  # 100 × filler_share
+    "vqa": {f"{MAX_ANSWER_BYTES // 1024}", f"{MAX_RAW_BYTES // 1024}", f"{MAX_EXCERPT}", "20"},  # 100 × filler_share
 }  # fmt: skip
 
 

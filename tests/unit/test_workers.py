@@ -150,7 +150,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         """
         import sys, time
         from pathlib import Path
-        from automedbench.base.workers import at_a_time, in_order
+        from automedbench.base.workers import limit_workers, map_in_order
 
         def work(number):
             (Path(sys.argv[1]) / f"{number}.begun").touch()
@@ -158,8 +158,8 @@ def test_ctrl_c(tmp_path: Path) -> None:
             (Path(sys.argv[1]) / f"{number}.ended").touch()
 
         try:
-            with at_a_time(2):
-                in_order(work, range(1000))
+            with limit_workers(2):
+                map_in_order(work, range(1000))
         except KeyboardInterrupt:
             assert len(list(Path(sys.argv[1]).glob("*.begun"))) == len(list(Path(sys.argv[1]).glob("*.ended")))
             sys.exit(7)

@@ -36,6 +36,8 @@ SCORER = re.compile(r"scripts/(collect_submission|audit_run|score_metrics|score_
 # What a clock or a counter of interruptions said; everything else on the leaderboard must be equal.
 STAMPS = {"started_at", "ended_at", "wall_s", "api_s", "api_retry_s", "exec_s", "elapsed_s", "remaining_s", "resumes"}
 STAMPS |= {"attempt"}
+_EMPTIED: dict[str, Any] = {"sources": {"run.json": "0" * 64}, "used": {}}
+"""Fields of a score that its schema requires, without their stamps."""
 DURATION = re.compile(r"\b\d+m\d+\.\d+s\b")
 DECOY = re.compile(r"[^\n]*\bamb-[0-9a-f]{24}\b[^\n]*")
 """A line with the marker of a decoy, whose values each run has drawn."""
@@ -287,14 +289,18 @@ def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, byte
 def unstamped(value: Any) -> Any:
     """A record without what clocks and counters of interruptions say, also inside of tool results.
 
-    Nor with the digests of records that hold such stamps (``sources`` of a score).
+    Nor with the digests of records that hold such stamps (``sources`` of a score), nor what the run used.
     """
     if isinstance(value, dict):
         zero = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", "attempt": 1}
         return {
-            key: zero.get(key, 0) if key in STAMPS and not isinstance(inner, dict) else unstamped(inner)
+            key: _EMPTIED[key]
+            if key in _EMPTIED
+            else zero.get(key, 0)
+            if key in STAMPS and not isinstance(inner, dict)
+            else unstamped(inner)
             for key, inner in value.items()
-            if key not in ("note", "sources", "used")
+            if key != "note"
         }
     if isinstance(value, list):
         return [unstamped(inner) for inner in value]
