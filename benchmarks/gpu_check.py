@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,10 @@ ALL_S, CALL_S = 540.0, 240.0
 RETURN_S = 60.0
 """A card's memory must be free again after a killed run within this time."""
 HELD_MIB = 2048
+CONTEXT_MIB = 1536
+"""A CUDA context and its libraries take less than this beside the memory that PyTorch reserves."""
+WORK_S, BUSY_ERROR_S = 6.0, 1.5
+"""Seconds of a load whose figures are known, and how far its recorded busy time may be from them."""
 MIB = 2**20
 
 
@@ -101,6 +106,10 @@ sockets = [p for p in ("/run/nvidia-persistenced", "/var/run/nvidia-persistenced
 seen = {k: v for k, v in os.environ.items() if k.endswith("VISIBLE_DEVICES")}
 print(json.dumps({"nodes": nodes, "sockets": sockets, "variables": seen}))
 """
+LISTED = """
+import json, subprocess
+print(json.dumps(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines()))
+"""
 COUNT = """
 assert torch.cuda.device_count() == 1, torch.cuda.device_count()
 torch.ones(1, device="cuda").sum().item()
@@ -111,6 +120,17 @@ ALL_MEMORY = """
 held = []
 while True:
     held.append(torch.empty(1 << 28, device=D))
+"""
+WORK = f"""
+held = torch.ones({HELD_MIB} << 18, device=D)
+x = torch.randn(4096, 4096, device=D)
+torch.cuda.synchronize()
+began = time.time()
+while time.time() - began < {WORK_S}:
+    for _ in range(20):
+        y = x @ x
+    torch.cuda.synchronize()
+print(json.dumps([torch.cuda.max_memory_reserved() // 2**20, time.time() - began]))
 """
 HOLD = f"""
 held = torch.ones({HELD_MIB} << 18, device=D)
@@ -155,7 +175,7 @@ class Node:
             yield run
 
     def told(self, code: str, name: str = "run") -> Any:
-        """What code of a run prints last, as JSON; raises Failed with its last words."""
+        """What code of a run prints last, as JSON; raises Failed with its error."""
         with self.box(name) as run:
             return answer(run(code))
 
@@ -170,9 +190,11 @@ class Node:
 
 
 def answer(done: CodeResult) -> Any:
-    """The JSON that a call printed last; raises Failed with its last words."""
+    """The JSON that a call printed last; raises Failed with its error."""
     if done.status != "ok":
-        raise Failed(f"{done.status}: {(done.stderr.strip() or 'it said nothing').splitlines()[-1][:300]}")
+        lines = done.stderr.strip().splitlines() or ["nothing on stderr"]
+        raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Failed)\b", line)]
+        raise Failed(f"{done.status}: {(raised or lines)[-1][:300]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -187,6 +209,10 @@ def cards_of_the_job(node: Node) -> str:
     own = {path.name for path in gpus.list_devices(node.cards[:1]).nodes if path.name.startswith(("nvidia", "kfd"))}
     if set(seen["nodes"]) - own or seen["sockets"] or not seen["variables"]:
         raise Failed(f"the container sees {seen}")
+    if not node.rehearsed and any(path.name == "nvidiactl" for path in gpus.list_devices(node.cards[:1]).nodes):
+        listed = node.told(LISTED)
+        if len(listed) != 1:
+            raise Failed(f"nvidia-smi -L inside lists {listed}")
     return f"{len(node.cards)}: {', '.join(card.name for card in node.cards)}; inside {seen['variables']}"
 
 
@@ -252,14 +278,20 @@ def holds(driver: subprocess.Popen[bytes], mib: int) -> bool:
 
 
 def figures(node: Node) -> str:
-    """What the record of the runs so far would say."""
+    """Recorded memory and busy time of a load against PyTorch's own figures."""
     node.needs_cards()
-    if not node.used:
+    before = len(node.used)
+    reserved, seconds = node.told(HEAD + WORK, "figures")
+    used = node.used[before:]
+    if not used:
         raise Failed("NVML gave no figures (libnvidia-ml.so.1)")
-    total = sum(node.used[1:], node.used[0])
-    if total.peak_mib < HELD_MIB or total.busy_s == 0:  # null of a slice
-        raise Failed(f"peak {total.peak_mib} MiB, busy {total.busy_s} s")
-    return f"peak {total.peak_mib} MiB, busy {total.busy_s} s"
+    peak, busy_s = used[0].peak_mib, used[0].busy_s
+    line = f"peak {peak} MiB (PyTorch reserved {reserved}), busy {busy_s} s (computed for {seconds:.1f})"
+    if not reserved <= peak <= reserved + CONTEXT_MIB:
+        raise Failed(line)
+    if busy_s is not None and abs(busy_s - seconds) > BUSY_ERROR_S:  # a slice tells no load
+        raise Failed(line)
+    return line
 
 
 CHECKS: dict[str, Callable[[Node], str]] = {

@@ -203,6 +203,16 @@ def test_what_waits_in_sockets_counts_as_memory() -> None:
         assert 40_000_000 < watchdog.queued_bytes(descendants(root)) < 120_000_000
 
 
+def test_a_socket_that_became_another_file_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing and the look a program closes sockets, and the kernel gives their numbers away again."""
+    with open(tmp_path / "file", "w") as file:
+        listed = [(os.getpid(), file.fileno(), f"socket:[{number}]") for number in range(watchdog.SMALL_QUEUES)]
+        monkeypatch.setattr(watchdog, "open_sockets", lambda pids: listed)
+        before = os.listdir("/proc/self/fd")
+        assert watchdog.queued_bytes([os.getpid()]) == 0
+        assert os.listdir("/proc/self/fd") == before
+
+
 def hidden_process() -> tuple[int, int, bool, str]:
     """Memory in MiB, closed processes, whether what was closed before counts, and the breach of a shrunken machine."""
     code = "import ctypes, os\nb = bytearray(100 << 20)\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"

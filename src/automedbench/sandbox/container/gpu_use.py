@@ -12,7 +12,8 @@ from typing import Any
 
 from automedbench.base.records import GpuUse
 
-PERIOD_S = 1.0
+PERIOD_S = 0.2
+"""A program that fills a card and dies of it can last less than half a second."""
 MIB = 2**20
 
 Reading = Callable[[], tuple[int, float | None]]

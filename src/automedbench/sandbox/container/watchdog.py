@@ -304,7 +304,12 @@ def _queued(handles: dict[int, int], pid: int, number: int) -> int:
     copy = _LIBC.syscall(_SYS_PIDFD_GETFD, handles[pid], number, 0) if handles[pid] >= 0 else -1
     if copy < 0:
         return 0
-    with socket.socket(fileno=copy) as held:
+    try:
+        held = socket.socket(fileno=copy)
+    except OSError:  # closed since it was listed, and its number given to another file
+        os.close(copy)
+        return 0
+    with held:
         with contextlib.suppress(OSError):  # closing it here, last of all, must not wait for a peer
             held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         own = _waiting(held, termios.TIOCOUTQ)
