@@ -47,9 +47,14 @@ class Task:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.card = folder, make_card(**(UNIT | settings))
         self.references = {f"case_{number}": image(number) for number in range(3)}
-        self.manifest = make_manifest(dict.fromkeys(self.references, SHAPE))
+        self.stage()
+
+    def stage(self) -> None:
+        """Write the references and bands."""
+        self.manifest = make_manifest({case: reference.shape for case, reference in self.references.items()})
         for case, reference in self.references.items():
-            write_bytes(folder / "private" / case / "reference.npy", npy_bytes(reference))
+            write_bytes(self.folder / "private" / case / "reference.npy", npy_bytes(reference))
+        self.freeze(classical=(0.9, 30))
 
     def submit(self, **outputs: np.ndarray) -> Task:
         for case, array in outputs.items():
@@ -90,8 +95,9 @@ def test_nothing_submitted(task: Task) -> None:
     assert [(row.case, row.status, row.metrics["ssim"], row.metrics["psnr"]) for row in score.cases] == [
         (case, "missing", 0, None) for case in task.references
     ]
-    for name in ("mean_ssim", "mean_psnr", "mean_lpips", "control_ssim", "rating", "pass_rate"):
+    for name in ("mean_ssim", "mean_psnr", "mean_lpips", "control_ssim"):
         assert score.metrics[name] is None
+    assert (score.metrics["rating"], score.metrics["pass_rate"]) == (0, 0)
 
 
 def test_perfect(task: Task) -> None:
@@ -241,7 +247,7 @@ def test_remarks_do_not_make_a_case_invalid(task: Task, output: np.ndarray, code
 
 def test_pass_rate_is_over_all_cases(task: Task) -> None:
     """Threshold 0.90 - 0.02; one perfect, one flat, one missing: 1/3."""
-    task.freeze(classical=(0.90, 30)).submit(case_0=task.references["case_0"], case_1=np.zeros(SHAPE, np.float32))
+    task.submit(case_0=task.references["case_0"], case_1=np.zeros(SHAPE, np.float32))
     metrics = task.score().metrics
     assert metrics["pass_threshold"] == 0.88
     assert metrics["pass_rate"] == pytest.approx(1 / 3)
@@ -249,7 +255,7 @@ def test_pass_rate_is_over_all_cases(task: Task) -> None:
 
 def test_rating_and_medal(task: Task) -> None:
     """Perfect is A = 3 and wins gold; with one case missing F = 0 and nothing."""
-    task.freeze(classical=(0.90, 30)).submit(**task.references)
+    task.submit(**task.references)
     report = grade(inputs_of(task.card, task.manifest, task.folder), verify=True)
     assert (report.metrics["rating"], report.medal) == (3, "good")
     (task.folder / "submission/agents_outputs/case_1/enhanced.npy").unlink()
@@ -257,12 +263,10 @@ def test_rating_and_medal(task: Task) -> None:
     assert (report.metrics["rating"], report.medal) == (0, "fail")
 
 
-def test_no_bands_no_rating_no_medal(task: Task) -> None:
-    """Unknown is null and said so, never C (docs/specification.md, 10.2)."""
-    inputs = inputs_of(task.card, task.manifest, task.submit(**task.references).folder)
-    report = grade(inputs, verify=False)
-    assert (report.metrics["rating"], report.metrics["pass_rate"], report.medal) == (None, None, "fail")
-    assert any("No baseline bands" in note for note in report.notes)
+def test_missing_bands_are_not_the_agents_fault(task: Task) -> None:
+    (task.folder / "private" / BANDS).unlink()
+    with pytest.raises(MissingDataError):
+        task.score()
 
 
 @pytest.mark.parametrize(
@@ -301,9 +305,7 @@ def test_control(task: Task) -> None:
 def test_no_control(tmp_path: Path, shapes: list[tuple[int, int]]) -> None:
     task = Task(tmp_path)
     task.references = {f"case_{number}": image(number, shape) for number, shape in enumerate(shapes)}
-    task.manifest = make_manifest({case: reference.shape for case, reference in task.references.items()})
-    for case, reference in task.references.items():
-        write_bytes(tmp_path / "private" / case / "reference.npy", npy_bytes(reference))
+    task.stage()
     score = task.submit(**task.references).score()
     assert score.quality == pytest.approx(1, abs=1e-12)
     assert score.metrics["control_ssim"] is None
@@ -330,9 +332,7 @@ def lpips_folder(folder: Path) -> Path:
 def large(task: Task) -> Task:
     """The same task with images that LPIPS has room in."""
     task.references = {case: image(number, (64, 64)) for number, case in enumerate(task.references)}
-    task.manifest = make_manifest(dict.fromkeys(task.references, (64, 64)))
-    for case, reference in task.references.items():
-        write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
+    task.stage()
     return task.submit(**task.references)
 
 

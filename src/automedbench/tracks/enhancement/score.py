@@ -159,7 +159,7 @@ def clipped(value: float) -> float:
 class EnhancementReport:
     """Summary of all rows."""
 
-    def __init__(self, rows: Sequence[Row], settings: EnhancementSettings, bands: BaselineBands | None) -> None:
+    def __init__(self, rows: Sequence[Row], settings: EnhancementSettings, bands: BaselineBands) -> None:
         self._rows, self._settings, self._bands = rows, settings, bands
         self._found = [row.aligned for row in rows if row.aligned is not None]
         controls = [row.control for row in rows if row.control is not None]
@@ -172,7 +172,6 @@ class EnhancementReport:
 
     def overall(self) -> Metrics:
         """Means over the completed cases, pass rate and rating over all, and the shuffled control."""
-        bands = self._bands
         return {
             "mean_ssim": self._mean.get("ssim"),
             "mean_psnr": self._mean.get("psnr"),
@@ -180,8 +179,8 @@ class EnhancementReport:
             "control_ssim": self._control.get("ssim"),
             "control_psnr": self._control.get("psnr"),
             "control_lpips": self._control.get("lpips"),
-            "pass_rate": self._pass_rate(),
-            "pass_threshold": None if bands is None else bands.pass_threshold,
+            "pass_rate": sum(found.ssim >= self._bands.pass_threshold for found in self._found) / len(self._rows),
+            "pass_threshold": self._bands.pass_threshold,
             "rating": self._rating(),
             "legacy_clinical": legacy_clinical(
                 self._settings.legacy, self._mean.get("psnr"), self._mean.get("ssim"), self._mean.get("lpips")
@@ -192,16 +191,14 @@ class EnhancementReport:
 
     def groups(self) -> dict[str, Metrics]:
         """The baselines, for comparison."""
-        if self._bands is None:
-            return {}
         return {
             f"baseline {name}": {"mean_ssim": item.mean_ssim, "mean_psnr": item.mean_psnr}
             for name, item in self._bands.baselines.items()
         }
 
     def prior(self) -> Prior | None:
-        """Score of the unchanged input; None where the task has no baselines, or not this one."""
-        identity = self._bands.baselines.get("identity") if self._bands is not None else None
+        """Score of the unchanged input; None where it is not among the baselines."""
+        identity = self._bands.baselines.get("identity")
         return None if identity is None else Prior(answers="the input itself", value=clipped(identity.mean_ssim))
 
     def cases(self) -> list[CaseScore]:
@@ -210,25 +207,15 @@ class EnhancementReport:
 
     def notes(self) -> list[str]:
         """Remarks on unusual numbers."""
-        notes = []
-        if self._bands is None:
-            notes.append("No baseline bands were frozen for this task: rating and pass rate are undefined.")
         aligned, control = self._mean.get("ssim"), self._control.get("ssim")
-        if aligned is not None and control is not None and control >= aligned:
-            notes.append(
-                f"Shuffled control: outputs fit the next case's reference as well as their own "
-                f"(SSIM {control:.4f} against {aligned:.4f})."
-            )
-        return notes
+        if aligned is None or control is None or control < aligned:
+            return []
+        return [
+            f"Shuffled control: outputs fit the next case's reference as well as their own "
+            f"(SSIM {control:.4f} against {aligned:.4f})."
+        ]
 
-    def _pass_rate(self) -> float | None:
-        if self._bands is None:
-            return None
-        return sum(found.ssim >= self._bands.pass_threshold for found in self._found) / len(self._rows)
-
-    def _rating(self) -> float | None:
-        if self._bands is None:
-            return None
+    def _rating(self) -> float:
         all_valid = all(row.verdict.status == "valid" for row in self._rows)
         return RATINGS[rate(self._bands, self._mean.get("ssim"), self._mean.get("psnr"), all_valid=all_valid)]
 

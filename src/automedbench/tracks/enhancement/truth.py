@@ -53,14 +53,9 @@ class BaselineBands(Model):
     bands: dict[Letter, Band]
 
     @property
-    def classical_ssim(self) -> float:
-        """Mean SSIM of the classical baseline."""
-        return self.baselines[self.classical].mean_ssim
-
-    @property
     def pass_threshold(self) -> float:
         """SSIM from which a case passes."""
-        return round(self.classical_ssim - PASS_BELOW_CLASSICAL, 4)
+        return round(self.baselines[self.classical].mean_ssim - PASS_BELOW_CLASSICAL, 4)
 
 
 def make_bands(
@@ -185,9 +180,9 @@ def ranges_table(ranges: dict[str, float]) -> bytes:
     return csv_bytes(["patient_id", "data_range"], ([case, repr(value)] for case, value in ranges.items()))
 
 
-def read_bands(private: Path) -> BaselineBands | None:
-    """The frozen bands, None for a task that was staged without."""
-    return read_record(private / BANDS, BaselineBands) if (private / BANDS).is_file() else None
+def read_bands(private: Path) -> BaselineBands:
+    """The bands that were frozen when the task was staged."""
+    return read_record(private / BANDS, BaselineBands)
 
 
 def _positive(text: str | None) -> float | None:
