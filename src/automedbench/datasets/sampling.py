@@ -34,6 +34,12 @@ def shuffled(ids: Set[str], seed: int) -> list[str]:
     return sorted(ids, key=lambda name: (sha256_bytes(f"{seed}\n{name}".encode()), name))
 
 
+def shuffle_sources(sources: Iterable[Source], seed: int) -> list[Source]:
+    """The sources in shuffled order."""
+    by_id = {source.id: source for source in sources}
+    return [by_id[name] for name in shuffled(by_id.keys(), seed)]
+
+
 def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positive_fraction: float = 0.8) -> list[str]:
     """``count`` of the ids (all when None) in shuffled order; ``classes`` says what each id contains.
 

@@ -21,7 +21,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import assign_case_ids, drawn, too_few
-from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
+from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -89,23 +89,19 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
     anew = _compression_differs(card, cases)
 
-    def one(case: str) -> tuple[CaseEntry, dict[str, str]]:
-        return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
-
-    staged = map_in_order(one, cases)
     write_bytes(private / TABLE, table)
     counts = Counter(truth.values())
-    write_split(
+    return stage_cases(
         private,
         card,
         "labelled-split/1",
-        {entry.id: origin for entry, origin in staged},
+        cases,
+        lambda case, image: _stage_case(card, case, image, sealed[case], public, private, anew),
         dataset=card.dataset.name,
         revision=card.dataset.sources[0].revision,
         cases_per_class={label: counts[label] for label in list_classes(card)},
         short=short,
     )
-    return [entry for entry, _ in staged]
 
 
 def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_json
-from automedbench.base.records import FileEntry
+from automedbench.base.records import CaseEntry, FileEntry
 from automedbench.base.workers import map_in_order
 
 SPLIT = "split.json"
@@ -25,6 +25,23 @@ def write_split(private: Path, card: TaskCard, form: str, cases: Mapping[str, Ma
     """
     chosen = card.staging.sampling.model_dump(include={"split", "seed", "rule"})
     write_json(private / SPLIT, {"schema": f"automedbench/{form}", **chosen, **facts, "cases": cases})
+
+
+def stage_cases(
+    private: Path,
+    card: TaskCard,
+    form: str,
+    cases: Mapping[str, SourceT],
+    stage_case: Callable[[str, SourceT], tuple[CaseEntry, Mapping[str, Any]]],
+    **facts: Any,
+) -> list[CaseEntry]:
+    """Write every case, several at a time, and the split record as ``write_split`` does; entries in case order.
+
+    ``stage_case`` takes a case's id and source and returns its entry and where upstream it is from.
+    """
+    staged = map_in_order(lambda case: stage_case(case, cases[case]), cases)
+    write_split(private, card, form, {entry.id: origin for entry, origin in staged}, **facts)
+    return [entry for entry, _ in staged]
 
 
 def first_fit(

@@ -6,20 +6,20 @@ import functools
 import itertools
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_file, to_json, write_bytes
-from automedbench.base.records import CaseEntry, Model, Sha256
-from automedbench.base.workers import map_in_order
+from automedbench.base.records import CaseEntry, Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffled
-from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
+from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffle_sources
+from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "boxes.json"
 
@@ -99,16 +99,19 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
             f"The {len(cases)} images chosen for {card.id} hold no truth box, so nothing could be scored.\n"
             "Check staging.options and staging.sampling of the card."
         )
-
-    def one(case: str) -> tuple[CaseEntry, Sha256]:
-        return _stage_case(card, case, cases[case], truths[case], public, private)
-
-    staged = map_in_order(one, cases)
     rows = ([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
     header = ["patient_id", "image_id", "num_boxes", "has_finding"]
     write_bytes(private / "ground_truth.csv", csv_bytes(header, rows))
-    _write_split(card, private, cases, truths, [digest for _, digest in staged])
-    return [entry for entry, _ in staged]
+    counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
+    return stage_cases(
+        private,
+        card,
+        "split/1",
+        cases,
+        lambda case, image: _stage_case(card, case, image, truths[case], public, private),
+        boxes_per_class={name: counts[name] for name in list_classes(card)},
+        dropped_boxes=sum(image.dropped for image in cases.values()),
+    )
 
 
 def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]:
@@ -129,8 +132,7 @@ def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:
     Rare classes first, a patient with an image that shows a class not yet covered is represented by it; the others by
     their first image in shuffled order.
     """
-    by_id = {image.id: image for image in images}
-    order = [by_id[name] for name in shuffled(by_id.keys(), seed)]
+    order = shuffle_sources(images, seed)
     frequency = Counter(name for image in images for name in image.classes)
     chosen: dict[tuple[str, str], SourceImage] = {}
     for name in sorted(frequency, key=lambda name: (frequency[name], name)):
@@ -169,8 +171,8 @@ def _truth(image: SourceImage, names: dict[str, str]) -> BoxTruth:
 
 def _stage_case(
     card: TaskCard, case: str, image: SourceImage, truth: BoxTruth, public: Path, private: Path
-) -> tuple[CaseEntry, Sha256]:
-    """Write a case: its entry, and the digest of the picture upstream."""
+) -> tuple[CaseEntry, dict[str, Any]]:
+    """Write a case: its entry, and its upstream image and annotation (null where an image without boxes has none)."""
     upstream = image.image.held()
     picture = rgb_png(upstream)
     boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()
@@ -181,29 +183,16 @@ def _stage_case(
         private={TRUTH: put(private / case / TRUTH, boxes)},
         geometry={"width": image.width, "height": image.height},
     )
-    return entry, upstream.sha256
+    origin = {
+        "image_id": image.id,
+        "image_sha256": upstream.sha256,
+        "annotation_sha256": _digest(image.annotation) if image.annotation else None,
+        "dropped": image.dropped,
+    }
+    return entry, origin
 
 
 @functools.lru_cache(maxsize=8)
 def _digest(annotation: Path) -> str:
     """One file may hold the boxes of all images."""
     return sha256_file(annotation)
-
-
-def _write_split(
-    card: TaskCard, private: Path, cases: dict[str, SourceImage], truths: dict[str, BoxTruth], digests: list[Sha256]
-) -> None:
-    """Upstream images and annotations of the cases (null where an image without boxes has none), and what they hold."""
-    counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
-    origins = {
-        case: {
-            "image_id": image.id,
-            "image_sha256": digest,
-            "annotation_sha256": _digest(image.annotation) if image.annotation else None,
-            "dropped": image.dropped,
-        }
-        for (case, image), digest in zip(cases.items(), digests, strict=True)
-    }
-    per_class = {name: counts[name] for name in list_classes(card)}
-    dropped = sum(image.dropped for image in cases.values())
-    write_split(private, card, "split/1", origins, boxes_per_class=per_class, dropped_boxes=dropped)

@@ -30,7 +30,7 @@ from automedbench.datasets.forms.degradation import (
     parse_degradation,
 )
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
@@ -120,13 +120,12 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     """
     sampling = card.staging.sampling
     options = validate(sampling.options, EnhancementSampling, card.id, "staging.sampling.options")
-    by_id = {item.id: item for item in slices}
     taken: Counter[str] = Counter()
     usable = []
-    for name in shuffled(by_id.keys(), sampling.seed):
-        taken[by_id[name].subject] += 1
-        if taken[by_id[name].subject] <= options.per_subject:
-            usable.append(by_id[name])
+    for item in shuffle_sources(slices, sampling.seed):
+        taken[item.subject] += 1
+        if taken[item.subject] <= options.per_subject:
+            usable.append(item)
     count = len(usable) if sampling.count is None else sampling.count
     if count > len(usable):
         share = "one per subject" if options.per_subject == 1 else f"at most {options.per_subject} per subject"

@@ -11,14 +11,13 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes, to_json
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
-from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import put, write_split
+from automedbench.tracks.common.staging import put, stage_cases
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
@@ -77,24 +76,18 @@ def stage_reports(
     """
     options = validate(card.staging.sampling.options, ReportSampling, card.id, "staging.sampling.options")
     chosen, pool = drawn(card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0])
-    cases = assign_case_ids(card, chosen)
-
-    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
-        return _stage_case(card, case, cases[case], public, private)
-
-    staged = map_in_order(one, cases)
-    write_split(
+    return stage_cases(
         private,
         card,
         "report-split/1",
-        {entry.id: origin for entry, origin in staged},
+        assign_case_ids(card, chosen),
+        lambda case, study: _stage_case(card, case, study, public, private),
         text_mode=settings.text_mode,
         n_studies=len(studies),
         n_without_text=pool.n_without_text,
         n_same_subject=pool.n_same_subject,
         n_too_many_images=pool.n_too_many_images,
     )
-    return [entry for entry, _ in staged]
 
 
 def _choose(
@@ -109,8 +102,7 @@ def _choose(
             f"{card.id} needs {max(wanted, 1)} studies; {len(pool.order)} of {len(studies)} have text for "
             f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
         )
-    by_id = {study.id: study for study in studies}
-    return [by_id[name] for name in pool.order[:wanted]], pool
+    return pool.order[:wanted], pool
 
 
 class _Pool:
@@ -119,14 +111,13 @@ class _Pool:
     def __init__(
         self, studies: list[SourceReport], settings: ReportSettings, options: ReportSampling, seed: int
     ) -> None:
-        by_id = {study.id: study for study in studies}
-        few = {name for name, study in by_id.items() if len(study.images) <= options.max_images}
-        usable = {name for name in few if _has_text(by_id[name], settings)}
-        order = shuffled(usable, seed)
-        self.order = _first_of_subject(order, by_id) if options.one_per_subject else order
-        self.n_too_many_images = len(by_id) - len(few)
+        every = shuffle_sources(studies, seed)
+        few = [study for study in every if len(study.images) <= options.max_images]
+        usable = [study for study in few if _has_text(study, settings)]
+        self.order = _first_of_subject(usable) if options.one_per_subject else usable
+        self.n_too_many_images = len(every) - len(few)
         self.n_without_text = len(few) - len(usable)
-        self.n_same_subject = len(order) - len(self.order)
+        self.n_same_subject = len(usable) - len(self.order)
 
 
 def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
@@ -136,12 +127,11 @@ def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems
 
 
-def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[str]:
+def _first_of_subject(studies: list[SourceReport]) -> list[SourceReport]:
     """A study without a known subject counts as a subject of its own."""
-    first: dict[tuple[str, str], str] = {}
-    for name in order:
-        subject = by_id[name].subject
-        first.setdefault(("subject", subject) if subject else ("study", name), name)
+    first: dict[tuple[str, str], SourceReport] = {}
+    for study in studies:
+        first.setdefault(("subject", study.subject) if study.subject else ("study", study.id), study)
     return list(first.values())
 
 

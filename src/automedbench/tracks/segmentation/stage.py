@@ -29,7 +29,7 @@ from automedbench.datasets.forms.volumes import (
     open_source,
     write_volume,
 )
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
 from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, write_split
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -143,11 +143,11 @@ def _choose(
 
 
 def _ordered(subjects: list[SourceSegmentation], order: str, seed: int) -> list[SourceSegmentation]:
-    by_id = {subject.id: subject for subject in subjects}
     if order == "listed":
         return subjects
     if order == "shuffled":
-        return [by_id[name] for name in shuffled(by_id.keys(), seed)]
+        return shuffle_sources(subjects, seed)
+    by_id = {subject.id: subject for subject in subjects}
     return [by_id[name] for name in sorted(by_id, key=_numbers_as_numbers if order == "numeric" else None)]
 
 

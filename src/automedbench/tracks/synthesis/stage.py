@@ -15,14 +15,13 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, write_record
 from automedbench.base.records import CaseEntry, FileEntry, Model, Number
 from automedbench.base.untrusted.nifti import VolumeHeader
-from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import describe_file, first_fit, write_split
+from automedbench.tracks.common.staging import describe_file, first_fit, stage_cases
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -59,22 +58,18 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     degradation = read_degradation(card)
     options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
-    cases = assign_case_ids(card, chosen)
-
-    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
-        entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
-        return entry, _origin(cases[case])
-
-    staged = map_in_order(one, cases)
-    write_split(
+    return stage_cases(
         private,
         card,
         "synthesis-split/1",
-        {entry.id: origin for entry, origin in staged},
+        assign_case_ids(card, chosen),
+        lambda case, source: (
+            _stage_case(card, case, source, degradation, settings, public, private),
+            _origin(source),
+        ),
         degradation=card.staging.degradation,
         passed_over=passed_over,
     )
-    return [entry for entry, _ in staged]
 
 
 def read_degradation(card: TaskCard) -> ZLinear | None:
@@ -91,14 +86,13 @@ def _choose(
 
     No more are loaded than that takes.
     """
-    by_id = {volume.id: volume for volume in volumes}
     sampling = card.staging.sampling
-    order = [by_id[name] for name in shuffled(by_id.keys(), sampling.seed)]
+    order = shuffle_sources(volumes, sampling.seed)
     subjects, others = first_fit(order, sampling.count, lambda one: unfit(load_volume(one.target).values, options))
     passed_over = {volume.id: fault for volume, fault in others}
     if not subjects or len(subjects) < (sampling.count or 0):
         name, fault = next(iter(passed_over.items()), ("", "there is none"))
-        raise too_few(card, f"but only {len(subjects)} of {len(by_id)} volumes are fit (for example {name}: {fault})")
+        raise too_few(card, f"but only {len(subjects)} of {len(order)} volumes are fit (for example {name}: {fault})")
     return subjects, passed_over
 
 

@@ -14,7 +14,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import TOO_FEW, shuffled
+from automedbench.datasets.sampling import TOO_FEW, shuffle_sources
 
 
 class Calibration(Model):
@@ -61,8 +61,7 @@ def choose_questions(
 
     Raises InfrastructureError when there are fewer than ``sampling.count``.
     """
-    by_id = {question.id: question for question in questions}
-    order = [by_id[name] for name in shuffled(by_id.keys(), sampling.seed)]
+    order = shuffle_sources(questions, sampling.seed)
     pool = _distinct(order) if options.distinct_images else order
     count = len(pool) if sampling.count is None else sampling.count
     if count > len(pool):
@@ -82,8 +81,8 @@ def calibration_questions(
 ) -> list[SourceQuestion]:
     """Up to ``count`` of the questions that show nothing that a case shows, each something else, in shuffled order."""
     used = {name for case in cases for name in case.shows}
-    free = {question.id: question for question in questions if used.isdisjoint(question.shows)}
-    return _distinct(free[name] for name in shuffled(free.keys(), seed))[:count]
+    free = [question for question in questions if used.isdisjoint(question.shows)]
+    return _distinct(shuffle_sources(free, seed))[:count]
 
 
 def balance(cases: Iterable[SourceQuestion], options: VqaSampling) -> dict[str, dict[str, int]]:

@@ -19,9 +19,9 @@ from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffled
+from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
-from automedbench.tracks.common.staging import put, write_split
+from automedbench.tracks.common.staging import put, stage_cases
 from automedbench.tracks.vqa import sampling
 
 QUESTION, TRUTH = "question.json", "answer.json"
@@ -60,28 +60,21 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         lambda question: question.groups.get(options.stratify or ""),
     )
     cases = assign_case_ids(card, chosen)
-
-    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
-        return _stage_case(case, cases[case], public, private), _origin(cases[case])
-
-    # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
-    made = {
-        entry.id: (entry, origin)
-        for entry, origin in map_in_order(one, sorted(cases, key=lambda case: cases[case].row))
-    }
-    staged = [made[case] for case in cases]
-    write_split(
+    entries = stage_cases(
         private,
         card,
         "vqa-split/1",
-        {entry.id: origin for entry, origin in staged},
+        # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
+        dict(sorted(cases.items(), key=lambda item: item[1].row)),
+        lambda case, question: (_stage_case(case, question, public, private), _origin(question)),
         counts=dict(Counter(map(_kind, chosen))),
         balanced=sampling.balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
     )
     if options.calibration is not None:
         _stage_calibration(_calibration(card, raw, options.calibration, questions, chosen), public / CALIBRATION)
-    return [entry for entry, _ in staged]
+    by_id = {entry.id: entry for entry in entries}
+    return [by_id[case] for case in cases]
 
 
 def read_truth(path: Path, case: CaseEntry) -> QuestionTruth:
@@ -186,8 +179,7 @@ def _calibration(
             f"{card.id}: question '{min(both)}' is among the evaluated ones and in the calibration file.\n"
             "Name another file in staging.sampling.options.calibration: its answers are handed out."
         )
-    by_id = {question.id: question for question in others}
-    return [by_id[name] for name in shuffled(by_id.keys(), seed)][: wanted.count]
+    return shuffle_sources(others, seed)[: wanted.count]
 
 
 def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> None:
