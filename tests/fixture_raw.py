@@ -8,6 +8,7 @@ from typing import Any
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
+from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.steps.stage_task import stage_cases
 from automedbench_rehearsal.upstreams.server import stand_in
@@ -17,7 +18,7 @@ def raw_folder(card: TaskCard, tmp: Path) -> Path:
     """``tmp/<data set>``, filled by the real fetch from a server on loopback that offers the fixture."""
     folder = tmp / card.dataset.name
     with stand_in(card.dataset.name) as (mirrors, own):
-        fetch_dataset(card, own, folder, mirrors=mirrors, stand_in=True)
+        fetch_dataset(card, own, folder, Access(mirrors, stand_in=True))
     return folder
 
 

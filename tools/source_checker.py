@@ -22,7 +22,7 @@ from automedbench.base.records import Model
 from automedbench.datasets.download.access import HUB, pinned_commit
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.download.transfer import Request, describe_status
-from automedbench.datasets.fetchers import get_planner
+from automedbench.datasets.fetchers import PLANNERS
 from automedbench.datasets.fetchers.catalogues import described, hub_address, physionet_address, series_address, taken
 from automedbench.datasets.fetchers.web import chosen, make_request, numbered
 from automedbench.datasets.patterns import is_pattern
@@ -193,7 +193,7 @@ def _files(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding
     """Files with a URL each, as the fetcher of their kind makes them."""
     for at, told in list(_entries(source, key)) or [(f"{key}.where", Download(name=""))]:
         one = source.model_copy(update={"downloads": [told] if source.downloads else []})
-        for item in get_planner(source.kind)(one, checker.collector).items:
+        for item in PLANNERS[source.kind](one, checker.collector).items:
             assert item.request is not None
             yield _on_file(checker, source, _Entry(at, told, item.request.name), item.request)
 
@@ -217,9 +217,6 @@ def _physionet(checker: Checker, source: Source, key: str) -> Iterator[SourceFin
 def _tcia(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
     """The archive's list of series for each download."""
     for at, told in list(_entries(source, key)) or [(f"{key}.where", Download(name=""))]:
-        if "://" in told.name:
-            yield from _files(checker, source.model_copy(update={"kind": "url", "downloads": [told]}), key)
-            continue
         url = series_address(source, told.name)
         entry, answer = _Entry(at, told, f"tcia {source.where} {told.name}".strip()), checker.listing(source, url)
         state = _refused(answer)

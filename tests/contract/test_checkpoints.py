@@ -16,7 +16,7 @@ from automedbench.base.checkpoints import Checkpoint, Checkpoints, load_checkpoi
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.load import no_tier
-from automedbench.datasets.fetchers import get_planner
+from automedbench.datasets.fetchers import PLANNERS
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLINE, FENCED = replace(BASE, network="proxied", hub=True), re.DOTALL | re.MULTILINE
@@ -111,7 +111,7 @@ def test_what_is_not_known_is_an_open_question() -> None:
 
 
 def test_kinds_can_be_fetched() -> None:
-    assert {get_planner(part.kind).__name__ for each in table().values() for part in each.parts} == {
+    assert {PLANNERS[part.kind].__name__ for each in table().values() for part in each.parts} == {
         "plan_huggingface",
         "plan_url",
     }

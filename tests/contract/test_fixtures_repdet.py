@@ -20,6 +20,7 @@ from PIL import Image
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.datasets import get_reader
+from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.sources import SourceReport
@@ -268,7 +269,7 @@ def test_mimic_fetches_the_test_split_alone(tmp_path: Path) -> None:
         if row["split"] == "test"
     }
     with stand_in("mimic_cxr") as (mirrors, own):
-        receipt = fetch_dataset(card, own, tmp_path / "raw", mirrors=mirrors, stand_in=True)
+        receipt = fetch_dataset(card, own, tmp_path / "raw", Access(mirrors, stand_in=True))
     asked = [request.partition(" ")[2] for request in mirrors.requests]
     assert sorted(url for url in asked if url.endswith(".jpg")) == sorted(expected)
     assert len(asked) == len(set(asked))  # the table as well

@@ -16,6 +16,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import FileEntry
 from automedbench.datasets.download import fetch
+from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 
 FILES = {"LICENSE": b"MIT", "BCCD/JPEGImages/a.jpg": b"picture", "BCCD/Annotations/a.xml": b"<annotation/>"}
@@ -70,7 +71,7 @@ def test_own_path_does_not_exist(card: TaskCard, raw: Path, tmp_path: Path) -> N
 def test_made_up_data_is_no_own_copy(card: TaskCard, own: Path, raw: Path) -> None:
     """A folder that a rehearsal filled, given as the data set."""
     made_up = own.parent / "raw-fixtures"
-    fetch_dataset(card, own, made_up, stand_in=True)
+    fetch_dataset(card, own, made_up, Access(stand_in=True))
     with pytest.raises(InfrastructureError, match="raw-fixtures holds made-up data") as caught:
         fetch_dataset(card, made_up, raw)
     assert len(str(caught.value).splitlines()) <= 3
@@ -206,7 +207,7 @@ def test_a_killed_replacement_is_undone(card: TaskCard, own: Path, raw: Path) ->
     aside.mkdir()
     raw.rename(aside / "replaced")
     with pytest.raises(MissingDataError):
-        fetch_dataset(card, None, raw, offline=True)
+        fetch_dataset(card, None, raw, Access(offline=True))
     assert (raw / "LICENSE").read_bytes() == b"MIT"
     assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
 

@@ -16,6 +16,7 @@ from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
+from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.sandbox.egress.rules import list_homes
 from automedbench_rehearsal.making.files import gzipped, zipped
@@ -54,9 +55,8 @@ def fetch(raw: Path, server: WebServer, part: Source, **more: Any) -> Receipt:
     card = make_card()
     dataset = card.dataset.model_copy(update={"name": "toy", "sources": [part], "download_gb": None})
     mirrors: Mapping[str, str] = {"physionet.org": server.url}
-    return fetch_dataset(
-        card.model_copy(update={"dataset": dataset}), None, raw, mirrors=mirrors, patience_s=0.001, **more
-    )
+    access = Access(mirrors, patience_s=0.001, **more)
+    return fetch_dataset(card.model_copy(update={"dataset": dataset}), None, raw, access)
 
 
 def fetched(raw: Path, offered: FileHost, part: Source, **more: Any) -> Receipt:

@@ -32,6 +32,7 @@ from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
+from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 from automedbench.planning.targets import can_be_made_up
 from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
@@ -158,7 +159,7 @@ def test_the_first_source_gives_all_and_once(name: str, fetched: Fetch) -> None:
     assert receipt.source.startswith(f"fixture of {describe(sources[0]) if sources else 'path'}")
     assert receipt.files
     if sources:
-        assert fetch_dataset(card, None, folder, stand_in=True, offline=True) == receipt
+        assert fetch_dataset(card, None, folder, Access(stand_in=True, offline=True)) == receipt
 
 
 # --- staging --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from automedbench.base.records import Receipt
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download import fetch
-from automedbench.datasets.download.access import read_mirrors
+from automedbench.datasets.download.access import Access, read_mirrors
 from automedbench.planning.rehearsal import made_up
 
 
@@ -22,9 +22,7 @@ def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False
     offline, workers = settings.fetch.offline, settings.fetch.workers
     if settings.fixtures and override is None:
         with made_up(dataset) as (mirrors, own):
-            return fetch.fetch_dataset(
-                card, own, raw, mirrors=mirrors, stand_in=True, offline=offline, workers=workers, check=check
-            )
-    internal = read_mirrors(settings.fetch.mirrors)
-    path = Path(override.path) if override else None
-    return fetch.fetch_dataset(card, path, raw, mirrors=internal, offline=offline, workers=workers, check=check)
+            access = Access(mirrors, stand_in=True, offline=offline, workers=workers)
+            return fetch.fetch_dataset(card, own, raw, access, check=check)
+    access = Access(read_mirrors(settings.fetch.mirrors), offline=offline, workers=workers)
+    return fetch.fetch_dataset(card, Path(override.path) if override else None, raw, access, check=check)

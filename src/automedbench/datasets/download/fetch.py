@@ -26,7 +26,7 @@ from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt
 from automedbench.datasets.download.access import Access, describe, mask_url, pinned_commit
 from automedbench.datasets.download.collecting import Collector, describe_file, entries_below
 from automedbench.datasets.download.transfer import ContentMismatch, SourceUnreachable, check_space
-from automedbench.datasets.fetchers import get_planner
+from automedbench.datasets.fetchers import PLANNERS
 from automedbench.datasets.patterns import taker
 
 RECEIPT = "receipt.json"
@@ -259,7 +259,7 @@ def _restore(aside: Path, destination: Path) -> None:
 
 
 def _prune(folder: Path) -> None:
-    useful = ("done.json", "body", "body.part", "hub")
+    useful = ("done.json", "body", "body.part")
     for place in folder.iterdir() if folder.is_dir() else ():
         if place.is_dir() and not any((place / name).exists() for name in useful):
             shutil.rmtree(place, ignore_errors=True)
@@ -292,33 +292,20 @@ _UNPINNED = "skipped, because the card gives neither commit nor checksum to veri
 
 
 def fetch_dataset(
-    card: TaskCard,
-    override: Path | None,
-    destination: Path,
-    *,
-    mirrors: Mapping[str, str] | None = None,
-    stand_in: bool = False,
-    offline: bool = False,
-    workers: int = 4,
-    check: bool = False,
-    patience_s: float = 1.0,
+    card: TaskCard, override: Path | None, destination: Path, access: Access | None = None, *, check: bool = False
 ) -> Receipt:
     """Fill ``destination`` with the card's raw data and a receipt; fetching the same again changes nothing.
 
     ``override`` is the user's own copy, in the layout of the card's first source; without it the card's sources are
     tried in order; one that gives other content than the card knows is warned of and passed over.
-    ``mirrors``: host → base URL that is asked instead, without credentials; with ``stand_in`` they offer made-up data,
-    to which published checksums, sizes and commits do not apply. ``offline``: nothing is asked for. ``workers``:
-    downloads at a time. ``check``: read all files that are there instead of believing their size and time.
-    ``patience_s``: first pause before another attempt.
+    ``check``: read all files that are there instead of believing their size and time.
 
     What was downloaded before an error or a kill is kept beside the destination, for the next call. Raises
-    MissingDataError with the reason of every source and the way to get the data when none works, OtherContent when one
-    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of someone
-    else.
+    MissingDataError with the reason of every source and the way to get the data when none works, ContentMismatch when
+    one of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of
+    someone else.
     """
-    destination = Path(destination)
-    access = Access(mirrors or {}, stand_in, offline, workers, patience_s)
+    access = access or Access()
     sources = [_own_copy(card.dataset, override)] if override is not None else card.dataset.sources
     for source in sources:
         known = current(destination, _identity(source, access), check=check) if source.kind != "path" else None
@@ -361,12 +348,7 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     how = f"How to get it: {' '.join(card.dataset.how_to_get.split())}"
     if f"{name}: {{path" not in how:
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
-    if any(
-        isinstance(error, SourceUnreachable)
-        and error.auth_mode in (None, "anonymous")
-        and not any(part.credentials for part in (source, *source.also))
-        for source, error in zip(sources, failures, strict=True)
-    ):
+    if any(isinstance(error, SourceUnreachable) for error in failures):
         how += " Another place with the host's files is named by `fetch: {mirrors: {<host>: <URL>}}`."
     if len(failures) == 1:
         head = f"No raw data for '{name}': {_flat(failures[0])}."
@@ -437,7 +419,7 @@ def _collect(
     revisions: list[str | None] = []
     for part in (source, *source.also):
         with collector.planning():
-            plan = get_planner(part.kind)(part, collector)
+            plan = PLANNERS[part.kind](part, collector)
         collected = collector.all(plan.items)
         own: dict[str, tuple[Path, FileEntry]] = {}
         wanted = taker(part.files)

@@ -27,8 +27,6 @@ TRIES = 5
 CONNECT_S, READ_S = 20.0, 30.0
 LONGEST_PAUSE_S = 60.0
 BLOCK = 256 * 1024
-SLOW_BYTES, SLOW_S = 60_000, 60.0
-"""Fewer bytes than that in so many seconds count as a broken connection."""
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MEANS = {404: "not found; moved or withdrawn?", 410: "withdrawn", 429: "rate limit exceeded"}
 _REFUSED = {
@@ -58,10 +56,6 @@ class Stopped(Exception):
 
 class SourceUnreachable(MissingDataError):
     """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
-
-    def __init__(self, message: str, auth_mode: AuthMode | None = None) -> None:
-        super().__init__(message)
-        self.auth_mode = auth_mode
 
 
 class ContentMismatch(InfrastructureError):
@@ -121,7 +115,7 @@ class DownloadProgress:
 def download(request: Request, target: Path, watch: DownloadProgress) -> bool:
     """Get one file, from where an earlier attempt ended; returns whether part of it was there before.
 
-    Raises MissingDataError when the host does not give it, OtherContent when its size is not the published one,
+    Raises MissingDataError when the host does not give it, ContentMismatch when its size is not the published one,
     InfrastructureError when the disk is full.
     """
     part = target.with_name(f"{target.name}.part")
@@ -191,25 +185,19 @@ class _Sink:
     def __init__(self, stream: IO[bytes], watch: DownloadProgress) -> None:
         self._stream, self._watch = stream, watch
         self.size = stream.seek(0, os.SEEK_END)
-        self._since, self._then = time.monotonic(), self.size
 
     def write(self, block: bytes) -> None:
-        """Append, so that a kill loses no more than a block; raises Stopped when asked to, _Again when too slow."""
+        """Append, so that a kill loses no more than a block; raises Stopped when asked to."""
         self._stream.write(block)
         self._stream.flush()
         self.size += len(block)
         self._watch.advance(len(block))
-        now = time.monotonic()
-        if now - self._since > SLOW_S:
-            if self.size - self._then < SLOW_BYTES:
-                raise _Again(f"fewer than {SLOW_BYTES} bytes in {SLOW_S:.0f} s")
-            self._since, self._then = now, self.size
 
     def restart(self) -> None:
         """Throw away what is there."""
         self._watch.advance(-self.size)
         self._stream.truncate(0)
-        self.size = self._then = 0
+        self.size = 0
 
 
 def _login(authorization: str | None) -> Callable[[Any], Any]:
@@ -287,7 +275,7 @@ def _refusal(answer: Any, request: Request) -> Exception:
         )
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.auth_mode].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
-    return SourceUnreachable(message, request.auth_mode) if status in (401, 403, 407) else MissingDataError(message)
+    return SourceUnreachable(message) if status in (401, 403, 407) else MissingDataError(message)
 
 
 def describe_status(status: int) -> str:

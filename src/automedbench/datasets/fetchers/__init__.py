@@ -10,16 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from automedbench.base.cards import Source
-from automedbench.base.errors import ConfigError
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import catalogues, git, web
 from automedbench.datasets.fetchers.web import FetchPlan
 
-__all__ = ["PLANNERS", "FetchPlan", "Planner", "get_planner"]
-
-Planner = Callable[[Source, Collector], FetchPlan]
-
-PLANNERS: Final[dict[str, Planner]] = {
+PLANNERS: Final[dict[str, Callable[[Source, Collector], FetchPlan]]] = {
     "box": web.plan_box,
     "git": git.plan_git,
     "huggingface": catalogues.plan_huggingface,
@@ -32,10 +27,3 @@ PLANNERS: Final[dict[str, Planner]] = {
     "url": web.plan_url,
 }
 """Every kind of source that can be fetched."""
-
-
-def get_planner(kind: str) -> Planner:
-    """The fetcher of a kind of source; raises ConfigError for a kind that has none."""
-    if kind not in PLANNERS:
-        raise ConfigError([f"dataset.sources.kind: '{kind}' has no fetcher"])
-    return PLANNERS[kind]

@@ -13,7 +13,7 @@ from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import HUB, PHYSIONET, describe, pinned_commit
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch
-from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered, plan_url
+from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered
 
 MANY = 50_000
 """From so many files on, the hub's description of a data set need not list all."""
@@ -23,7 +23,7 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     """One item per file whose path a download's pattern takes (``*`` crosses folders, as in the hub's own clients).
 
     Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
-    OtherContent when the hub answers with another commit than the card's.
+    ContentMismatch when the hub answers with another commit than the card's.
     """
     commit, files = described(source, listing(source, collector, hub_address(source)))
     if pinned_commit(source) not in (None, commit) and not collector.access.stand_in:
@@ -110,14 +110,11 @@ _ID = re.compile(r"[0-9.]{1,64}")
 def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     """One archive per series, unpacked to <patient>/<study>/<series>/; ``where`` is the collection.
 
-    A download's name is a modality ("CT"), a modality and a pattern of patients ("CT LIDC-IDRI-00??"), a series' UID,
-    or the URL of a file that belongs to the collection; without downloads it is every series.
+    A download's name is a modality ("CT"), or a modality and a pattern of patients ("CT LIDC-IDRI-00??"); without
+    downloads it is every series.
     """
     items: list[DownloadItem] = []
     for spec in numbered(source.downloads or [Download(name="")]):
-        if "://" in spec.name:
-            items += plan_url(source.model_copy(update={"kind": "url", "downloads": [spec]}), collector).items
-            continue
         found = taken(source, spec.name, listing(source, collector, series_address(source, spec.name)))
         if not found:
             raise MissingDataError(f"{describe(source)}: the archive lists no series for '{spec.name}'")
@@ -138,7 +135,7 @@ def _series_item(source: Source, collector: Collector, spec: Download, series: d
 
 def series_address(source: Source, name: str) -> str:
     """URL of the archive's list of the series that a download's name may mean."""
-    modality = "" if _is_uid(name) else name.partition(" ")[0]
+    modality = name.partition(" ")[0]
     query = {"Collection": source.where, **({"Modality": modality} if modality else {}), "format": "json"}
     return f"{_NBIA}/getSeries?{urlencode(query)}"
 
@@ -152,15 +149,9 @@ def taken(source: Source, name: str, text: bytes) -> list[dict[str, Any]]:
     needed = {"SeriesInstanceUID", "PatientID", "StudyInstanceUID"}
     if not isinstance(listed, list) or not all(isinstance(entry, dict) and needed <= entry.keys() for entry in listed):
         raise MissingDataError(f"{describe(source)}: expected a list of series, found something else")
-    return [entry for entry in listed if _ID.fullmatch(str(entry["SeriesInstanceUID"])) and _takes(name, entry)]
-
-
-def _takes(name: str, series: dict[str, Any]) -> bool:
-    if _is_uid(name):
-        return bool(series["SeriesInstanceUID"] == name)
-    patients = name.partition(" ")[2]
-    return not patients or fnmatch.fnmatchcase(str(series["PatientID"]), patients)
-
-
-def _is_uid(name: str) -> bool:
-    return name != "" and _ID.fullmatch(name) is not None
+    patients = name.partition(" ")[2] or "*"
+    return [
+        entry
+        for entry in listed
+        if _ID.fullmatch(str(entry["SeriesInstanceUID"])) and fnmatch.fnmatchcase(str(entry["PatientID"]), patients)
+    ]

@@ -167,7 +167,7 @@ def filled(source: Source, collector: Collector, downloads: list[Download], item
 
     What a row became keeps its ``rows``: its name is a name, with any characters. Tables are fetched for it,
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
-    row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
+    row, ContentMismatch for cells that lead elsewhere, ConfigError for two files at one place.
     """
     for spec in numbered(downloads):
         if spec.rows is None:
@@ -224,7 +224,7 @@ def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, ca
 
 
 def _require_below(call: str, name: str, pattern: str, to: str | None) -> None:
-    """Raise OtherContent when cells lead to another host or out of the folder."""
+    """Raise ContentMismatch when cells lead to another host or out of the folder."""
     elsewhere = _host(name) != _host(pattern) or safe_path(unquote(name)) is None
     if elsewhere or (to is not None and safe_path(to) != to) or not f"{name}{to}".isprintable():
         raise ContentMismatch(
