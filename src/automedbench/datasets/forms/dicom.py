@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.pictures import Picture, describe_read_error, picture_file, quiet, tone_mapped
+from automedbench.datasets.forms.pictures import Picture, describe_read_error, picture_file, tone_mapped
 from automedbench.datasets.forms.problems import last_words, unreadable
 
 AIR_HU = -1024.0
@@ -80,12 +81,9 @@ class Series:
 
 def read_header(path: Path) -> DicomImage:
     """Header of one file; raises UnreadableDicom when it is damaged, cut off, or holds no single grey image."""
-    import pydicom
-
+    pydicom = _pydicom()
     try:
-        with quiet():  # of values that break the standard; what is used is checked below
-            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_tags())
-            return _interpreted(path, header)
+        return _interpreted(path, pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_tags()))
     except UnreadableDicom:
         raise
     except _DAMAGE as error:
@@ -159,6 +157,14 @@ def require_usable(broken: dict[Path, str], total: int) -> None:
 
 
 # --- headers --------------------------------------------------------------------------------------------------
+
+
+def _pydicom() -> Any:
+    """pydicom without its warnings of values that break the standard; what is used of them is checked here."""
+    import pydicom
+
+    warnings.filterwarnings("ignore", module="pydicom")
+    return pydicom
 
 
 @functools.cache
@@ -266,11 +272,8 @@ def _pixels(image: DicomImage) -> tuple[NDArray[Any], bool]:
 
 
 def _plain(path: Path) -> NDArray[Any]:
-    import pydicom
-
     try:
-        with quiet():
-            return np.asarray(pydicom.dcmread(path).pixel_array)
+        return np.asarray(_pydicom().dcmread(path).pixel_array)
     except _DAMAGE as error:
         raise UnreadableDicom(f"has no readable pixels ({last_words(error)})") from error
 

@@ -7,11 +7,9 @@ T.81 annex B: markers and segments; T.871: JFIF; the Adobe segment says how colo
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
-import threading
-import warnings
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,6 @@ from automedbench.datasets.forms.problems import unreadable
 
 if TYPE_CHECKING:
     from PIL import Image
-import re
 
 
 @dataclass(frozen=True)
@@ -91,35 +88,6 @@ def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
 def describe_read_error(error: Exception) -> str:
     """Pillow's error message for a picture, without the Python object that it could not identify."""
     return "its format is not known" if "cannot identify image file" in str(error) else str(error)
-
-
-class _Silence:
-    """Counter of threads that silence warnings: the first sets the filters, the last restores them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters = contextlib.ExitStack()
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Suppress warnings within the block, in all threads."""
-        with self._lock:
-            if not self._inside:
-                self._filters.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore")
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if not self._inside:
-                    self._filters.close()
-
-
-quiet = _Silence()
-"""``with quiet():``"""
 
 
 _GREY = frozenset({"1", "L", "LA"})

@@ -27,7 +27,6 @@ from automedbench.datasets.forms.dicom import (
     read_values,
     require_usable,
 )
-from automedbench.datasets.forms.pictures import quiet
 from automedbench.datasets.forms.problems import incomplete, unreadable
 from automedbench.datasets.forms.slices import (
     CutVolumes,
@@ -93,8 +92,7 @@ def _stored(path: Path) -> NDArray[np.float64]:
     if path.suffix == ".npy":
         return _array(path)
     try:
-        # Beyond a size Pillow only warns; the limit below is the one that counts.
-        with quiet(), Image.open(path) as image:
+        with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS or getattr(image, "n_frames", 1) > 1:
                 raise ValueError(f"{image.width}×{image.height} pixels or several frames")
             grey = image if image.mode in _DEEP else image.convert("L")
