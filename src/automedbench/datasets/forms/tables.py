@@ -7,6 +7,7 @@ they are read, so that a table of many gigabytes takes no more memory than its t
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -230,7 +231,7 @@ def _plain(value: Any) -> str:
 
 
 BLOCK_ROWS = 32
-KEPT_BLOCKS = 2
+_ONE_READER = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -253,11 +254,11 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
     Of Parquet only ``columns`` are read, as far as they exist. Raises MissingDataError for a pattern that matches
     nothing, and InfrastructureError for a file that cannot be read.
     """
-    row, cells = 0, _Cells()
+    row = 0
     for path in (path for pattern in patterns for path in _matching(raw, pattern)):
         name = path.relative_to(raw).as_posix()
         parquet = path.suffix == ".parquet"
-        rows = _parquet(path, columns, cells) if parquet else table_rows(path, "list of questions")
+        rows = _parquet(path, columns) if parquet else table_rows(path, "list of questions")
         for number, values in enumerate(rows):
             yield RowPosition(path, name, number, row), values
             row += 1
@@ -275,14 +276,14 @@ def _matching(raw: Path, pattern: str) -> list[Path]:
 # --- Parquet --------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
+def _parquet(path: Path, columns: Sequence[str]) -> list[Row]:
     import polars
 
     try:
         table = polars.scan_parquet(path)
         schema = table.collect_schema()
         wanted = [name for name in columns if name in schema]
-        pictures = [name for name in wanted if _holds_pictures(schema[name])]
+        pictures = tuple(name for name in wanted if _holds_pictures(schema[name]))
         plain = [name for name in wanted if name not in pictures]
         there = [_content(name, schema[name]).is_not_null().fill_null(False).alias(name) for name in pictures]
         rows = table.select(*plain, *there).collect(engine="streaming").to_dicts()
@@ -291,7 +292,7 @@ def _parquet(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
         raise unreadable(path, f"is not a readable Parquet file: {reason}") from error
     for number, row in enumerate(rows):
         for name in pictures:
-            row[name] = cells.picture(path, number, pictures, name) if row[name] else None
+            row[name] = _cell_picture(path, number, pictures, name) if row[name] else None
     return rows
 
 
@@ -311,42 +312,27 @@ def _content(name: str, kind: Any) -> Any:
     return column.struct.field("bytes") if isinstance(kind, polars.Struct) else column
 
 
-class _Cells:
-    """Picture cells of Parquet files, read ``BLOCK_ROWS`` rows at a time, all columns of them.
+def _cell_picture(path: Path, number: int, columns: tuple[str, ...], column: str) -> Picture:
+    """The picture in a cell that is not empty; ``columns`` are all that hold pictures.
 
-    One cell takes as long as all of its row group, which is decompressed for it; so a reader in the order of the
-    rows has nearly all of them at hand. Few blocks are kept, for all files together.
+    One cell takes as long as all of its row group, which is decompressed for it. So ``BLOCK_ROWS`` rows are read at a
+    time and few such blocks kept: a reader in the order of the rows has nearly all cells at hand.
     """
+    block, place = divmod(number, BLOCK_ROWS)
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks: dict[tuple[Path, int], list[tuple[bytes | None, ...]]] = {}
+    def load() -> bytes:
+        with _ONE_READER:
+            rows = _contents(path, columns, block * BLOCK_ROWS)
+        content = rows[place][columns.index(column)] if place < len(rows) else None
+        if content is None:
+            raise OSError(f"row {number} changed after the table was read")
+        return content
 
-    def picture(self, path: Path, number: int, columns: Sequence[str], column: str) -> Picture:
-        """The picture in a cell that is not empty; ``columns`` are all that hold pictures."""
-        place = columns.index(column)
-
-        def load() -> bytes:
-            content = self._row(path, number, columns)[place]
-            if content is None:
-                raise OSError(f"row {number} changed after the table was read")
-            return content
-
-        return Picture(f"{path}#{number}/{column}", load)
-
-    def _row(self, path: Path, number: int, columns: Sequence[str]) -> tuple[bytes | None, ...]:
-        block, place = divmod(number, BLOCK_ROWS)
-        with self._lock:
-            rows = self._blocks.pop((path, block), None) or _contents(path, columns, block * BLOCK_ROWS)
-            self._blocks[path, block] = rows  # the last used is the last to go
-            while len(self._blocks) > KEPT_BLOCKS:
-                del self._blocks[next(iter(self._blocks))]
-        if place >= len(rows):
-            raise OSError(f"row {number} is not there any more")
-        return rows[place]
+    return Picture(f"{path}#{number}/{column}", load)
 
 
-def _contents(path: Path, columns: Sequence[str], first: int) -> list[tuple[bytes | None, ...]]:
+@functools.lru_cache(maxsize=2)
+def _contents(path: Path, columns: tuple[str, ...], first: int) -> list[tuple[bytes | None, ...]]:
     """Bytes of the columns' cells in ``BLOCK_ROWS`` rows, fewer at the file's end; raises OSError for what fails."""
     import polars
 
