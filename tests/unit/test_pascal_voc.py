@@ -11,7 +11,7 @@ from toys.detection import make_card
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.sources import SourceBox
+from automedbench.datasets.forms.sources import SourceBox, clipped
 from automedbench.datasets.forms.tables import MAX_XML_BYTES, parse_xml
 from automedbench.datasets.readers.boxes import half_open, pascal_voc
 
@@ -53,7 +53,7 @@ def card() -> TaskCard:
 )
 def test_half_open(voc: tuple, scale: tuple, expected: tuple | None) -> None:
     """By hand: x1 - 1, y1 - 1, x2, y2 on 40 × 30 pixels."""
-    assert half_open(voc, 40, 30, scale) == expected
+    assert clipped(half_open(voc, scale), 40, 30) == expected
 
 
 def test_reads_the_split(tmp_path: Path, card: TaskCard) -> None:

@@ -18,7 +18,7 @@ from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.dicom import DICOM_SUFFIXES, picture_and_size
 from automedbench.datasets.forms.problems import first_file, missing, one_place, read_text, unexpected, unreadable
-from automedbench.datasets.forms.sources import Corners, SourceBox, SourceImage, clipped, source_image
+from automedbench.datasets.forms.sources import Corners, SourceImage, source_image
 from automedbench.datasets.forms.tables import csv_rows, json_object, parse_xml
 from automedbench.datasets.patterns import search_pattern
 
@@ -238,17 +238,17 @@ def pascal_voc(raw: Path, card: TaskCard) -> list[SourceImage]:
     return [_read_image(raw / options.images, raw / options.annotations / f"{name}.xml", name) for name in names]
 
 
-def half_open(voc: Corners, width: int, height: int, scale: tuple[float, float] = (1.0, 1.0)) -> Corners | None:
-    """A VOC box (xmin, ymin, xmax, ymax; 1-based, inclusive) as 0-based half-open x1, y1, x2, y2 clipped to the image.
+def half_open(voc: Corners, scale: tuple[float, float] = (1.0, 1.0)) -> Corners:
+    """A VOC box (xmin, ymin, xmax, ymax; 1-based, inclusive) as 0-based half-open x1, y1, x2, y2, unclipped.
 
-    ``scale`` is pixels of the image per annotated pixel, across and down. None when the box has no area: as written
-    (xmax ≤ xmin, a known defect of published annotations) or after clipping.
+    ``scale`` is pixels of the image per annotated pixel, across and down. A box without area as written (xmax ≤ xmin, a
+    known defect of published annotations) keeps none.
     """
     xmin, ymin, xmax, ymax = voc
     across, down = scale
     if xmax <= xmin or ymax <= ymin:
-        return None
-    return clipped(((xmin - 1) * across, (ymin - 1) * down, xmax * across, ymax * down), width, height)
+        return 0.0, 0.0, 0.0, 0.0
+    return (xmin - 1) * across, (ymin - 1) * down, xmax * across, ymax * down
 
 
 def _split(folder: Path, split: str | None, annotations: Path) -> list[str]:
@@ -263,14 +263,11 @@ def _split(folder: Path, split: str | None, annotations: Path) -> list[str]:
 
 
 def _read_image(images: Path, annotation: Path, name: str) -> SourceImage:
-    picture, (width, height) = picture_and_size(
-        first_file((images / f"{name}{suffix}" for suffix in IMAGE_SUFFIXES), "image")
-    )
+    picture, size = picture_and_size(first_file((images / f"{name}{suffix}" for suffix in IMAGE_SUFFIXES), "image"))
     root = parse_xml(annotation, "annotation")
-    scale = _scale(root, annotation, width, height)
-    found = [_voc_box(item, annotation, scale, width, height) for item in root.iter("object")]
-    boxes = tuple(box for box in found if box is not None)
-    return SourceImage(name, picture, annotation, width, height, boxes, dropped=len(found) - len(boxes))
+    scale = _scale(root, annotation, *size)
+    boxes = [_voc_box(item, annotation, scale) for item in root.iter("object")]
+    return source_image(name, picture, annotation, size, boxes)
 
 
 def _scale(root: ElementTree.Element, path: Path, width: int, height: int) -> tuple[float, float]:
@@ -281,15 +278,12 @@ def _scale(root: ElementTree.Element, path: Path, width: int, height: int) -> tu
     return (width / stated[0], height / stated[1]) if min(stated) > 0 else (1.0, 1.0)
 
 
-def _voc_box(
-    item: ElementTree.Element, path: Path, scale: tuple[float, float], width: int, height: int
-) -> SourceBox | None:
+def _voc_box(item: ElementTree.Element, path: Path, scale: tuple[float, float]) -> tuple[str, Corners]:
     name = (item.findtext("name") or "").strip()
     if not name:
         raise unreadable(path, "holds an object without a name")
     xmin, ymin, xmax, ymax = (_xml_number(item, f"bndbox/{key}", path) for key in ("xmin", "ymin", "xmax", "ymax"))
-    corners = half_open((xmin, ymin, xmax, ymax), width, height, scale)
-    return None if corners is None else SourceBox(name, *corners)
+    return name, half_open((xmin, ymin, xmax, ymax), scale)
 
 
 def _xml_number(item: ElementTree.Element, key: str, path: Path) -> float:
