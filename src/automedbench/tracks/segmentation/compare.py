@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -174,9 +174,9 @@ def _measured(
         return count
     if not (count.reference and count.prediction):
         diagonal_mm = math.hypot(*(size * step for size, step in zip(pair.shape, pair.spacing, strict=True)))
-        return TargetCounts(count.reference, count.prediction, count.both, diagonal_mm, 0.0)
+        return replace(count, hd95_mm=diagonal_mm, surface_dice=0.0)
     if surfaces is None:
-        return TargetCounts(count.reference, count.prediction, count.both, surface_dice=0.0)
+        return replace(count, surface_dice=0.0)
     truth, prediction = surfaces
     distances = surface_distances(
         truth.of(number),
@@ -188,10 +188,5 @@ def _measured(
     )
     if distances is None:
         return count
-    return TargetCounts(
-        count.reference,
-        count.prediction,
-        count.both,
-        distances.hausdorff95(),
-        distances.surface_dice(settings.tolerance_mm),
-    )
+    hd95_mm, surface_dice = distances.hausdorff95(), distances.surface_dice(settings.tolerance_mm)
+    return replace(count, hd95_mm=hd95_mm, surface_dice=surface_dice)
