@@ -23,17 +23,17 @@ from automedbench.datasets.patterns import search_pattern
 
 
 class ClassFoldersOptions(Model):
-    """Class folders: ``<split>/<class>/*.jpg``, the label is the name of the folder.
-
-    ``staging.options``: ``root`` is the folder below the raw data that holds the splits (or the classes, when the card
-    names no split), ``suffixes`` are the endings of image files; other files are left out. ``group`` is a regular
-    expression for file names that tell the patient: what it finds (its first group, if it has one) is the patient, of
-    whom one image is taken; images whose names it does not fit stand alone.
-    """
+    """Class folders: ``<split>/<class>/*.jpg``, the label is the name of the folder; other files are left out."""
 
     root: str = Field(".", description="folder that holds the splits, or the classes when there is no split")
-    suffixes: list[str] = Field([".jpg", ".jpeg", ".png", ".tif", ".tiff"], min_length=1)
-    group: re.Pattern[str] | None = Field(None, description="finds the patient in a file name")
+    suffixes: list[str] = Field(
+        [".jpg", ".jpeg", ".png", ".tif", ".tiff"], min_length=1, description="endings of image files"
+    )
+    group: re.Pattern[str] | None = Field(
+        None,
+        description="finds the patient in a file name: group 1, or the whole match; of a patient one image is taken, "
+        "and images whose names it does not fit stand alone",
+    )
 
 
 def class_folders(raw: Path, card: TaskCard) -> list[LabelledImage]:
@@ -156,17 +156,15 @@ def _require_as_many(path: Path, found: int, n_images: int) -> None:
 class LabelTableOptions(Model):
     """Label table: a folder of images, and a table with one row per image that holds its id and label (ISIC, HAM10000).
 
-    ``staging.options``: ``table`` and ``images`` are below the raw data; ``id_column``, ``label_column``,
-    ``group_column`` (images of one lesion or patient) and ``split_column`` name columns of the table. Of several tables
-    the first that is there is read: cells are separated by commas, in .tab and .tsv files by tabs.
+    Cells of the table are separated by commas, in .tab and .tsv files by tabs.
     """
 
-    table: str | list[str]
+    table: str | list[str] = Field(description="below the raw data; of several the first that is there is read")
     images: list[str] = Field(["images"], min_length=1, description="folders, searched in this order")
     suffix: str = Field(".jpg", description="ending of an image file; empty when the ids have it already")
     id_column: str = "image_id"
     label_column: str = "label"
-    group_column: str | None = None
+    group_column: str | None = Field(None, description="images of one lesion or patient")
     split_column: str | None = Field(None, description="rows whose value is the card's split are taken")
 
 

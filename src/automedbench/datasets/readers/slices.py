@@ -54,12 +54,7 @@ class SlicePair(Model):
 
 
 class ImageFilesOptions(ImageFiles):
-    """Grey images in folders: PNG, JPEG, TIFF or .npy files chosen by patterns, one image per file.
-
-    ``staging.options``: ``images`` are patterns below the raw data, ``identity`` says what tells two images apart,
-    ``subject`` finds the patient in a path, ``exclude`` leaves files out, ``offset`` is added to the stored values,
-    ``window`` or ``percentiles`` map them to 0…1, ``size``, ``fit`` and ``fill`` bring them to one size.
-    """
+    """Grey images in folders: PNG, JPEG, TIFF or .npy files chosen by patterns, one image per file."""
 
     offset: float = Field(0.0, description="added to every stored value, for example -32768 to get HU")
     degraded: SlicePair | None = Field(None, description="how the degraded twin of an image is found")
@@ -114,9 +109,7 @@ def _array(path: Path) -> NDArray[np.float64]:
 class DicomSlicesOptions(CutVolumes):
     """Slices of DICOM series in folders, taken at fixed places of the series that has the most images of its patient.
 
-    ``staging.options``: ``images`` are patterns of the files, ``subject`` finds the patient in the path of a file's
-    folder (without it, PatientID counts), ``modality`` chooses among series, ``positions`` the slices; ``window`` or
-    ``percentiles`` (of the slice), ``size``, ``fit`` and ``fill`` say what becomes of the values.
+    ``subject`` finds the patient in the path of a file's folder; without it, PatientID counts.
 
     A folder holds one series or several. To list the patients, one header per folder is read; all headers of a series
     only when its patient is chosen. Files that cannot be read are named in the split record and passed over while they
@@ -237,9 +230,7 @@ class KspaceVolumesOptions(CutVolumes):
 
     A file holds ``kspace``, complex (slices, rows, columns) or (slices, coils, rows, columns), perhaps images that were
     reconstructed from it (``reconstruction_rss``), and attributes, among them ``patient_id``
-    (github.com/facebookresearch/fastMRI, fastmri/data/README.md). ``staging.options``: ``images``, ``identity`` and
-    ``exclude`` choose the files, ``dataset`` what is read, ``positions`` the slices; ``window`` or ``percentiles`` (of
-    the slice), ``size``, ``fit`` and ``fill`` say what becomes of the magnitude.
+    (github.com/facebookresearch/fastMRI, fastmri/data/README.md). What the options shape is the magnitude.
 
     From k-space, an image is the root of the sum over coils of the squared magnitudes of the centred inverse Fourier
     transform. Only the slice that is needed is read.
@@ -329,10 +320,6 @@ _AXES = {"sagittal": (0, 2, 1), "coronal": (1, 2, 0), "axial": (2, 1, 0)}
 class VolumeSlicesOptions(CutVolumes):
     """Slices of NIfTI volumes, one file per volume, taken at fixed places of the patient's axes.
 
-    ``staging.options``: ``images``, ``identity``, ``subject`` and ``exclude`` choose the volumes, ``axis`` and
-    ``positions`` the slices, ``degraded`` finds a second volume with the same slices as a data set of pairs has them;
-    ``window`` or ``percentiles`` (of the slice), ``size``, ``fit`` and ``fill`` say what becomes of the values.
-
     A volume is read as a stream, so that one slice is in memory, not the volume (both with ``within: content``). Slices
     lie as radiologists look at them: the patient's right at the left edge, front or head at the top; a sagittal one has
     the front at its left. Axes are turned and flipped to the closest orientation, never resampled.
@@ -342,7 +329,9 @@ class VolumeSlicesOptions(CutVolumes):
     within: Literal["volume", "content"] = Field(
         "volume", description="content: places count between the first and the last slice that is not constant"
     )
-    degraded: SlicePair | None = None
+    degraded: SlicePair | None = Field(
+        None, description="how a second volume is found, with the same slices as a data set of pairs has them"
+    )
 
 
 def volume_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:

@@ -30,9 +30,6 @@ class LabelMapsOptions(Model):
     """One label map per image: in a folder of its own (Medical Segmentation Decathlon, PANTHER) or beside it (KiTS,
     FeTA).
 
-    ``staging.options``: patterns of image and label map below the raw data, which label values a target is made of, and
-    the table that says which subjects are taken in which order.
-
     ``{id}`` is the subject; another ``{name}`` of the label's pattern is the same in the image's (of two label maps of
     one subject the first by name counts).
     """
@@ -97,8 +94,7 @@ def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] 
 class MaskFoldersOptions(Model):
     """One folder per subject with an image and one binary mask file per structure (TotalSegmentator, PanTS, AeroPath).
 
-    ``staging.options``: patterns of the files below the raw data, of which structures a target is made, and the table
-    that says which subjects are taken in which order.
+    Patterns of files are below the raw data.
     """
 
     image: str = Field("{id}/ct.nii.gz", description="the image; {id} is the subject's name")

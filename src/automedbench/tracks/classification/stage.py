@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -147,23 +147,11 @@ def _sample(
     card: TaskCard, images: list[LabelledImage], labels: Mapping[str, str], limits: Mapping[str, int | None]
 ) -> dict[str, LabelledImage]:
     """The chosen images under their case ids, in case order."""
-    sampling = card.staging.sampling
-    classes: dict[str, set[str]] = defaultdict(set)
-    for image in images:
-        classes[labels[image.id]].add(image.id)
-    groups = {image.id: image.group for image in images}
-    chosen = choose_balanced(
-        classes,
-        per_class=limits,
-        count=sampling.count,
-        seed=sampling.seed,
-        groups=groups,
-        per_group=_options(card).per_group,
-    )
+    sampling, per_group = card.staging.sampling, _options(card).per_group
+    chosen = choose_balanced(images, labels, limits, count=sampling.count, seed=sampling.seed, per_group=per_group)
     if sampling.count is not None and len(chosen) < sampling.count:
         raise too_few(card, f"but the raw data has {len(chosen)} that can be taken")
-    by_id = {image.id: image for image in images}
-    return assign_case_ids(card, (by_id[name] for name in chosen))
+    return assign_case_ids(card, chosen)
 
 
 def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[str]) -> dict[str, int]:
