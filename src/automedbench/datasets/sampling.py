@@ -40,6 +40,20 @@ def shuffle_sources(sources: Iterable[Source], seed: int) -> list[Source]:
     return [by_id[name] for name in shuffled(by_id.keys(), seed)]
 
 
+def first_of_subjects(sources: Iterable[Source]) -> list[Source]:
+    """The first source of each subject; one without a known subject stands alone."""
+    first: dict[tuple[str, str], Source] = {}
+    for source in sources:
+        first.setdefault(subject_key(source), source)
+    return list(first.values())
+
+
+def subject_key(source: HasId) -> tuple[str, str]:
+    """Key of what a source shows: its subject (patient, lesion) where that is known, else itself."""
+    subject = getattr(source, "subject", "") or getattr(source, "group", "")
+    return ("subject", subject) if subject else ("id", source.id)
+
+
 def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positive_fraction: float = 0.8) -> list[str]:
     """``count`` of the ids (all when None) in shuffled order; ``classes`` says what each id contains.
 
@@ -76,8 +90,8 @@ def drawn(
     if sampling.besides is None:
         return choose(card, sources)
     published = list(chosen(choose(replace_sampling(card, seed=sampling.besides, besides=None), sources)))
-    taken = {key for source in published for key in _keys(source)}
-    rest = [source for source in sources if taken.isdisjoint(_keys(source))]
+    taken = {key for source in published for key in (("id", source.id), subject_key(source))}
+    rest = [source for source in sources if taken.isdisjoint((("id", source.id), subject_key(source)))]
     why = f"{len(rest)} of {len(sources)} are left besides the published one of {len(published)}"
     if not rest:
         raise no_fresh_draw(card, why)
@@ -102,12 +116,6 @@ def replace_sampling(card: TaskCard, **changes: Any) -> TaskCard:
     """The card with another sampling."""
     sampling = card.staging.sampling.model_copy(update=changes)
     return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
-
-
-def _keys(source: Source) -> set[tuple[str, str]]:
-    """Keys of a source: itself, and its subject where that is known."""
-    subject = getattr(source, "subject", "") or getattr(source, "group", "")
-    return {("id", source.id), *([("subject", subject)] if subject else [])}
 
 
 def assign_case_ids(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:

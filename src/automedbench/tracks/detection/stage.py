@@ -18,7 +18,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffle_sources
+from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffle_sources, subject_key
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "boxes.json"
@@ -137,15 +137,11 @@ def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:
     chosen: dict[tuple[str, str], SourceImage] = {}
     for name in sorted(frequency, key=lambda name: (frequency[name], name)):
         if not any(name in image.classes for image in chosen.values()):
-            showing = (image for image in order if name in image.classes and _patient(image) not in chosen)
-            chosen.update({_patient(image): image for image in itertools.islice(showing, 1)})
+            showing = (image for image in order if name in image.classes and subject_key(image) not in chosen)
+            chosen.update({subject_key(image): image for image in itertools.islice(showing, 1)})
     for image in order:
-        chosen.setdefault(_patient(image), image)
-    return [image for image in images if chosen[_patient(image)] is image]
-
-
-def _patient(image: SourceImage) -> tuple[str, str]:
-    return ("subject", image.subject) if image.subject else ("image", image.id)
+        chosen.setdefault(subject_key(image), image)
+    return [image for image in images if chosen[subject_key(image)] is image]
 
 
 def _truth(image: SourceImage, names: dict[str, str]) -> BoxTruth:

@@ -15,7 +15,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources
+from automedbench.datasets.sampling import assign_case_ids, drawn, first_of_subjects, shuffle_sources
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, stage_cases
 from automedbench.tracks.report_generation.check import read_report
@@ -75,7 +75,9 @@ def stage_reports(
     Raises InfrastructureError when too few studies have what the card's text mode scores, or an image is unreadable.
     """
     options = validate(card.staging.sampling.options, ReportSampling, card.id, "staging.sampling.options")
-    chosen, pool = drawn(card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0])
+    chosen, passed_over = drawn(
+        card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0]
+    )
     return stage_cases(
         private,
         card,
@@ -84,40 +86,31 @@ def stage_reports(
         lambda case, study: _stage_case(card, case, study, public, private),
         text_mode=settings.text_mode,
         n_studies=len(studies),
-        n_without_text=pool.n_without_text,
-        n_same_subject=pool.n_same_subject,
-        n_too_many_images=pool.n_too_many_images,
+        **passed_over,
     )
 
 
 def _choose(
     card: TaskCard, studies: list[SourceReport], settings: ReportSettings, options: ReportSampling
-) -> tuple[list[SourceReport], _Pool]:
-    """The card's number of studies, and those that they are from."""
+) -> tuple[list[SourceReport], dict[str, int]]:
+    """The card's number of studies, and how many others may not be used, by reason."""
     sampling = card.staging.sampling
-    pool = _Pool(studies, settings, options, sampling.seed)
-    wanted = len(pool.order) if sampling.count is None else sampling.count
-    if not 0 < wanted <= len(pool.order):
+    every = shuffle_sources(studies, sampling.seed)
+    few = [study for study in every if len(study.images) <= options.max_images]
+    usable = [study for study in few if _has_text(study, settings)]
+    pool = first_of_subjects(usable) if options.one_per_subject else usable
+    wanted = len(pool) if sampling.count is None else sampling.count
+    if not 0 < wanted <= len(pool):
         raise InfrastructureError(
-            f"{card.id} needs {max(wanted, 1)} studies; {len(pool.order)} of {len(studies)} have text for "
+            f"{card.id} needs {max(wanted, 1)} studies; {len(pool)} of {len(studies)} have text for "
             f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
         )
-    return pool.order[:wanted], pool
-
-
-class _Pool:
-    """Studies that may be used, in the order in which they are drawn."""
-
-    def __init__(
-        self, studies: list[SourceReport], settings: ReportSettings, options: ReportSampling, seed: int
-    ) -> None:
-        every = shuffle_sources(studies, seed)
-        few = [study for study in every if len(study.images) <= options.max_images]
-        usable = [study for study in few if _has_text(study, settings)]
-        self.order = _first_of_subject(usable) if options.one_per_subject else usable
-        self.n_too_many_images = len(every) - len(few)
-        self.n_without_text = len(few) - len(usable)
-        self.n_same_subject = len(usable) - len(self.order)
+    passed_over = {
+        "n_too_many_images": len(every) - len(few),
+        "n_without_text": len(few) - len(usable),
+        "n_same_subject": len(usable) - len(pool),
+    }
+    return pool[:wanted], passed_over
 
 
 def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
@@ -125,14 +118,6 @@ def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
     settings = settings.model_copy(update={"ascii_only": False})  # asked of agents, not of the reference
     compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems
-
-
-def _first_of_subject(studies: list[SourceReport]) -> list[SourceReport]:
-    """A study without a known subject counts as a subject of its own."""
-    first: dict[tuple[str, str], SourceReport] = {}
-    for study in studies:
-        first.setdefault(("subject", study.subject) if study.subject else ("study", study.id), study)
-    return list(first.values())
 
 
 def _stage_case(

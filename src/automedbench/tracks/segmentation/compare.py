@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -94,48 +93,45 @@ class _MaskPair:
     def overlap(self) -> Overlap:
         """Voxels per number in truth, prediction and both."""
         histogram = JointHistogram(Encoder(self._file).n_numbers)
-        with contextlib.ExitStack() as stack:
-            truth = self._open_truth(stack, BLOCK_VOXELS)
-            if self._prediction is None:
-                for numbers in truth:
-                    histogram.add(numbers, np.zeros_like(numbers))
-            else:
-                for numbers, predicted in zip(truth, self._open_prediction(stack, BLOCK_VOXELS), strict=True):
-                    histogram.add(numbers, predicted)
+        truth = self._truth_numbers(BLOCK_VOXELS)
+        if self._prediction is None:
+            for numbers in truth:
+                histogram.add(numbers, np.zeros_like(numbers))
+        else:
+            for numbers, predicted in zip(truth, self._predicted_numbers(BLOCK_VOXELS), strict=True):
+                histogram.add(numbers, predicted)
         return histogram.overlap()
 
     def surfaces(self) -> tuple[Surfaces, Surfaces] | None:
         """Surfaces of truth and prediction; None when one of them has too many voxels."""
         x, y = (*self.shape, 1, 1)[:2]
-        found = []
-        for opener in (self._open_truth, self._open_prediction):
-            with contextlib.ExitStack() as stack:
-                planes = (numbers.reshape(y, x) for numbers in opener(stack, x * y))
-                found.append(find_surfaces(planes, max_voxels=MAX_SURFACE_VOXELS))
-        truth, prediction = found
+        truth, prediction = (
+            find_surfaces((numbers.reshape(y, x) for numbers in blocks), max_voxels=MAX_SURFACE_VOXELS)
+            for blocks in (self._truth_numbers(x * y), self._predicted_numbers(x * y))
+        )
         return None if truth is None or prediction is None else (truth, prediction)
 
-    def _open_truth(self, stack: contextlib.ExitStack, n_voxels: int) -> Iterator[Numbers]:
-        reader = stack.enter_context(open_trusted(self._truth))
-        encoder = Encoder(self._file)
-        if reader.header.shape != self.shape:
-            raise InfrastructureError(f"{self._truth}: shape differs from the manifest; stage the task again.")
-        for block in reader.blocks(n_voxels):
-            yield encoder.encode(block)
+    def _truth_numbers(self, n_voxels: int) -> Iterator[Numbers]:
+        with open_trusted(self._truth) as reader:
+            encoder = Encoder(self._file)
+            if reader.header.shape != self.shape:
+                raise InfrastructureError(f"{self._truth}: shape differs from the manifest; stage the task again.")
+            for block in reader.blocks(n_voxels):
+                yield encoder.encode(block)
         if encoder.problems:
             raise InfrastructureError(f"{self._truth} {encoder.problems[0].message}.\nStage the task again.")
 
-    def _open_prediction(self, stack: contextlib.ExitStack, n_voxels: int) -> Iterator[Numbers]:
+    def _predicted_numbers(self, n_voxels: int) -> Iterator[Numbers]:
         path = self._prediction
         if path is None:
             raise ValueError("there is no prediction")
         try:
-            reader = stack.enter_context(open_volume(path, max_bytes=self._max_bytes))
-            encoder = Encoder(self._file)
-            if reader.header.shape != self.shape:
-                raise InvalidSubmission("shape_mismatch", f"has shape {reader.header.shape}")
-            for block in reader.blocks(n_voxels):
-                yield encoder.encode(block)
+            with open_volume(path, max_bytes=self._max_bytes) as reader:
+                encoder = Encoder(self._file)
+                if reader.header.shape != self.shape:
+                    raise InvalidSubmission("shape_mismatch", f"has shape {reader.header.shape}")
+                for block in reader.blocks(n_voxels):
+                    yield encoder.encode(block)
         except InvalidSubmission as error:
             raise not_as_collected(path, error) from error
 

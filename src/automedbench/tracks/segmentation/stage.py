@@ -18,7 +18,6 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_file, write_bytes
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
-from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.volumes import (
@@ -30,7 +29,7 @@ from automedbench.datasets.forms.volumes import (
     write_volume,
 )
 from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
-from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, write_split
+from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, stage_cases
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -71,15 +70,6 @@ def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
     return np.asarray(sum(np.bincount(block, minlength=n_values) for block in blocks), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class _StagedVolume:
-    """Record of a case whose files are written."""
-
-    entry: CaseEntry
-    origin: dict[str, Any]
-    voxels: dict[str, int]
-
-
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's image and truth, and the private tables.
 
@@ -92,32 +82,32 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     options = validate(card.staging.sampling.options, SegmentationSampling, card.id, "staging.sampling.options")
     chosen, passed_over = drawn(card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
-    subject_of = assign_case_ids(card, chosen)
+    voxels: dict[str, dict[str, int]] = {}
 
-    def one(case: str) -> _StagedVolume:
-        truth = make_truth(subject_of[case], files)
-        entry = _stage_case(card, case, subject_of[case], truth, files, public, private)
-        return _StagedVolume(entry, _origin(subject_of[case], truth), truth.voxels(files))
+    def stage_case(case: str, subject: SourceSegmentation) -> tuple[CaseEntry, dict[str, Any]]:
+        truth = make_truth(subject, files)
+        voxels[case] = truth.voxels(files)
+        return _stage_case(card, case, subject, truth, files, public, private), _origin(subject, truth)
 
-    staged = map_in_order(one, subject_of)
-    rows = [(each.entry.id, name, count) for each in staged for name, count in each.voxels.items()]
-    if not any(count for _, _, count in rows):
-        raise InfrastructureError(
-            f"The {len(staged)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
-            "Check staging.options and targets of the card."
-        )
-    write_bytes(private / "ground_truth.csv", csv_bytes(["patient_id", "target", "voxels"], rows))
-    write_split(
+    entries = stage_cases(
         private,
         card,
         "segmentation-split/1",
-        {each.entry.id: each.origin for each in staged},
+        assign_case_ids(card, chosen),
+        stage_case,
         asked=card.staging.sampling.count,
         order=options.order,
         require=options.require,
         passed_over=passed_over,
     )
-    return [each.entry for each in staged]
+    rows = [(entry.id, name, count) for entry in entries for name, count in voxels[entry.id].items()]
+    if not any(count for _, _, count in rows):
+        raise InfrastructureError(
+            f"The {len(entries)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
+            "Check staging.options and targets of the card."
+        )
+    write_bytes(private / "ground_truth.csv", csv_bytes(["patient_id", "target", "voxels"], rows))
+    return entries
 
 
 # --- which cases ----------------------------------------------------------------------------------------------
