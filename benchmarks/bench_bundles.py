@@ -38,8 +38,8 @@ from automedbench.base.records import (
 )
 from automedbench.campaign.load import Campaign
 from automedbench.commands._bundle import AGENTS, Bundle, Labels, open_bundle, pack, write_bundle
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands.admit import admit
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.evidence.audit import audit_files
 from automedbench.scoring.run import score_from_files
 

@@ -34,10 +34,10 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
-from automedbench.planning.load import add_campaign_options, select_campaign
 
 BAD = 3
 WORKERS = 8

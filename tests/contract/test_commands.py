@@ -16,8 +16,8 @@ from automedbench.base.files import write_record
 from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
 from automedbench.commands import main, make_parser
+from automedbench.commands._campaign import add_campaign_options, find_results, other_results, select_campaign
 from automedbench.commands.completion import commands_of
-from automedbench.planning.load import add_campaign_options, find_results, other_results, select_campaign
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
 WITHOUT_CAMPAIGN = {"agents", "completion", "judge-eval"}

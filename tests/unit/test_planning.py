@@ -16,9 +16,10 @@ import yaml
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.campaign.load import Campaign, build_campaign_record, campaign_file, is_written, write_campaign
 from automedbench.campaign.record import read_campaign
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.asked import requested_conditions
-from automedbench.planning.load import add_campaign_options, format_options, given_keys, plan, select_campaign
+from automedbench.planning.load import format_options, given_keys, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 

@@ -19,8 +19,8 @@ from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, now
 from automedbench.campaign.load import build_campaign_record
 from automedbench.commands import main
+from automedbench.commands._campaign import select_campaign
 from automedbench.commands.tasks import get_card_value, open_facts, open_lines
-from automedbench.planning.load import select_campaign
 from automedbench.steps.run_agent import plan_of_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json
-from automedbench.planning.load import add_campaign_options, find_results
 
 TOOL = "execute_code"
 

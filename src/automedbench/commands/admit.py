@@ -48,6 +48,7 @@ from automedbench.campaign.prices import Pricing
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import AGENTS, Opened, closed_tasks, open_bundle
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import (
     DIFFERS,
     TOLERANCE,
@@ -66,7 +67,6 @@ from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.asked import requested_conditions
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.planning.versions import image_version
 from automedbench.sandbox.airlock.archive import (
     OUTPUTS,

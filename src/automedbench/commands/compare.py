@@ -20,13 +20,13 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json, show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, make_samples, score_value, scored
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
 from automedbench.leaderboard.tables.cells import pooled, tabulate_cells, tabulate_runs
-from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
 

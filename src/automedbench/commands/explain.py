@@ -18,6 +18,7 @@ from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.definitions import track_title
@@ -25,7 +26,6 @@ from automedbench.leaderboard.entries import BoardEntry, group_by, score_value
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
-from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.scoring.codes import detectors
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.tracks import get_track, track_names

@@ -16,6 +16,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.conditions import (
@@ -35,7 +36,6 @@ from automedbench.leaderboard.conditions import (
     signature,
     strongest_effect,
 )
-from automedbench.planning.load import add_campaign_options, find_results
 
 MAX_WIDTH = 64
 _SEVERAL = re.compile(r"(\d+)\*[0-9a-f]{8}")

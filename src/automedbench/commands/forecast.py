@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import as_json, forecast_lines, runs_to_do
-from automedbench.planning.load import add_campaign_options, select_campaign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,12 +20,12 @@ from automedbench.base.yamlfile import validate
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.commands._bundle import Labels, open_bundle
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.leaderboard.plan import Plan, PlannedAgent
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.statistics.samples import StatisticsMethod
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.commands._bundle import Labels, make_key, pack, read_key
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, select_campaign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

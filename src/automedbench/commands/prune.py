@@ -20,8 +20,8 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, find_results
 from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS

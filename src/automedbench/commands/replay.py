@@ -20,8 +20,8 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Conversation, Manifest, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
 
 DIVERGED = 3

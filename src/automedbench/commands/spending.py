@@ -17,9 +17,9 @@ from automedbench.agent.budget.used import gpu_use
 from automedbench.base.plaintable import table
 from automedbench.base.records import Used
 from automedbench.campaign.prices import as_money
+from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import add_json, show
 from automedbench.planning.forecast import spent_line, usd_text
-from automedbench.planning.load import add_campaign_options, find_results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

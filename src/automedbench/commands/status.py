@@ -21,17 +21,11 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.campaign.load import Campaign
+from automedbench.commands._campaign import add_campaign_options, describe_options, other_results, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.forecast import spent_line
-from automedbench.planning.load import (
-    DEFAULT,
-    add_campaign_options,
-    describe_options,
-    is_configured,
-    other_results,
-    select_campaign,
-)
+from automedbench.planning.load import DEFAULT, is_configured
 
 State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
 STATES: tuple[State, ...] = ("scored", "at work", "finished, not scored", "interrupted", "not begun")

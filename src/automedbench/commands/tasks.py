@@ -28,8 +28,8 @@ from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign, build_campaign_record, no_tier
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.steps.stage_task import is_made_up
 
 FEW = 3

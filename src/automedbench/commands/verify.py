@@ -28,9 +28,9 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import DIFFERS, Check, check_lines, check_score
 from automedbench.commands._output import add_json, show
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
 

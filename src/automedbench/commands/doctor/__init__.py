@@ -12,11 +12,12 @@ from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
+from automedbench.commands._campaign import add_campaign_options, describe_options, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.commands.doctor import campaign as campaigns
 from automedbench.commands.doctor import cluster, containers, files, machine
 from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
-from automedbench.planning.load import DEFAULT, add_campaign_options, describe_options, select_campaign
+from automedbench.planning.load import DEFAULT
 
 PROBES = (
     HostProbe("python", machine.python),

@@ -10,12 +10,12 @@ import argparse
 from pathlib import Path
 
 from automedbench.campaign.load import Campaign
+from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
 from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
 from automedbench.commands.site.parse import parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
-from automedbench.planning.load import add_campaign_options, select_campaign
 from automedbench.planning.needs import run_resources
 
 MOST_WARNINGS = 5
