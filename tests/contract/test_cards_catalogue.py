@@ -13,9 +13,9 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 import yaml
-from make_schemas import MODELS
 
 from automedbench.base.cards import Confidence, TaskCard, load_card
+from automedbench.commands._documents import DOCUMENTS
 
 CATALOGUE = Path(__file__).resolve().parents[3] / "shared/spec/task-catalogue.yaml"
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(CATALOGUE.read_text())["tasks"] if CATALOGUE.is_file() else []
@@ -250,7 +250,7 @@ def test_card_format_carries_the_task(entry: dict[str, Any], tmp_path: Path) -> 
     card = load_card(path)
     lost = {name for name, (asked, kept) in ESSENTIAL.items() if asked(entry) != kept(card)}
     assert lost == set()
-    jsonschema.validate(yaml.safe_load(path.read_text()), MODELS["task-card"].model_json_schema())
+    jsonschema.validate(yaml.safe_load(path.read_text()), DOCUMENTS["task-card"].model_json_schema())
 
 
 def test_shipped_cards_agree_with_the_catalogue(root: Path, shared: Path) -> None:

@@ -12,12 +12,13 @@ import jsonschema
 import pydantic
 import pytest
 import yaml
-from make_schemas import MODELS, schema_texts, write_schemas
+from make_schemas import schema_texts, write_schemas
 
 from automedbench.agent.models.scripted import load_script
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.campaign.agents import AgentsFile, load_agents
 from automedbench.campaign.config import CampaignConfig
+from automedbench.commands._documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "config/schemas"
@@ -64,7 +65,7 @@ def test_usage_is_a_message(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_schema_is_valid_and_strict(name: str) -> None:
     """Draft 2020-12, and unknown keys are refused at every level."""
     data = schema(name)
@@ -76,7 +77,7 @@ def test_schema_is_valid_and_strict(name: str) -> None:
 WRITTEN_BY_HAND = ("task-card", "checkpoints", "config", "agents", "judges", "preset")
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in WRITTEN_BY_HAND])
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in WRITTEN_BY_HAND])
 def test_records_name_themselves(name: str) -> None:
     assert schema(name)["properties"]["schema"]["const"].startswith(f"automedbench/{name}/")
 
@@ -129,7 +130,7 @@ def test_schema_refuses_what_the_model_refuses(name: str, data: dict[str, Any]) 
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, schema(name))
     with pytest.raises(pydantic.ValidationError):
-        MODELS[name].model_validate(data)
+        DOCUMENTS[name].model_validate(data)
 
 
 # --- the manual -----------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.leaderboard.plan import Plan, PlannedAgent
-from automedbench.statistics.samples import StatisticsMethod
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,13 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
             _link(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
             runs.append(merged)
     write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
-    settings = campaign.config
-    method = StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples)
     return build.build_leaderboard(
         out,
         out / "plan.json",
         build_campaign_record(campaign).card_folders,
         Path(RUBRICS),
         out / "leaderboard",
-        method,
+        build.statistics_method(campaign.config),
         partial=partial,
     )
 

@@ -25,15 +25,13 @@ from automedbench.base.cards import Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
-from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
+from automedbench.base.records import TIERS, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign, build_campaign_record, no_tier
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import add_json, show
-from automedbench.steps.stage_task import is_made_up
+from automedbench.steps.stage_task import expected_manifest, is_made_up
 
-FEW = 3
-"""Cases named where a card takes all that there are."""
 HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
 RIGHT = ("cases", "GB", "open")
 WIDE = 100
@@ -137,7 +135,6 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     Before staging the cases are named as staging will name them.
     """
     from automedbench.agent.plan import compose_brief
-    from automedbench.datasets.sampling import assign_case_ids
     from automedbench.steps.run_agent import plan_with_manifest
 
     if tier not in card.tiers:
@@ -146,11 +143,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
         build_campaign_record(campaign),
         RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1),
     )
-    manifest = staged_manifest(campaign, card)
-    if manifest is None:
-        names = list(assign_case_ids(card, range(card.staging.sampling.count or FEW)))
-        cases = [CaseEntry(id=name, inputs={}, private={}) for name in names]
-        manifest = card.manifest("not staged yet", cases)
+    manifest = staged_manifest(campaign, card) or expected_manifest(card)
     return compose_brief(plan_with_manifest(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 

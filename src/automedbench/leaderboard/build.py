@@ -14,6 +14,7 @@ from automedbench import __version__
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import read_record, remove_temporaries, write_text
 from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, RunId, Tier
+from automedbench.campaign.config import CampaignConfig
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
@@ -125,6 +126,12 @@ def _task(task: str, track: str, board: Board) -> FileTask:
     if card is None:
         return FileTask(track=track, title=task, dataset=None, licence=None)
     return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
+
+
+def statistics_method(settings: CampaignConfig) -> StatisticsMethod:
+    """Pooling, confidence and resamples of a campaign."""
+    shown = settings.leaderboard
+    return StatisticsMethod(settings.pooling, shown.confidence, shown.resamples)
 
 
 RequestedConditions = Callable[[RunId], Mapping[str, object]]

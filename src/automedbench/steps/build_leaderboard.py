@@ -18,7 +18,6 @@ from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.planning.asked import OF_THE_RUN, requested_conditions
-from automedbench.statistics.samples import StatisticsMethod
 
 RANKING = "leaderboard/ranking.txt"
 SHOWN = 10
@@ -40,7 +39,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         campaign.card_folders,
         Path(RUBRICS),
         results / "leaderboard",
-        StatisticsMethod(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
+        build.statistics_method(settings),
         partial=partial,
         requested=lambda cards: functools.partial(requested_conditions, Campaign(settings, cards, {}, agents, [])),
     )

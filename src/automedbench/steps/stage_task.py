@@ -15,12 +15,12 @@ from pathlib import Path
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import close_folder, known_record, read_record, sha256_file, synced_at_end, write_record
-from automedbench.base.records import FileEntry, Manifest, Receipt
+from automedbench.base.records import CaseEntry, FileEntry, Manifest, Receipt
 from automedbench.base.workers import limit_workers
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
 from automedbench.datasets.release import checked_release, same_cases
-from automedbench.datasets.sampling import no_fresh_draw, replace_sampling
+from automedbench.datasets.sampling import assign_case_ids, no_fresh_draw, replace_sampling
 from automedbench.tracks import get_track
 
 RECEIPT = "receipt.json"
@@ -112,6 +112,12 @@ def is_made_up(receipt: Path) -> bool:
     """Check whether a receipt marks a rehearsal's fixture; false where it cannot be read."""
     known = known_record(receipt, Receipt)
     return known is not None and known.made_up
+
+
+def expected_manifest(card: TaskCard) -> Manifest:
+    """Manifest of a task that is not staged yet, with the names of cases that staging will give."""
+    names = assign_case_ids(card, range(card.staging.sampling.count or 3))
+    return card.manifest("not staged yet", [CaseEntry(id=name, inputs={}, private={}) for name in names])
 
 
 @contextlib.contextmanager
