@@ -27,7 +27,7 @@ from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.conditions import BY_NAME, find_outdated
-from automedbench.planning.asked import requested_conditions
+from automedbench.planning.conditions import requested_conditions
 from automedbench.planning.versions import image_version
 
 RUN = make_run()

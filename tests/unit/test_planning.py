@@ -18,7 +18,7 @@ from automedbench.campaign.load import Campaign, build_campaign_record, campaign
 from automedbench.campaign.record import read_campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.planning import targets, versions
-from automedbench.planning.asked import requested_conditions
+from automedbench.planning.conditions import requested_conditions
 from automedbench.planning.load import format_options, given_keys, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection

@@ -66,7 +66,7 @@ from automedbench.judge.evidence import blind, collect_evidence, neutralise, quo
 from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
-from automedbench.planning.asked import requested_conditions
+from automedbench.planning.conditions import requested_conditions
 from automedbench.planning.versions import image_version
 from automedbench.sandbox.airlock.archive import (
     OUTPUTS,

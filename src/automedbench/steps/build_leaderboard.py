@@ -17,7 +17,7 @@ from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
-from automedbench.planning.asked import OF_THE_RUN, requested_conditions
+from automedbench.planning.conditions import RUN_CONDITIONS, requested_conditions
 
 RANKING = "leaderboard/ranking.txt"
 SHOWN = 10
@@ -61,7 +61,7 @@ def _outdated(board: Board) -> str:
     counts = Counter(name for names in board.outdated.values() for name in names)
     other = ", ".join(f"{name} ({n})" for name, n in counts.most_common())
     again = "`snakemake`; the folder of a run that it does not repeat, move away first"
-    if not OF_THE_RUN & set(counts):
+    if not RUN_CONDITIONS & set(counts):
         again = "`snakemake --forcerun collect_submission`: no agent's run is repeated"
     return (
         f"{len(board.outdated)} of {len(board.entries)} runs were not made or scored as this campaign asks now.\n"

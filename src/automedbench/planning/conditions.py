@@ -1,6 +1,6 @@
 """Conditions that a campaign requests of its runs, in the fields of their scores: the leaderboard compares the two.
 
-It does not ask Snakemake, and so finds what was made elsewhere, by hand, or by a plan that missed something.
+Independent of Snakemake: finds what was made elsewhere, by hand, or by a plan that missed something.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, settings_that_count, track_settings
 
-OF_THE_RUN: frozenset[str] = frozenset(
+RUN_CONDITIONS: frozenset[str] = frozenset(
     {"preset", "sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
 )
-"""Only a new run of the agent has another one of these."""
+"""Conditions that only a new run of the agent changes."""
 
 
 def requested_conditions(campaign: Campaign, run: RunId) -> dict[str, object]:
-    """Conditions that the run must have; those that cannot be told here are left out."""
+    """Conditions that the run must have; those that are not known here are left out."""
     return _agent_conditions(campaign, run.agent, run.task) | _task_conditions(campaign, run.task)
 
 
@@ -35,39 +35,39 @@ def requested_conditions(campaign: Campaign, run: RunId) -> dict[str, object]:
 def _agent_conditions(campaign: Campaign, agent: str, task: str) -> dict[str, object]:
     if agent not in campaign.agents or task not in campaign.cards:
         return {}
-    found: dict[str, object] = {"agent": campaign.digest(agent, task)}
+    conditions: dict[str, object] = {"agent": campaign.digest(agent, task)}
     if campaign.config.sandbox.backend == "apptainer":
-        found["image"] = image_version(campaign, campaign.flavour(agent))
-    return found
+        conditions["image"] = image_version(campaign, campaign.flavour(agent))
+    return conditions
 
 
 @functools.cache
 def _task_conditions(campaign: Campaign, task: str) -> dict[str, object]:
     settings, card = campaign.config, campaign.cards.get(task)
-    found: dict[str, object] = {
+    conditions: dict[str, object] = {
         "preset": settings.preset,
         "sandbox": settings.sandbox.isolation,
-        "judge": f"{settings.judge.kind} ({_judge(settings.judge)})",
+        "judge": f"{settings.judge.kind} ({_judge_name(settings.judge)})",
         "audit policy": POLICY_VERSION,
         "score version": SCORE_VERSION,
         "draw": draw_name(settings.cases.draw),
         "brief wording": settings.brief_wording,
     }
     if card is not None:
-        found["task version"] = f"{task}.{card.version}"
-        found["track version"] = f"{card.track}.{get_track(card.track).version}"
-        found["metric settings"] = hash_json(
+        conditions["task version"] = f"{task}.{card.version}"
+        conditions["track version"] = f"{card.track}.{get_track(card.track).version}"
+        conditions["metric settings"] = hash_json(
             settings_that_count(card.track, track_settings(card).model_dump(mode="json"))
         )
-        found["rubric version"] = load_rubric(Path(RUBRICS), card.track).version
+        conditions["rubric version"] = load_rubric(Path(RUBRICS), card.track).version
     manifest = Path(settings.data.manifests, f"{task}.json")
     if manifest.is_file():
-        found["cases"] = read_record(manifest, Manifest).cases_sha256
-    return found
+        conditions["cases"] = read_record(manifest, Manifest).cases_sha256
+    return conditions
 
 
-def _judge(judge: JudgeConfig) -> str:
-    """Judge, as records name it."""
+def _judge_name(judge: JudgeConfig) -> str:
+    """Name of the judge in records."""
     if judge.kind == "heuristic":
         return HEURISTIC
     from automedbench.judge.panel import panel_id
