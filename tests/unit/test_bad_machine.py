@@ -26,8 +26,8 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import RunId
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.commands.doctor import containers, machine
-from automedbench.commands.doctor.examine import Host, ProbeResult
+from automedbench.commands._machine import containers, local
+from automedbench.commands._machine.examine import Host, ProbeResult
 from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.remedies import FUSE, NAMESPACES, SPACE, remedy
 from automedbench.sandbox.container.scratch import make_scratch, why_no_scratch
@@ -83,8 +83,8 @@ exec unshare -U --map-user=1000 "$1" -c '
 import sys
 from pathlib import Path
 from automedbench.base.errors import InfrastructureError
-from automedbench.commands.doctor import containers
-from automedbench.commands.doctor.examine import Host
+from automedbench.commands._machine import containers
+from automedbench.commands._machine.examine import Host
 from automedbench.sandbox.boxes import ApptainerSandbox
 print(*[each.status for each in containers.namespaces(Host(None, Path()))])
 try:
@@ -156,10 +156,10 @@ IN_A_SMALL_FOLDER = """
 mount -t tmpfs -o size=64k small "$1" && TMPDIR="$1" exec "$2" -c '
 from pathlib import Path
 from automedbench.base.errors import InfrastructureError
-from automedbench.commands.doctor import machine
-from automedbench.commands.doctor.examine import Host
+from automedbench.commands._machine import local
+from automedbench.commands._machine.examine import Host
 from automedbench.sandbox.container.scratch import make_scratch
-print(*[each.status for each in machine.disks(Host(None, Path()))])
+print(*[each.status for each in local.disks(Host(None, Path()))])
 try:
     make_scratch("x-")
 except InfrastructureError as error:
@@ -215,11 +215,11 @@ def test_kills_for_memory_are_counted_in_both_versions(tmp_path: Path) -> None:
 def test_doctor_on_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = tmp_path / "cgroup"
     old.write_text("9:memory:/job\n1:name=systemd:/job\n")
-    monkeypatch.setattr(machine, "MEMBERSHIP", old)
-    first: ProbeResult = next(iter(machine.memory_limit(Host(None, tmp_path))))
+    monkeypatch.setattr(local, "MEMBERSHIP", old)
+    first: ProbeResult = next(iter(local.memory_limit(Host(None, tmp_path))))
     assert (first.status, "unified_cgroup_hierarchy" in first.fix) == ("warn", True)
     old.write_text("9:memory:/job\n0::/job\n")
-    assert "version 1" not in next(iter(machine.memory_limit(Host(None, tmp_path)))).message
+    assert "version 1" not in next(iter(local.memory_limit(Host(None, tmp_path)))).message
 
 
 # --- a clock that jumps -------------------------------------------------------------------------------------------
@@ -227,9 +227,9 @@ def test_doctor_on_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_doctor_sees_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([100.0, 100.0, 3700.0])
-    monkeypatch.setattr(machine.time, "time", lambda: next(moments))
-    monkeypatch.setattr(machine, "SKEW_S", float("inf"))
-    (found,) = machine.clock(Host(None, tmp_path))
+    monkeypatch.setattr(local.time, "time", lambda: next(moments))
+    monkeypatch.setattr(local, "SKEW_S", float("inf"))
+    (found,) = local.clock(Host(None, tmp_path))
     assert (found.status, "jumped by +3599." in found.message) == ("warn", True)
 
 

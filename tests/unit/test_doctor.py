@@ -21,9 +21,11 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
-from automedbench.commands.doctor import PROBES, campaign, cluster, containers, machine
-from automedbench.commands.doctor.containers import ContainerProbe
-from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
+from automedbench.commands._machine import containers, host, inputs, local, profile
+from automedbench.commands._machine.containers import ContainerProbe
+from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
+from automedbench.commands._machine.host import file_system
+from automedbench.commands.doctor import PROBES
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.gpus import Card
@@ -93,7 +95,7 @@ def test_probes_do_not_stop_one_another(place: Path) -> None:
         raise ZeroDivisionError("by zero")
 
     def unusable(_host: Host) -> Iterator[ProbeResult]:
-        raise machine.InfrastructureError("The disk is gone.\nPut it back.")
+        raise local.InfrastructureError("The disk is gone.\nPut it back.")
 
     probes = [HostProbe("hangs", hangs, 0.2), HostProbe("breaks", breaks), HostProbe("unusable", unusable)]
     started = time.monotonic()
@@ -141,19 +143,19 @@ def test_every_probe_answers_here(place: Path) -> None:
 
 
 def test_packages_are_compared_with_pins(place: Path) -> None:
-    assert only(machine.python(Host(None, place, ROOT))).status in ("ok", "warn")
+    assert only(local.python(Host(None, place, ROOT))).status in ("ok", "warn")
     (place / "envs").unlink()
     (place / "envs").mkdir()
     (place / "envs/host.txt").write_text("pydantic==0.1\nno-such-package-here==1.0\n")
-    missing, other = machine.python(Host(None, place, place))
+    missing, other = local.python(Host(None, place, place))
     assert (missing.status, other.status) == ("FAIL", "warn")
     assert "no-such-package-here" in missing.message
     assert "(pinned: 0.1)" in other.message
 
 
 def test_limits(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "WANTED", {"files": (lambda: 10, 10), "bytes": (lambda: 1000, 2000)})
-    (found,) = machine.limits(Host(None, place))
+    monkeypatch.setattr(local, "WANTED", {"files": (lambda: 10, 10), "bytes": (lambda: 1000, 2000)})
+    (found,) = local.limits(Host(None, place))
     assert (found.status, found.message) == ("warn", "lower than wanted: bytes 1,000 (wanted: 2,000)")
 
 
@@ -179,24 +181,24 @@ short
 def test_kind_of_file_system(tmp_path: Path, path: str, kind: str) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS.replace("short\n", ""))
-    assert machine.file_system(Path(path), mounts) == kind
+    assert file_system(Path(path), mounts) == kind
 
 
 def test_network_file_systems_are_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "file_system", lambda _path: "nfs4")
-    found = {(finding.probe, finding.status) for finding in machine.disks(Host(None, place))}
+    monkeypatch.setattr(host, "file_system", lambda _path: "nfs4")
+    found = {(finding.probe, finding.status) for finding in local.disks(Host(None, place))}
     assert {("temporary files", "warn"), ("leases", "warn")} <= found
 
 
 def test_a_real_lease_is_tried_and_nothing_stays(place: Path) -> None:
-    assert ("leases", "ok") in {(finding.probe, finding.status) for finding in machine.disks(Host(None, place))}
+    assert ("leases", "ok") in {(finding.probe, finding.status) for finding in local.disks(Host(None, place))}
     assert not (place / "results").exists()
     assert list(place.glob(".doctor-*")) == []
 
 
 def test_results_that_cannot_be_written() -> None:
     """/proc takes no file of anybody."""
-    found = list(machine._leases(Path("/proc/self")))
+    found = list(local._leases(Path("/proc/self"), "proc"))
     assert statuses(found) == ["FAIL"]
 
 
@@ -320,16 +322,16 @@ def program(place: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) 
 
 def test_keys(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
-    missing = only(campaign.keys(host_of(place)))
+    missing = only(inputs.keys(host_of(place)))
     assert (missing.status, "DOCTOR_KEY" in missing.message) == ("FAIL", True)
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    there = only(campaign.keys(host_of(place)))
+    there = only(inputs.keys(host_of(place)))
     assert there.status == "ok"
     assert KEY not in there.message
 
 
 def test_keys_of_scripts_are_not_asked_for(place: Path) -> None:
-    assert list(campaign.keys(host_of(place, {"provider": "scripted", "script": "x.yaml"}))) == []
+    assert list(inputs.keys(host_of(place, {"provider": "scripted", "script": "x.yaml"}))) == []
 
 
 def test_judges_are_asked_like_agents(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,11 +350,11 @@ def test_judges_are_asked_like_agents(place: Path, monkeypatch: pytest.MonkeyPat
             judges_file=str(place / "judges.yaml"),
             judge={"kind": "llm", "panel": ["one", "two"]},
         )
-        assert [(finding.status, finding.message.partition(":")[0]) for finding in campaign.keys(host)] == [
+        assert [(finding.status, finding.message.partition(":")[0]) for finding in inputs.keys(host)] == [
             ("ok", "judge one"),
             ("FAIL", "judge two"),
         ]
-        assert only(campaign.endpoints(host)).status == "ok"
+        assert only(inputs.endpoints(host)).status == "ok"
 
 
 @contextlib.contextmanager
@@ -395,7 +397,7 @@ def test_answers_of_an_endpoint(
 ) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     with serving(answer) as (url, seen):
-        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+        found = only(inputs.endpoints(host_of(place, agent_at(url))))
     assert found.status == status
     assert words in found.message
     assert KEY not in found.message + found.fix
@@ -404,9 +406,9 @@ def test_answers_of_an_endpoint(
 
 def test_a_silent_endpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    monkeypatch.setattr(campaign, "ENDPOINT_S", 0.5)
+    monkeypatch.setattr(inputs, "ENDPOINT_S", 0.5)
     with serving(Answer(200, MODELS, delay_s=20)) as (url, _):
-        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+        found = only(inputs.endpoints(host_of(place, agent_at(url))))
     assert found.status == "FAIL"
 
 
@@ -415,7 +417,7 @@ def test_nobody_listens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}/v1"
-        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+        found = only(inputs.endpoints(host_of(place, agent_at(url))))
     assert found.status == "FAIL"
     assert "refused" in found.message
 
@@ -426,7 +428,7 @@ def test_through_a_gateway(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with serving(Answer(200, MODELS)) as (gateway, seen):
         agent = agent_at("http://endpoint.invalid/v1", gateway="campus")
         host = host_of(place, agent, gateways={"campus": gateway.removesuffix("/v1")})
-        found = only(campaign.endpoints(host))
+        found = only(inputs.endpoints(host))
     assert found.status == "ok", found.message
     assert "through the gateway" in found.message
     assert seen[0][0].endswith("/v1/models")
@@ -436,15 +438,15 @@ def test_own_servers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every listed server is asked; none at all is a warning, a file that others may write a failure."""
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     agent, path = agent_at("", base_url=None, endpoint_file="urls"), place / "urls"
-    assert "no server stands in" in only(campaign.endpoints(host_of(place, agent))).message
+    assert "no server stands in" in only(inputs.endpoints(host_of(place, agent))).message
     with serving(Answer(200, MODELS)) as (well, seen), serving(Answer(503, {})) as (sick, _):
         path.touch(0o600)
         path.write_text(f"{well}\n{sick}\n")
-        found = list(campaign.endpoints(host_of(place, agent)))
+        found = list(inputs.endpoints(host_of(place, agent)))
     assert [finding.status for finding in found] == ["ok", "FAIL"]
     assert [asked for asked, _ in seen] == ["/v1/models"]
     path.chmod(0o666)
-    assert only(campaign.endpoints(host_of(place, agent))).status == "FAIL"
+    assert only(inputs.endpoints(host_of(place, agent))).status == "FAIL"
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
@@ -453,16 +455,16 @@ def test_the_test_server_passes(protocol: str, place: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     with ScriptedServer({"m": [ScriptedTurn(content="done")]}, keys=[KEY]) as server:
         agent = agent_at(server.url if protocol == "chat" else server.root, protocol=protocol)
-        found = only(campaign.endpoints(host_of(place, agent)))
+        found = only(inputs.endpoints(host_of(place, agent)))
         assert found.status == "ok", found.message
-        assert only(campaign.endpoints(host_of(place, agent | {"model": "another"}))).status == "warn"
+        assert only(inputs.endpoints(host_of(place, agent | {"model": "another"}))).status == "warn"
         monkeypatch.setenv("DOCTOR_KEY", "sk-of-somebody-else")
-        assert only(campaign.endpoints(host_of(place, agent))).status == "FAIL"
+        assert only(inputs.endpoints(host_of(place, agent))).status == "FAIL"
 
 
 def test_credentials_in_a_url_are_not_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    found = only(campaign.endpoints(host_of(place, agent_at("http://me:hunter22@127.0.0.1:9/v1"))))
+    found = only(inputs.endpoints(host_of(place, agent_at("http://me:hunter22@127.0.0.1:9/v1"))))
     assert "hunter22" not in found.message + found.fix
 
 
@@ -492,17 +494,17 @@ def stage(place: Path, *, version: int | None = None) -> Path:
 
 
 def test_not_staged(place: Path) -> None:
-    assert only(campaign.data(host_of(place))).status == "warn"
+    assert only(inputs.data(host_of(place))).status == "warn"
 
 
 def test_staged(place: Path) -> None:
     stage(place)
-    assert statuses(list(campaign.data(host_of(place)))) == ["ok", "ok"]
+    assert statuses(list(inputs.data(host_of(place)))) == ["ok", "ok"]
 
 
 def test_staged_in_another_version(place: Path) -> None:
     stage(place, version=99)
-    assert statuses(list(campaign.data(host_of(place)))) == ["warn", "ok"]
+    assert statuses(list(inputs.data(host_of(place)))) == ["warn", "ok"]
 
 
 @pytest.mark.parametrize("change", ["missing", "shorter"])
@@ -513,7 +515,7 @@ def test_staged_files_that_changed(place: Path, file: str, change: str) -> None:
     stage(place)
     path = place / "data" / file
     path.unlink() if change == "missing" else path.write_bytes(b"1")
-    first, *_ = campaign.data(host_of(place))
+    first, *_ = inputs.data(host_of(place))
     assert first.status == "FAIL"
     assert file in first.message
 
@@ -521,13 +523,13 @@ def test_staged_files_that_changed(place: Path, file: str, change: str) -> None:
 def test_damaged_manifest(place: Path) -> None:
     stage(place)
     (place / f"data/manifests/{TASK}.json").write_text("{")
-    assert statuses(list(campaign.data(host_of(place)))) == ["FAIL", "ok"]
+    assert statuses(list(inputs.data(host_of(place)))) == ["FAIL", "ok"]
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
 def test_private_data_that_others_may_read(place: Path, mode: int) -> None:
     stage(place).chmod(mode)
-    *_, last = campaign.data(host_of(place))
+    *_, last = inputs.data(host_of(place))
     assert last.status == "FAIL"
     assert "chmod 700" in last.fix
 
@@ -539,16 +541,16 @@ def test_results_of_credentialed_data_that_others_may_read(place: Path) -> None:
     (place / "results").mkdir(mode=0o750)
     agent = agent_at("http://127.0.0.1:9/v1", approved_for=["credentialed"])
     for share, statuses_of in (("private", ["FAIL"]), ("group", [])):
-        found = [each for each in campaign.data(host_of(place, agent, share=share)) if "results" in each.message]
+        found = [each for each in inputs.data(host_of(place, agent, share=share)) if "results" in each.message]
         assert [each.status for each in found if each.status != "ok"] == statuses_of, share
 
 
 def test_resources(place: Path) -> None:
     (place / "wordnet").mkdir()
     host = host_of(place, resources={"wordnet": "wordnet"})
-    assert only(campaign.resources(host)).status == "ok"
+    assert only(inputs.resources(host)).status == "ok"
     host = host_of(place, resources={"wordnet": "wordnet", "chexbert": "nowhere"})
-    assert only(campaign.resources(host)).message.startswith("chexbert: nothing is at nowhere")
+    assert only(inputs.resources(host)).message.startswith("chexbert: nothing is at nowhere")
 
 
 # --- GPU and Slurm --------------------------------------------------------------------------------------------
@@ -559,8 +561,8 @@ def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [Card(f"GPU-{number}", "NVIDIA H200", (place / f"nvidia{number}",), number) for number in range(3)]
     expected = {(3, 1): ["ok", "FAIL"], (3, 0): ["ok", "warn"], (0, 1): ["warn"], (0, 0): ["ok"]}
     for (there, wanted), statuses in expected.items():
-        monkeypatch.setattr(campaign, "list_cards", lambda number=there: cards[:number])
-        found = list(campaign.gpu(host_of(place, sandbox={"gpu": wanted})))
+        monkeypatch.setattr(containers, "list_cards", lambda number=there: cards[:number])
+        found = list(containers.gpu(host_of(place, sandbox={"gpu": wanted})))
         assert [finding.status for finding in found] == statuses, (there, wanted, found)
         if there:
             assert "3 × NVIDIA H200" in found[0].message and "gpu=3" in found[0].message
@@ -583,7 +585,7 @@ def test_slurm(
     program(place, monkeypatch, "sinfo", f'[ "$1" = --version ] && exit 0; {sinfo}')
     program(place, monkeypatch, "scontrol", f"echo 'PartitionName=cpu MaxTime=UNLIMITED State={scontrol}'")
     program(place, monkeypatch, "sacctmgr", "exit 1")
-    found = only(cluster.slurm(Host(None, place, ROOT, "profiles/slurm")))
+    found = only(profile.slurm(Host(None, place, ROOT, "profiles/slurm")))
     assert found.status == status
     assert words in found.message + found.fix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.commands.doctor.files import _files, read_quota
+from automedbench.commands._machine.local import _files, read_quota
 
 # lfs-quota(1): a long name of a file system breaks the line.
 LUSTRE = """Disk quotas for usr bob (uid 500):

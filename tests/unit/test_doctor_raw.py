@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +12,9 @@ from toys.detection import make_card
 from automedbench.base.cards import Source
 from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, Receipt, now
-from automedbench.commands.doctor.campaign import raw
-from automedbench.commands.doctor.examine import Host
+from automedbench.commands._machine import inputs
+from automedbench.commands._machine.examine import Host
+from automedbench.commands._machine.inputs import raw
 
 KAGGLE = Source(kind="kaggle", where="me/set", credentials=["TOY_USER", "TOY_KEY"])
 MANUAL = Source(kind="manual", where="a form")
@@ -37,7 +37,7 @@ def look(place: Path, *sources: Source, gb: float | None = None, **settings: Any
 
 @pytest.fixture(autouse=True)
 def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=100e9))
+    monkeypatch.setattr(inputs, "read_folder", lambda place: SimpleNamespace(free_bytes=100e9))
     for name in KAGGLE.credentials:
         monkeypatch.delenv(name, raising=False)
 

@@ -20,13 +20,21 @@ from snakemake_executor_plugin_slurm.partitions import get_best_partition, read_
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.campaign.load import Campaign
 from automedbench.commands import main
-from automedbench.commands.doctor.cluster import Profile, compare
-from automedbench.commands.doctor.examine import ProbeResult
-from automedbench.commands.site import read_needs
-from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
-from automedbench.commands.site.parse import Gpus, NodeKind, Site, gpus, minutes, parse
-from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
-from automedbench.commands.site.write import partitions_text, profile_text, write_files
+from automedbench.commands._machine.draft import ProfileDraft, draft_profile, partitions_text, profile_text, write_files
+from automedbench.commands._machine.examine import ProbeResult
+from automedbench.commands._machine.placement import Needs, SiteOptions
+from automedbench.commands._machine.profile import Profile, compare_profile
+from automedbench.commands._machine.slurm import (
+    Gpus,
+    NodeKind,
+    Site,
+    gpus,
+    minutes,
+    parse,
+    read_dumps,
+    site_dumps,
+    write_dumps,
+)
 from automedbench.planning.load import plan
 from automedbench.planning.needs import run_resources
 from automedbench.planning.profiles import refuse_lost_resources
@@ -202,11 +210,11 @@ ROWS = [
 ]
 
 
-def written(tmp_path: Path, site: Site, decision: ProfileDraft) -> Profile:
+def written(tmp_path: Path, site: Site, draft: ProfileDraft) -> Profile:
     """The profile as its files say."""
     for name, text in (
-        ("config.yaml", profile_text(decision, "profiles/site", site.cluster)),
-        ("partitions.yaml", partitions_text(decision, "unknown")),
+        ("config.yaml", profile_text(draft, "profiles/site", site.cluster)),
+        ("partitions.yaml", partitions_text(draft, "unknown")),
     ):
         (tmp_path / name).write_text(text)
     content, partitions = (yaml.safe_load((tmp_path / f"{name}.yaml").read_text()) for name in ("config", "partitions"))
@@ -222,25 +230,25 @@ def wanted(needs: Needs) -> dict[str, Any]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_recorded_sites(tmp_path: Path, row: Row) -> None:
     site = site_of(row.site)
-    decision = decide(site, row.needs, row.asked)
-    profile = written(tmp_path, site, decision)
+    draft = draft_profile(site, row.needs, row.asked)
+    profile = written(tmp_path, site, draft)
     small, run = profile.job("", {}), profile.job("run_agent", wanted(row.needs))
-    assert (profile.partition_of(small), profile.partition_of(run)) == (row.small, row.run)
+    assert (profile.find_partition(small), profile.find_partition(run)) == (row.small, row.run)
     assert (small.get("slurm_account"), small.get("qos")) == (row.account, None)
     assert (run.get("slurm_account"), run.get("qos")) == (row.run_account or row.account, row.run_qos)
     assert (run["cpus_per_task"], profile.content["jobs"]) == (row.run_cpus, row.jobs)
     assert set(profile.partitions) == ({row.small} if row.asked.preemptible else {row.small, row.run})
     assert profile.content.get("slurm-requeue", False) is row.asked.preemptible
     assert profile.content.get("slurm-no-requeue", False) is not row.asked.preemptible
-    assert len(decision.warned) == len(row.warned), decision.warned
-    assert all(words in text for words, text in zip(row.warned, decision.warned, strict=True)), decision.warned
+    assert len(draft.warnings) == len(row.warned), draft.warnings
+    assert all(words in text for words, text in zip(row.warned, draft.warnings, strict=True)), draft.warnings
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_executor_sends_jobs_where_the_profile_says(tmp_path: Path, row: Row) -> None:
     """Its own choice, from the partition file, for a run, a small step, a judgement and staging."""
     site = site_of(row.site)
-    profile = written(tmp_path, site, decide(site, row.needs, row.asked))
+    profile = written(tmp_path, site, draft_profile(site, row.needs, row.asked))
     partitions = read_partition_file(tmp_path / "partitions.yaml")
     for rule, asked, place in (
         ("run_agent", wanted(row.needs), row.run),
@@ -256,7 +264,7 @@ def test_the_executor_sends_jobs_where_the_profile_says(tmp_path: Path, row: Row
 @pytest.mark.parametrize("row", ROWS[3::9], ids=lambda row: row.name)
 def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: Row) -> None:
     site = site_of(row.site)
-    written(tmp_path, site, decide(site, row.needs, row.asked))
+    written(tmp_path, site, draft_profile(site, row.needs, row.asked))
     options = ["--profile", str(tmp_path)]
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["snakemake", *options])
@@ -288,7 +296,7 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_keys_of_the_profile(tmp_path: Path, site: str, key: str, value: object) -> None:
     parsed = site_of(site)
-    assert written(tmp_path, parsed, decide(parsed, RUN, SiteOptions())).content.get(key) == value
+    assert written(tmp_path, parsed, draft_profile(parsed, RUN, SiteOptions())).content.get(key) == value
 
 
 @pytest.mark.parametrize(
@@ -311,14 +319,14 @@ def test_keys_of_the_profile(tmp_path: Path, site: str, key: str, value: object)
 )
 def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: SiteOptions, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        decide(site_of(site), needs, asked)
+        draft_profile(site_of(site), needs, asked)
     assert len(str(caught.value).splitlines()) <= 3
 
 
 def test_accounts_are_needed_where_they_are_enforced() -> None:
     dumps = {**read_dumps(SITES / "mig"), "associations": ""}
     with pytest.raises(ConfigError, match="small needs an account, and sacctmgr shows none of yours"):
-        decide(parse(dumps), RUN, SiteOptions())
+        draft_profile(parse(dumps), RUN, SiteOptions())
 
 
 @pytest.mark.parametrize(
@@ -412,8 +420,8 @@ def test_the_command_says_what_it_chose(
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_has_its_reason(tmp_path: Path, name: str) -> None:
     site = site_of(name)
-    decision = decide(site, SMALL, SiteOptions())
-    lines = [*profile_text(decision, "p", "c").splitlines(), *partitions_text(decision, "no").splitlines()]
+    draft = draft_profile(site, SMALL, SiteOptions())
+    lines = [*profile_text(draft, "p", "c").splitlines(), *partitions_text(draft, "no").splitlines()]
     values = [line for line in lines if line and not line.startswith("#") and not line.endswith(":")]
     assert [line for line in values if "#" not in line and not line.startswith("nodes_reach")] == []
     assert max(map(len, lines)) <= 160
@@ -478,8 +486,12 @@ def test_a_job_is_larger_than_its_run(limits: dict[str, Any], expected: tuple[in
     assert "gpu" not in asked
 
 
+def needs_of(campaign: Campaign) -> Needs:
+    return Needs.from_resources(run_resources(campaign))
+
+
 def test_a_job_has_the_gpus_of_its_run() -> None:
-    needs = read_needs(campaign_of(sandbox={"gpu": 2, "gpu_model": "h100"}))
+    needs = needs_of(campaign_of(sandbox={"gpu": 2, "gpu_model": "h100"}))
     assert (needs.gpu, needs.model) == (2, "h100")
 
 
@@ -527,10 +539,10 @@ def compared(
     **environment: str,
 ) -> list[ProbeResult]:
     """What the doctor says of the profile that was written for ``needs``, with keys changed by hand."""
-    profile = written(tmp_path, site, decide(site, needs or read_needs(campaign), PLAIN))
+    profile = written(tmp_path, site, draft_profile(site, needs or needs_of(campaign), PLAIN))
     content = {**profile.content, **(changes or {})}
     file = {**profile.partition_file, "nodes_reach_internet": content.pop("network", "yes")}
-    return list(compare(Profile(Path("profiles/site/config.yaml"), content, file), site, campaign, environment))
+    return list(compare_profile(Profile(Path("profiles/site/config.yaml"), content, file), site, campaign, environment))
 
 
 @pytest.mark.parametrize("gpu", [0, 1])

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
+from automedbench.commands._machine.draft import ProfileDraft, draft_profile, partitions_text, profile_text, write_files
+from automedbench.commands._machine.placement import Needs, SiteOptions
+from automedbench.commands._machine.slurm import parse, read_dumps, site_dumps, write_dumps
 from automedbench.commands._output import add_json, show
-from automedbench.commands.site.decide import Needs, ProfileDraft, SiteOptions, decide
-from automedbench.commands.site.parse import parse
-from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
-from automedbench.commands.site.write import partitions_text, profile_text, write_files
 from automedbench.planning.needs import run_resources
 
 MOST_WARNINGS = 5
@@ -54,31 +53,18 @@ def main(options: argparse.Namespace) -> None:
         show(options, {"record": options.record}, [note])
         return
     site = parse(dumps)
-    wishes = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
-    decision = decide(site, read_needs(campaign), wishes)
+    choices = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
+    draft = draft_profile(site, Needs.from_resources(run_resources(campaign)), choices)
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     texts = {
-        folder / "config.yaml": profile_text(decision, str(folder), site.cluster),
-        folder / "partitions.yaml": partitions_text(decision, options.network),
+        folder / "config.yaml": profile_text(draft, str(folder), site.cluster),
+        folder / "partitions.yaml": partitions_text(draft, options.network),
     }
     written = list(write_files(texts, force=options.force))
     show(
         options,
-        {"profile": folder, "files": written, **vars(decision)},
-        [*_summarise(decision), *written, *_next(folder)],
-    )
-
-
-def read_needs(campaign: Campaign) -> Needs:
-    """Resources that the rule of a run requests, as the site compares them."""
-    wanted = run_resources(campaign)
-    model = wanted.get("gpu_model")
-    return Needs(
-        minutes=int(wanted["runtime"]),
-        memory_mb=int(wanted["mem_mb"]),
-        cpus=int(wanted["cpus_per_task"]),
-        gpu=int(wanted.get("gpu", 0)),
-        model=None if model is None else str(model),
+        {"profile": folder, "files": written, **vars(draft)},
+        [*_summarise(draft), *written, *_next(folder)],
     )
 
 
@@ -91,10 +77,10 @@ def _folders(campaign: Campaign) -> dict[str, str]:
     return folders
 
 
-def _summarise(decision: ProfileDraft) -> list[str]:
-    shown = decision.warned[:MOST_WARNINGS]
-    more = len(decision.warned) - len(shown)
-    return [*decision.said, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]
+def _summarise(draft: ProfileDraft) -> list[str]:
+    shown = draft.warnings[:MOST_WARNINGS]
+    more = len(draft.warnings) - len(shown)
+    return [*draft.messages, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]
 
 
 def _next(folder: Path) -> list[str]:

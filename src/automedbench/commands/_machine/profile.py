@@ -1,4 +1,4 @@
-"""Probe of the cluster: what a profile says against the campaign's needs and against what the site tells."""
+"""Probe of the cluster: a profile against the campaign's needs and against the site."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 from automedbench.base.errors import MissingDataError
 from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.load import Campaign
-from automedbench.commands._host import run_program
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
-from automedbench.commands.site.decide import Needs, PartitionChoice, SiteOptions, charged, jobs_at_a_time, too_small
-from automedbench.commands.site.parse import Partition, Site, parse
-from automedbench.commands.site.read import slurm_dumps
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands._machine.host import run_program
+from automedbench.commands._machine.placement import Needs, SiteOptions, check_partition, limit_jobs
+from automedbench.commands._machine.slurm import Site, parse, slurm_dumps
 from automedbench.planning.needs import DRIVER_MB, effective_limits, run_resources
 from automedbench.planning.profiles import set_resources
 
@@ -36,7 +35,7 @@ def slurm(host: Host) -> ProbeResults:
         yield warn(PROBE, str(error).partition("\n")[0], "Needed on a cluster only: ask its administrators.")
         return
     profile = read_profile(host.root, host.profile)
-    yield from compare(profile, site, host.campaign, os.environ)
+    yield from compare_profile(profile, site, host.campaign, os.environ)
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Profile:
             **set_resources(self.content).get(rule, {}),
         }
 
-    def partition_of(self, job: Mapping[str, Any]) -> str | None:
+    def find_partition(self, job: Mapping[str, Any]) -> str | None:
         """Partition of a job, as the executor chooses it; None: none fits, or the site's default applies."""
         if "slurm_partition" in job:
             return str(job["slurm_partition"])
@@ -90,7 +89,9 @@ def read_profile(root: Path, name: str = "") -> Profile:
     return Profile(path, content, (load_yaml(root / file) or {}) if beside and file else {})
 
 
-def compare(profile: Profile, site: Site, campaign: Campaign | None, environment: Mapping[str, str]) -> ProbeResults:
+def compare_profile(
+    profile: Profile, site: Site, campaign: Campaign | None, environment: Mapping[str, str]
+) -> ProbeResults:
     """Every contradiction of the three; one line that says that there is none."""
     requested = run_resources(campaign) if campaign else {}
     jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", requested)} if campaign else {})
@@ -99,22 +100,21 @@ def compare(profile: Profile, site: Site, campaign: Campaign | None, environment
         fix = f"Write `executor: automedbench-slurm` in {profile.path}; the options stay as they are."
         found.append(warn(PROBE, "executor: slurm makes every step a job: six per run instead of two", fix))
     for what, job in jobs.items():
-        found += [each for each in _of_jobs(profile, site, what, job) if each not in found]
+        found += [each for each in _check_jobs(profile, site, what, job) if each not in found]
     if campaign is not None:
-        found += [*_limits(profile, campaign, jobs["runs"]), *_environment(profile, campaign, environment)]
-        found += _network(profile, campaign, jobs["runs"])
-    places = sorted({profile.partition_of(job) or "the default" for job in jobs.values()})
+        found += [*_check_limits(profile, campaign, jobs["runs"]), *_check_environment(profile, campaign, environment)]
+        found += _check_network(profile, campaign, jobs["runs"])
+    places = sorted({profile.find_partition(job) or "the default" for job in jobs.values()})
     yield from found or [ok(PROBE, f"{profile.path}: {', '.join(places)} take the jobs, and nothing contradicts")]
 
 
-def _of_jobs(profile: Profile, site: Site, what: str, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+def _check_jobs(profile: Profile, site: Site, what: str, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
     """The partition is there and large enough, the account may use it, and takes so many jobs."""
-    name = profile.partition_of(job)
+    name = profile.find_partition(job)
     if name is None and profile.partitions:
-        fix = f"Add one to {profile.path.parent}/partitions.yaml, or run `automedbench site`."
-        yield fail(
-            PROBE, f"{what}: no partition of {profile.path.parent}/partitions.yaml takes {_render_job(job)}", fix
-        )
+        file = profile.path.parent / "partitions.yaml"
+        fix = f"Add one to {file}, or run `automedbench site`."
+        yield fail(PROBE, f"{what}: no partition of {file} takes {_render_job(job)}", fix)
         return
     partition = next((each for each in site.partitions if each.name == name or (name is None and each.default)), None)
     if partition is None or not partition.up:
@@ -122,25 +122,13 @@ def _of_jobs(profile: Profile, site: Site, what: str, job: Mapping[str, Any]) ->
         fix = f"Run `automedbench site`, or change {profile.path}; this cluster has: {there}."
         yield fail(PROBE, f"partition {name or 'by default'} is not up", fix)
         return
-    yield from _on(profile, site, what, job, partition)
-
-
-def _on(profile: Profile, site: Site, what: str, job: Mapping[str, Any], partition: Partition) -> Iterator[ProbeResult]:
-    gpu, model = int(job.get("gpu", 0)), job.get("gpu_model")
-    needs = Needs(int(job.get("runtime", 0)), int(job.get("mem_mb", 0)), int(job.get("cpus_per_task", 1)), gpu, model)
-    if why := too_small(partition, needs):
-        fix = "Choose another partition (`automedbench site` does), or lower limits.mem_gb or sandbox.gpu."
-        yield fail(PROBE, f"{what}: partition {partition.name} {why}, the jobs ask for {_render_job(job)}", fix)
-    account, qos = job.get("slurm_account"), job.get("qos") or profile.content.get("slurm-qos")
-    place = charged(site, partition, needs, SiteOptions(account=account, qos=qos), preemptible=False)
-    if not isinstance(place, PartitionChoice):
-        fix = f"Correct slurm_account or qos in {profile.path}."
-        yield fail(PROBE, f"{what}: partition {partition.name} {place}", fix)
+    options = SiteOptions(account=job.get("slurm_account"), qos=job.get("qos") or profile.content.get("slurm-qos"))
+    place = check_partition(site, partition, Needs.from_resources(job), options, preemptible=False, named=True)
+    if isinstance(place, str):
+        fix = f"Change partition, account or QOS in {profile.path} (`automedbench site` does), or lower the limits."
+        yield fail(PROBE, f"{what}: partition {partition.name} {place}; the jobs ask for {_render_job(job)}", fix)
         return
-    if place.minutes < needs.minutes:
-        fix = "Choose another partition or QOS (`automedbench site` does), or lower limits.time_limit_s."
-        yield fail(PROBE, f"{what}: {needs.minutes} min are above the {place.minutes:.0f} of {partition.name}", fix)
-    jobs, fewer = int(profile.content.get("jobs", 1)), jobs_at_a_time(site, [place])[0]
+    jobs, fewer = int(profile.content.get("jobs", 1)), limit_jobs(site, [place])[0]
     if site.limits_jobs and jobs > place.submit:
         fix = f"Set jobs: {fewer} in {profile.path}."
         yield fail(PROBE, f"jobs: {jobs} is above the {place.submit:.0f} that {place.submit_of} lets you submit", fix)
@@ -149,7 +137,7 @@ def _on(profile: Profile, site: Site, what: str, job: Mapping[str, Any], partiti
         yield warn(PROBE, f"runs: {partition.name} preempts jobs, and {profile.path} does not requeue them", fix)
 
 
-def _limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+def _check_limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
     """Wall time and memory of a run's job are above what the run itself may take."""
     limits = [effective_limits(campaign, task) for task in campaign.tasks]
     minutes = max((each.time_limit_s or 0 for each in limits), default=0) / 60
@@ -164,10 +152,9 @@ def _limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Ite
         yield fail(PROBE, text, where.format("mem_mb", requested["mem_mb"]))
 
 
-def _environment(profile: Profile, campaign: Campaign, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
+def _check_environment(profile: Profile, campaign: Campaign, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
     """Jobs get the variables that keys are in."""
-    paid = any(campaign.agents[run.agent].paid for run in campaign.runs) or campaign.judges
-    if not paid:
+    if not campaign.judges and not any(campaign.agents[name].paid for name in campaign.takes_part):
         return
     for name in ("SBATCH_EXPORT", "SLURM_EXPORT_ENV"):
         if environment.get(name, "ALL") != "ALL":
@@ -180,25 +167,20 @@ def _environment(profile: Profile, campaign: Campaign, environment: Mapping[str,
             return
 
 
-def _network(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+def _check_network(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
     """Nodes reach what a proxied or open run is promised; only the site's users can know."""
-    network, answer = campaign.config.sandbox.network, profile.partition_file.get("nodes_reach_internet", "unknown")
-    if (
-        campaign.config.sandbox.backend == "local"
-        or network == "sealed"
-        or answer == "yes"
-        or campaign.config.sandbox.egress.offline
-    ):
+    sandbox, answer = campaign.config.sandbox, profile.partition_file.get("nodes_reach_internet", "unknown")
+    if sandbox.backend == "local" or sandbox.network == "sealed" or sandbox.egress.offline or answer == "yes":
         return
-    text = f"network: {network}, and nodes "
+    text = f"network: {sandbox.network}, and nodes "
     if answer == "no":
         fix = "Set sandbox.network: sealed, or fill the cache and set egress.offline: true (docs/network.md)."
         yield fail(PROBE, f"{text}reach no internet ({profile.path.parent}/partitions.yaml)", fix)
     else:
-        place = profile.partition_of(job)
+        place = profile.find_partition(job)
         partition = f" -p {place}" if place else ""
         trial = f"srun{partition} -t 2 curl -sSI -m 20 https://github.com"
-        fix = f"Try `{trial}`, then tell it: `automedbench site --network yes` (or no)."
+        fix = f"Try `{trial}`, then `automedbench site --network yes` (or no)."
         yield warn(PROBE, f"{text}may not reach the internet: not known", fix)
 
 

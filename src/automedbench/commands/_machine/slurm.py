@@ -1,14 +1,29 @@
-"""Parser of a site's dumps: pure functions from text to a ``Site``, for every version of Slurm since 20.11."""
+"""Reader of a Slurm cluster: dumps of its commands and file systems, and a ``Site`` parsed from them.
+
+Dumps are a mapping of name → text, of every version of Slurm since 20.11; ``site --record`` writes them into a folder,
+``site --dumps`` reads them from one.
+"""
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import write_text
 from automedbench.base.slurm import parse_seconds
+from automedbench.commands._machine.host import Folder, read_folder, run_program
 
+ASSOCIATIONS = "Account,Partition,QOS,DefaultQOS,MaxSubmit,GrpSubmit"
+QOS = "Name,MaxWall,MaxSubmitPU,MaxSubmitPA,GrpSubmit,Preempt"
+KINDS = "%R|%D|%c|%m|%G"
+"""Columns of the queries, in the order in which ``parse`` expects them."""
+_MODULES = "module --terse avail apptainer singularity 2>&1; echo init=${LMOD_PKG:-$MODULESHOME}/init/sh"
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=[(,]|$)")
 _SLICE = re.compile(r"(^|[_.:])\d+g\.\d+gb")
 
@@ -50,7 +65,7 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as its users meet it; ``accounts`` and ``allowed_qos`` are None where all may use it."""
+    """A partition from the view of its users; ``accounts`` and ``allowed_qos`` are None where all may use it."""
 
     name: str
     up: bool
@@ -64,11 +79,6 @@ class Partition:
     allowed_qos: frozenset[str] | None
     qos: str
     kinds: tuple[NodeKind, ...]
-
-    @property
-    def nodes(self) -> int:
-        """All of its nodes."""
-        return sum(kind.nodes for kind in self.kinds)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -91,6 +101,11 @@ class Association:
     default_qos: str
     submit: float
 
+    @property
+    def usual_qos(self) -> str:
+        """QOS of a job that names none."""
+        return self.default_qos or ("normal" if "normal" in self.qos else "")
+
 
 @dataclass(frozen=True)
 class Qos:
@@ -102,24 +117,12 @@ class Qos:
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A folder of the campaign; ``free_files`` is None where the file system does not count them."""
-
-    path: str
-    filled: bool
-    kind: str
-    free_bytes: int
-    free_files: int | None
-
-
-@dataclass(frozen=True)
 class Site:
-    """A cluster, as far as its commands tell."""
+    """A cluster, as far as its commands show it."""
 
     version: str
     cluster: str
     preempt_type: str
-    preempt_mode: str
     accounting: bool
     enforced: frozenset[str]
     cgroups: bool
@@ -133,20 +136,15 @@ class Site:
     module: str
     module_init: str
     folders: Mapping[str, Folder]
-    scratch: tuple[str, ...]
 
     @property
     def limits_jobs(self) -> bool:
         """Check whether limits of associations and QOS are enforced."""
         return self.accounting and bool(self.enforced & {"limits", "safe", "all"})
 
-    def partition(self, name: str) -> Partition | None:
-        """The partition of that name."""
-        return next((each for each in self.partitions if each.name == name), None)
-
 
 def parse(dumps: Mapping[str, str]) -> Site:
-    """The site that dumps tell of; what is not told is unlimited, off or empty."""
+    """Parse dumps into a site; what they do not say is unlimited, off or empty."""
     config = _config(dumps.get("config", ""))
     kinds = _kinds(dumps["kinds"])
     mode = config.get("PreemptMode", "OFF")
@@ -156,7 +154,6 @@ def parse(dumps: Mapping[str, str]) -> Site:
         version=config.get("SLURM_VERSION", "unknown"),
         cluster=config.get("ClusterName", "this cluster"),
         preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
-        preempt_mode=mode,
         accounting=bool(storage) and not storage.endswith(("none", "(null)")),
         enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
         cgroups="cgroup" in config.get("TaskPlugin", "") and "cgroup" in config.get("ProctrackType", ""),
@@ -170,7 +167,6 @@ def parse(dumps: Mapping[str, str]) -> Site:
         module=module,
         module_init=init,
         folders=dict(_folders(dumps.get("folders", ""))),
-        scratch=tuple(line.split("=")[0] for line in dumps.get("scratch", "").split()),
     )
 
 
@@ -191,7 +187,7 @@ def _config(text: str) -> dict[str, str]:
 
 
 def _calls(parameters: str) -> float | None:
-    """Calls per second that the controller answers a user in the long run, where it is told to limit them."""
+    """Calls per second that the controller answers a user in the long run, where it limits them; else None."""
     words = dict(word.partition("=")[::2] for word in parameters.split(","))
     if "rl_enable" not in words:
         return None
@@ -272,3 +268,71 @@ def _version(name: str) -> tuple[int, ...]:
 def _folders(text: str) -> Iterator[tuple[str, Folder]]:
     for name, path, filled, kind, free, files in _rows(text, 6):
         yield name, Folder(path, filled == "yes", kind, int(free), int(files) if int(files) >= 0 else None)
+
+
+# --- dumps --------------------------------------------------------------------------------------
+
+
+def slurm_dumps() -> dict[str, str]:
+    """Run Slurm's query commands; one that fails gives an empty text, as where there is no accounting.
+
+    Raises MissingDataError when there is no Slurm, or when it does not answer.
+    """
+    status, kinds = run_program(["sinfo", "--exact", "--noheader", f"--format={KINDS}"], 30)
+    if status:
+        raise MissingDataError(
+            f"No Slurm answers on this machine; sinfo says: {kinds.splitlines()[-1][:150] if kinds else status}.\n"
+            "Run this on a login node of the cluster; on one machine use `snakemake --profile profiles/local`."
+        )
+    who = getpass.getuser()
+    commands = {
+        "partitions": ["scontrol", "show", "partition", "--oneliner"],
+        "config": ["scontrol", "show", "config"],
+        "associations": [*_SACCTMGR, "associations", "where", f"user={who}", f"format={ASSOCIATIONS}"],
+        "account": [*_SACCTMGR, "user", who, "format=DefaultAccount"],
+        "qos": [*_SACCTMGR, "qos", f"format={QOS}"],
+    }
+    return {"kinds": kinds, **{name: _run_command(command) for name, command in commands.items()}}
+
+
+_SACCTMGR = ["sacctmgr", "--noheader", "--parsable2", "show"]
+
+
+def site_dumps(folders: Mapping[str, str]) -> dict[str, str]:
+    """Slurm, Apptainer, modules, and a line for each of the campaign's folders; raises as ``slurm_dumps`` does."""
+    places = {**folders, "temporary files": tempfile.gettempdir(), "metadata of Snakemake": ".snakemake/metadata"}
+    return {
+        **slurm_dumps(),
+        "apptainer": _run_command(["apptainer", "--version"]),
+        "modules": _run_command(["bash", "-lc", _MODULES]),
+        "folders": "\n".join(_folder_line(name, Path(path)) for name, path in places.items()),
+    }
+
+
+def _run_command(command: list[str]) -> str:
+    status, text = run_program(command, 30)
+    return "" if status else text
+
+
+def _folder_line(name: str, path: Path) -> str:
+    """``name|path|filled|file system|free bytes|free files``; the last is -1 where it is not known."""
+    folder = read_folder(path)
+    free_files = -1 if folder.free_files is None else folder.free_files
+    return f"{name}|{path}|{'yes' if folder.filled else 'no'}|{folder.kind}|{folder.free_bytes}|{free_files}"
+
+
+def write_dumps(dumps: Mapping[str, str], folder: Path) -> None:
+    """Write each text as ``<name>.txt``; raises InfrastructureError when that cannot be done."""
+    for name, text in dumps.items():
+        write_text(folder / f"{name}.txt", f"{text}\n" if text else "")
+
+
+def read_dumps(folder: Path) -> dict[str, str]:
+    """Texts that ``write_dumps`` wrote; raises MissingDataError when there are none."""
+    dumps = {path.stem: path.read_text("utf-8", "replace").strip() for path in sorted(folder.glob("*.txt"))}
+    if missing := [f"{name}.txt" for name in ("kinds", "partitions", "folders") if name not in dumps]:
+        raise MissingDataError(
+            f"{folder} holds no dumps of a site: {missing[0]} is missing.\n"
+            "`automedbench site --record FOLDER` writes them, on a login node of the cluster."
+        )
+    return dumps

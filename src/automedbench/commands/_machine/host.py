@@ -1,11 +1,13 @@
-"""Programs, folders and file systems of this machine, for commands."""
+"""Programs, folders and file systems of this machine."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -33,7 +35,7 @@ def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
     return done.returncode, done.stdout.decode("utf-8", "replace").strip()
 
 
-def existing(path: Path) -> Path:
+def nearest_folder(path: Path) -> Path:
     """The path itself, or the nearest folder above it that exists."""
     path = path.absolute()
     while not path.exists() and path != path.parent:
@@ -41,8 +43,29 @@ def existing(path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class Folder:
+    """Space of a folder, or of the nearest one above it; ``free_files``: None where they are not counted."""
+
+    path: str
+    filled: bool
+    kind: str
+    free_bytes: int
+    free_files: int | None
+
+
+def read_folder(path: Path) -> Folder:
+    """Space and kind of file system of a folder that may not exist yet."""
+    place = nearest_folder(path)
+    facts = os.statvfs(place)
+    filled = path.is_dir() and any(path.iterdir())
+    # File systems without a fixed number of inodes say 0 of 0.
+    free_files = facts.f_favail if facts.f_files else None
+    return Folder(str(path), filled, file_system(place), facts.f_bavail * facts.f_frsize, free_files)
+
+
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Kind of the file system that a path lies on, as the kernel calls it; ``unknown`` where that is not told."""
+    """Kind of the file system that a path lies on, in the kernel's terms; ``unknown`` without such a list."""
     resolved = path.resolve()
     best, kind = -1, "unknown"
     for line in read_lines(mounts):

@@ -1,4 +1,4 @@
-"""Probes of the isolation: Apptainer, images, and what code inside a real agent container can do."""
+"""Probes of containers: Apptainer, images, GPUs, and what code inside a real agent container can do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,18 @@ from typing import Any
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Model
-from automedbench.commands._host import run_program
-from automedbench.commands.doctor.examine import (
+from automedbench.commands._machine.examine import (
     Host,
     ProbeResult,
     ProbeResults,
     fail,
     ok,
+    result_of_error,
     warn,
 )
+from automedbench.commands._machine.host import run_program
 from automedbench.sandbox.boxes import ApptainerSandbox
-from automedbench.sandbox.container.gpus import list_cards
+from automedbench.sandbox.container.gpus import list_cards, list_devices, visible
 from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.sandbox.container.process import CodeResult
@@ -155,8 +157,7 @@ def _layers(host: Host) -> ProbeResults:
             layer = find_layer(host.images, name, holds)
             yield ok("images", f"{layer.path}, {name} {layer.record.version}, sha256 {layer.record.sha256[:16]}…")
         except MissingDataError as error:
-            why, _, fix = str(error).partition("\n")
-            yield warn("images", why, fix)
+            yield result_of_error("images", error, "warn")
 
 
 def isolation(host: Host) -> ProbeResults:
@@ -176,6 +177,24 @@ def isolation(host: Host) -> ProbeResults:
     yield from _judge(ContainerProbe.model_validate_json(text), enforced.seccomp)
     if gpu:
         yield ok("gpu", f"{', '.join(enforced.gpu_names)} is seen inside, and no other card")
+
+
+def gpu(host: Host) -> ProbeResults:
+    """GPUs of this machine, how many runs can have one at a time, and whether the driver is ready for containers."""
+    wanted = host.campaign.config.sandbox.gpu if host.campaign is not None else 0
+    cards = visible(list_cards(), os.environ)
+    if cards:
+        names = ", ".join(f"{count} × {name}" for name, count in Counter(card.name for card in cards).items())
+        yield ok("gpu", f"{names}; on this machine alone: --profile profiles/local --resources gpu={len(cards)}")
+        try:
+            list_devices(cards)
+        except InfrastructureError as error:
+            yield result_of_error("gpu", error, "FAIL" if wanted else "warn")
+    elif wanted:
+        fix = "Fine on a login node; on the node of runs install the driver or set sandbox.gpu: 0."
+        yield warn("gpu", f"no GPU is seen here (nvidia-smi -L, /sys/class/kfd), but sandbox.gpu is {wanted}", fix)
+    else:
+        yield ok("gpu", "none here, none configured")
 
 
 def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -> tuple[CodeResult, Enforced]:

@@ -89,8 +89,14 @@ def fail(probe: str, message: str, fix: str) -> ProbeResult:
     return ProbeResult(probe=probe, status="FAIL", message=message, fix=fix)
 
 
+def result_of_error(probe: str, error: Exception | str, status: Status = "FAIL") -> ProbeResult:
+    """Result from an error: its first line is the message, the rest is the fix."""
+    message, _, fix = str(error).partition("\n")
+    return ProbeResult(probe=probe, status=status, message=message, fix=fix)
+
+
 def examine(host: Host, probes: Sequence[HostProbe], deadline_s: float = DEADLINE_S) -> list[ProbeResult]:
-    """ProbeResults of all probes in their order. A probe that hangs or breaks is a finding itself.
+    """Results of all probes in their order. A probe that hangs or breaks is a finding itself.
 
     Probes run in daemon threads: one that waits for a dead file server cannot be ended, only be left behind.
     """
@@ -118,8 +124,7 @@ def _look(host: Host, probe: HostProbe, into: list[ProbeResult]) -> None:
         for finding in probe.look(host):
             into.append(finding)
     except AutoMedBenchError as error:
-        text, _, fix = str(error).partition("\n")
-        into.append(fail(probe.name, text, fix))
+        into.append(result_of_error(probe.name, error))
     except Exception as error:
         fix = "This is a fault of the probe, not of the machine: please report it."
         into.append(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix))

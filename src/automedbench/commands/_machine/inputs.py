@@ -1,11 +1,9 @@
-"""Probes of what a campaign needs: keys, endpoints, raw and staged data, resources, GPU, Slurm."""
+"""Probes of what a campaign needs: keys, endpoints, raw and staged data, resources."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -21,26 +19,24 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
-from automedbench.commands._host import existing
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
+from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
-from automedbench.sandbox.container.gpus import list_cards, list_devices, visible
 
 ENDPOINT_S = 5.0
-LOOKED_AT = 2000
-"""Staged files per task that are looked for."""
+CHECKED_FILES = 2000
+"""Staged files per task whose size is checked."""
 STAGE = "Stage it: `snakemake prepare`."
 
 
 def keys(host: Host) -> ProbeResults:
     """A key for every agent and judge of the campaign; never its value."""
-    for name, client in _asking(host.campaign).items():
+    for name, client in _list_clients(host.campaign).items():
         where = client.api_key_env or client.api_key_file
         try:
             found = read_keys(client, os.environ)
         except AutoMedBenchError as error:
-            text, _, fix = str(error).partition("\n")
-            yield fail("keys", f"{name}: {text}", fix)
+            yield result_of_error("keys", f"{name}: {error}")
         else:
             yield ok("keys", f"{name}: {where} holds {counted(len(found), 'key')}")
     judge = host.campaign.config.answer_judge if host.campaign else None
@@ -50,28 +46,28 @@ def keys(host: Host) -> ProbeResults:
 
 def endpoints(host: Host) -> ProbeResults:
     """Every endpoint answers with this key, through the configured gateway."""
-    asking = _asking(host.campaign)
-    if not asking:
+    clients = _list_clients(host.campaign)
+    if not clients:
         return
     with ThreadPoolExecutor(max_workers=8) as pool:
-        for findings in pool.map(lambda item: list(_endpoint(*item)), asking.items()):
+        for findings in pool.map(lambda item: list(_check_client(*item)), clients.items()):
             yield from findings
 
 
-def _endpoint(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult]:
+def _check_client(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult]:
     """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
     try:
         key = read_keys(client, os.environ)[0]
     except (AutoMedBenchError, IndexError):
-        return  # told by 'keys'
-    for url in [client.base_url] if client.base_url else _own_servers(client):
+        return  # the probe 'keys' says so
+    for url in [client.base_url] if client.base_url else _list_servers(client):
         if isinstance(url, ProbeResult):
             yield url.model_copy(update={"message": f"{name}: {url.message}"})
         else:
             yield _probe_endpoint(name, client, url, key)
 
 
-def _own_servers(client: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
+def _list_servers(client: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
     """URLs of own servers, and what is wrong with the file that lists them."""
     path = endpoint_file_of(client.address)
     try:
@@ -98,10 +94,10 @@ def _probe_endpoint(name: str, client: Agent | JudgeModel, url: str, key: str) -
         if client.endpoint_file:
             fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
         return fail("endpoints", f"{place} gives no answer: {error}", fix)
-    return _answer(place, status, models, client.model)
+    return _judge_answer(place, status, models, client.model)
 
 
-def _answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
+def _judge_answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
     if status in (401, 402, 403):
         return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
     if status == 429:
@@ -147,18 +143,18 @@ def data(host: Host) -> ProbeResults:
     if absent := [task for task in tasks if task not in staged]:
         names = f"{', '.join(absent[:3])}{' …' * (len(absent) > 3)}"
         yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged yet: {names}", STAGE)
-    problems = [problem for task in staged if (problem := _staged(host.campaign, task)) is not None]
+    problems = [problem for task in staged if (problem := _check_staged(host.campaign, task)) is not None]
     yield from problems
     if n_complete := len(staged) - len(problems):
         yield ok("data", f"{n_complete} of {len(tasks)} tasks are staged and complete")
     private = Path(settings.private)
-    yield from _closed(private, "group" if host.campaign.config.share == "all" else host.campaign.config.share)
+    yield from _check_access(private, "group" if host.campaign.config.share == "all" else host.campaign.config.share)
     for place in host.campaign.closed_folders:
         if place != private:
-            yield from _closed(place, host.campaign.config.share)
+            yield from _check_access(place, host.campaign.config.share)
 
 
-def _closed(folder: Path, share: str) -> ProbeResults:
+def _check_access(folder: Path, share: str) -> ProbeResults:
     """A folder is readable by those that ``share`` names."""
     if not folder.is_dir():
         return
@@ -172,19 +168,18 @@ def _closed(folder: Path, share: str) -> ProbeResults:
         yield ok("data", f"{folder} is closed to other users")
 
 
-def _staged(campaign: Campaign, task: str) -> ProbeResult | None:
+def _check_staged(campaign: Campaign, task: str) -> ProbeResult | None:
     """Problems of the staged files of a task that has a manifest."""
     settings, card = campaign.config.data, campaign.cards[task]
     path = Path(settings.manifests) / f"{task}.json"
     try:
         manifest = read_record(path, Manifest)
     except InfrastructureError as error:
-        text, _, fix = str(error).partition("\n")
-        return fail("data", text, fix)
+        return result_of_error("data", error)
     if manifest.task_version != card.version:
         return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
     public, private = Path(settings.public) / task, Path(settings.private) / task
-    files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), LOOKED_AT)
+    files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), CHECKED_FILES)
     wrong = [str(file) for file, entry in files if not file.is_file() or file.stat().st_size != entry.bytes]
     if not wrong:
         return None
@@ -203,26 +198,7 @@ def resources(host: Host) -> ProbeResults:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
-def gpu(host: Host) -> ProbeResults:
-    """GPUs of this machine, how many runs can have one at a time, and whether the driver is ready for containers."""
-    wanted = host.campaign.config.sandbox.gpu if host.campaign is not None else 0
-    cards = visible(list_cards(), os.environ)
-    if cards:
-        names = ", ".join(f"{count} × {name}" for name, count in Counter(card.name for card in cards).items())
-        yield ok("gpu", f"{names}; on this machine alone: --profile profiles/local --resources gpu={len(cards)}")
-        try:
-            list_devices(cards)
-        except InfrastructureError as error:
-            text, _, fix = str(error).partition("\n")
-            yield (fail if wanted else warn)("gpu", text, fix)
-    elif wanted:
-        fix = "Fine on a login node; on the node of runs install the driver or set sandbox.gpu: 0."
-        yield warn("gpu", f"no GPU is seen here (nvidia-smi -L, /sys/class/kfd), but sandbox.gpu is {wanted}", fix)
-    else:
-        yield ok("gpu", "none here, none configured")
-
-
-def _asking(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:
+def _list_clients(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:
     """Agents and judges of the campaign that ask an endpoint."""
     if campaign is None:
         return {}
@@ -258,17 +234,15 @@ def raw(host: Host) -> ProbeResults:
             yield warn("raw data", f"{name} is not there, and fetch.offline is true", "Copy data.raw from elsewhere.")
     if "fetched" in ways.values():
         yield ok("raw data", f"{list(ways.values()).count('fetched')} of {len(ways)} data sets are there")
-    yield from _room(
-        existing(Path(settings.data.raw)), [cards[name] for name, way in ways.items() if way == "download"]
+    yield from _check_room(
+        nearest_folder(Path(settings.data.raw)), [cards[name] for name, way in ways.items() if way == "download"]
     )
 
 
-def _room(folder: Path, cards: list[TaskCard]) -> ProbeResults:
+def _check_room(folder: Path, cards: list[TaskCard]) -> ProbeResults:
     """Disk space for what is still to be downloaded."""
-    needed, free = (
-        UNPACKED * sum(card.dataset.download_gb or 0.0 for card in cards),
-        shutil.disk_usage(folder).free / 1e9,
-    )
+    needed = UNPACKED * sum(card.dataset.download_gb or 0.0 for card in cards)
+    free = read_folder(folder).free_bytes / 1e9
     text = f"{counted(len(cards), 'data set')} to be fetched may need {needed:.0f} GB; {folder} has {free:.0f} GB free"
     if needed > free:
         yield warn("raw data", text, "Set data.raw to a larger disk, or fetch fewer tasks at a time.")

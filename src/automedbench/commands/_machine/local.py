@@ -1,9 +1,10 @@
-"""Probes of the machine: Python, limits, memory, disks, clock, tools."""
+"""Probes of this machine: Python, limits, memory, disks, quotas, clock."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import os
 import resource
 import shutil
@@ -17,8 +18,14 @@ from pathlib import Path
 
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
-from automedbench.commands._host import NETWORK_FILE_SYSTEMS, existing, file_system, read_lines, run_program
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
+from automedbench.commands._machine.host import (
+    NETWORK_FILE_SYSTEMS,
+    nearest_folder,
+    read_folder,
+    read_lines,
+    run_program,
+)
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.scratch import why_no_scratch
 from automedbench.sandbox.evidence import trace_filter
@@ -137,28 +144,26 @@ def trace(host: Host) -> ProbeResults:
 def disks(host: Host) -> ProbeResults:
     """Free space and kind of file system of temporary files and results; leases on the latter."""
     if problem := why_no_scratch():
-        yield fail("temporary files", *problem.split("\n"))
+        yield result_of_error("temporary files", problem)
         return
-    places = {"temporary files": Path(tempfile.gettempdir()), "results": existing(host.results)}
-    for name, path in places.items():
-        free, kind = shutil.disk_usage(path).free, file_system(path)
-        text = f"{free / GIB:.0f} GiB are free on {kind} ({path})"
+    results = nearest_folder(host.results)
+    for name, path in {"temporary files": Path(tempfile.gettempdir()), "results": results}.items():
+        folder, wanted = read_folder(path), WANTED_FREE_BYTES[name]
+        text = f"{folder.free_bytes / GIB:.0f} GiB are free on {folder.kind} ({path})"
         if not os.access(path, os.W_OK):
             yield fail(name, f"{path} cannot be written by this user", "Fix its permissions or choose another folder.")
-        elif free < WANTED_FREE_BYTES[name]:
-            yield warn(name, text, f"Free space: a campaign needs {WANTED_FREE_BYTES[name] / GIB:.0f} GiB at least.")
+        elif folder.free_bytes < wanted:
+            yield warn(name, text, f"Free space: a campaign needs {wanted / GIB:.0f} GiB at least.")
         else:
             yield ok(name, text)
-    temporary = places["temporary files"]
-    if file_system(temporary) in NETWORK_FILE_SYSTEMS:
-        fix = "Set TMPDIR to a disk of this machine: containers and sockets of runs live there."
-        yield warn("temporary files", f"{temporary} lies on a network file system", fix)
-    yield from _leases(places["results"])
+        if name == "temporary files" and folder.kind in NETWORK_FILE_SYSTEMS:
+            fix = "Set TMPDIR to a disk of this machine: containers and sockets of runs live there."
+            yield warn(name, f"{path} lies on a network file system", fix)
+    yield from _leases(results, folder.kind)
 
 
-def _leases(results: Path) -> Iterator[ProbeResult]:
+def _leases(results: Path, kind: str) -> Iterator[ProbeResult]:
     """Make and drop a real lease where the runs' leases will be."""
-    kind = file_system(results)
     try:
         with (
             tempfile.TemporaryDirectory(prefix=".doctor-", dir=results) as name,
@@ -176,13 +181,76 @@ def _leases(results: Path) -> Iterator[ProbeResult]:
         yield ok("leases", f"can be held in {results}")
 
 
+# --- files and quotas ---
+
+
+FILES_PER_RUN = 60
+"""Files and folders that a finished run leaves: of the run, its logs, and Snakemake's notes on them, with some room."""
+FEW_BYTES = 10 * 1024**3
+_MORE_FILES = "Ask for more, take another folder for `results`, or make room: `automedbench prune --what workspaces`."
+
+
+def room(host: Host) -> ProbeResults:
+    """Inodes and quotas against the files that the campaign's runs make."""
+    place, free = nearest_folder(host.results), read_folder(host.results).free_files
+    needed = FILES_PER_RUN * (len(host.campaign.runs) if host.campaign else 0)
+    if free is not None:
+        yield _files(f"{free:,} files can be made on the file system of {place}", free, needed)
+    for command in _quota_commands(place):
+        if shutil.which(command[0]) is None:
+            continue
+        status, printed = run_program(command)
+        if status == 0 and (left := read_quota(printed)) is not None:
+            bytes_left, files_left = left
+            if files_left is not None:
+                yield _files(f"the quota ({command[0]}) leaves {files_left:,} files in {place}", files_left, needed)
+            if bytes_left is not None:
+                text = f"the quota ({command[0]}) leaves {bytes_left / 1024**3:,.0f} GiB in {place}"
+                yield ok("files", text) if bytes_left > FEW_BYTES else warn("files", text, _MORE_FILES)
+
+
+def _files(text: str, left: int, needed: int) -> ProbeResult:
+    if not left:
+        return fail("files", text, _MORE_FILES)
+    if needed > left:
+        return warn("files", f"{text}; the campaign's runs make about {needed:,}", _MORE_FILES)
+    return ok("files", f"{text}; the campaign's runs make about {needed:,}" if needed else text)
+
+
+def _quota_commands(place: Path) -> list[list[str]]:
+    while not place.is_mount():
+        place = place.parent
+    return [["lfs", "quota", "-q", "-u", getpass.getuser(), str(place)], ["quota", "-w", "-p", "-f", str(place)]]
+
+
+def read_quota(printed: str) -> tuple[int | None, int | None] | None:
+    """Bytes and files that are left, None where there is no limit; None for what is no table of a quota.
+
+    The last eight words of both commands are: KiB used, quota, limit, grace; files used, quota, limit, grace. A star
+    marks what is over its quota.
+    """
+    words = [word.rstrip("*") for word in printed.split()][-8:]
+    if len(words) < 8 or not all(words[place].isdigit() for place in (0, 1, 2, 4, 5, 6)):
+        return None
+    kib, files = (_left(*(int(word) for word in words[start : start + 3])) for start in (0, 4))
+    return None if kib is None else kib * 1024, files
+
+
+def _left(used: int, quota: int, limit: int) -> int | None:
+    most = min((each for each in (quota, limit) if each), default=None)
+    return None if most is None else max(0, most - used)
+
+
+# --- clock ---
+
+
 def clock(host: Host) -> ProbeResults:
     """This machine's time against the file server's, and against common sense."""
     present = datetime.now(UTC)
     if not 2024 <= present.year < 2100:
         yield fail("clock", f"says {present:%Y-%m-%d}", "Set the clock (NTP): TLS and leases depend on it.")
         return
-    folder = existing(host.results)
+    folder = nearest_folder(host.results)
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())
     with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=folder) as stream:

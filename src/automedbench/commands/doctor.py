@@ -13,33 +13,32 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, describe_options, select_campaign
+from automedbench.commands._machine import containers, inputs, local, profile
+from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
 from automedbench.commands._output import add_json, show
-from automedbench.commands.doctor import campaign as campaigns
-from automedbench.commands.doctor import cluster, containers, files, machine
-from automedbench.commands.doctor.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
 from automedbench.planning.load import DEFAULT
 
 PROBES = (
-    HostProbe("python", machine.python),
-    HostProbe("clock", machine.clock),
-    HostProbe("limits", machine.limits),
-    HostProbe("memory", machine.memory_limit),
-    HostProbe("trace", machine.trace),
-    HostProbe("disks", machine.disks),
-    HostProbe("files", files.room, 20),
+    HostProbe("python", local.python),
+    HostProbe("clock", local.clock),
+    HostProbe("limits", local.limits),
+    HostProbe("memory", local.memory_limit),
+    HostProbe("trace", local.trace),
+    HostProbe("disks", local.disks),
+    HostProbe("files", local.room, 20),
     HostProbe("apptainer", containers.apptainer),
     HostProbe("user namespaces", containers.namespaces),
     HostProbe("fuse", containers.fuse),
     HostProbe("images", containers.images, 30),
     HostProbe("isolation", containers.isolation, 45),
     HostProbe("proxied network", containers.proxied_network, 45),
-    HostProbe("gpu", campaigns.gpu),
-    HostProbe("slurm", cluster.slurm, 40),
-    HostProbe("keys", campaigns.keys),
-    HostProbe("endpoints", campaigns.endpoints, 20),
-    HostProbe("raw data", campaigns.raw),
-    HostProbe("data", campaigns.data, 30),
-    HostProbe("resources", campaigns.resources),
+    HostProbe("gpu", containers.gpu),
+    HostProbe("slurm", profile.slurm, 40),
+    HostProbe("keys", inputs.keys),
+    HostProbe("endpoints", inputs.endpoints, 20),
+    HostProbe("raw data", inputs.raw),
+    HostProbe("data", inputs.data, 30),
+    HostProbe("resources", inputs.resources),
 )
 """In the order of the report."""
 

@@ -1,0 +1,308 @@
+"""Profile that `site` writes for a cluster: every line with its reason.
+
+Nothing that the rules ask for by themselves (wall time, memory, CPUs and GPUs of a step) is repeated here: the profile
+says where jobs go, in whose name, and how many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from automedbench.base.files import write_text
+from automedbench.base.plaintable import counted
+from automedbench.commands._machine.host import NETWORK_FILE_SYSTEMS
+from automedbench.commands._machine.placement import (
+    Needs,
+    PartitionChoice,
+    SiteOptions,
+    choose_partition,
+    fits_node,
+    limit_jobs,
+)
+from automedbench.commands._machine.slurm import Partition, Site
+
+SUBMISSIONS_PER_6S = 10
+STAGING_MIN, SMALL_MIN = 720, 60
+SMALL_MB = 4000
+HEAD = """\
+# `snakemake --profile {folder}`: this workflow on {cluster}.
+# Written by `automedbench site`. Edit it as you like: a second call keeps what is here and writes its own beside it.
+# Wall time, memory, CPUs and GPUs of a step are asked for by the rules, from the campaign's limits and its sandbox;
+# docs/cluster.md says how to raise one of them.
+"""
+PARTITIONS = """\
+# Where jobs go: the partition whose limits a job fits best, one with GPUs for those alone that ask for GPUs.
+# nodes_reach_internet: yes, no or unknown, as you said with --network; `automedbench doctor` compares it with the
+# campaign.
+"""
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    """A line of a profile."""
+
+    key: str
+    value: Any
+    why: str
+
+
+@dataclass
+class ProfileDraft:
+    """A profile: its own keys, the tables below them, the partitions, and messages for the terminal."""
+
+    top: list[ProfileLine] = field(default_factory=list)
+    defaults: list[ProfileLine] = field(default_factory=list)
+    run: list[ProfileLine] = field(default_factory=list)
+    staging: list[ProfileLine] = field(default_factory=list)
+    partitions: dict[str, list[ProfileLine]] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def draft_profile(site: Site, needs: Needs, options: SiteOptions) -> ProfileDraft:
+    """The profile of a site for a campaign.
+
+    Raises ConfigError when no partition takes its runs, with the reason of each that comes near.
+    """
+    one_for_all = not needs.gpu and not options.preemptible
+    single_cpu = dataclasses.replace(needs, cpus=1)  # fewer CPUs make it slower, not impossible
+    small = single_cpu if one_for_all else Needs(SMALL_MIN, SMALL_MB, 1)
+    cpu = choose_partition(site, small, options, options.partition, preemptible=False)
+    run = cpu
+    if not one_for_all:
+        run = choose_partition(site, single_cpu, options, options.run_partition, preemptible=options.preemptible)
+    draft = ProfileDraft()
+    _add_partitions(draft, site, needs, options, cpu, run)
+    _add_queue(draft, site, options, [cpu, run])
+    _add_files(draft, site)
+    _add_programs(draft, site)
+    return draft
+
+
+def _add_partitions(
+    draft: ProfileDraft, site: Site, needs: Needs, options: SiteOptions, cpu: PartitionChoice, run: PartitionChoice
+) -> None:
+    """Partitions and who is charged."""
+    apart = run.partition.name != cpu.partition.name
+    _add_partition(draft, cpu, "of the small steps" + ("" if apart else " and of the runs"))
+    if apart and not options.preemptible:  # else runs name theirs, and nothing else goes there
+        _add_partition(draft, run, "of the runs")
+    if cpu.account:
+        draft.defaults.append(ProfileLine("slurm_account", cpu.account, _why_account(site, cpu)))
+    if cpu.qos:
+        draft.defaults.append(ProfileLine("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
+    draft.defaults += [
+        ProfileLine("runtime", 30, "minutes: collect, audit, score"),
+        ProfileLine("mem_mb", SMALL_MB, "of all cores together"),
+        ProfileLine("cpus_per_task", 1, "small steps use one core"),
+    ]
+    if options.preemptible:
+        draft.run.append(ProfileLine("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
+    if run.account != cpu.account:
+        draft.run.append(ProfileLine("slurm_account", run.account, f"{run.partition.name} takes no other account"))
+    if run.qos != cpu.qos:
+        why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
+        draft.run.append(ProfileLine("qos", run.qos or _name_qos(site, run), why))
+    needs = _share_node(draft, needs, run.partition)
+    if cpu.minutes < STAGING_MIN:
+        why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
+        draft.staging.append(ProfileLine("runtime", int(cpu.minutes), why))
+    draft.messages += [
+        f"{site.cluster}: Slurm {site.version}, {counted(len(site.partitions), 'partition')} that you see",
+        f"small steps: partition {cpu.partition.name}{_describe_account(cpu)}",
+        f"runs: partition {run.partition.name}{_describe_account(run)}, {needs.minutes} min, {needs.memory_mb} MiB, "
+        f"{needs.cpus} CPUs{needs.gpu_text}" + (", preemptible: requeued" if run.preemptible else ""),
+    ]
+    if run.partition.exclusive or site.whole_nodes:
+        draft.warnings.append(f"{run.partition.name} gives whole nodes: every job holds one, also the small ones")
+    if run.preemptible and not options.preemptible:
+        draft.warnings.append(f"jobs in {run.partition.name} are preempted; `--preemptible` writes a profile for that")
+    if needs.gpu and needs.model is None and len(run.partition.models) > 1:
+        types = ", ".join(run.partition.models)
+        draft.warnings.append(f"{run.partition.name} has {types}: runs compare on one of them, sandbox.gpu_model")
+    if run.partition.has_gpus and not needs.gpu:
+        draft.warnings.append(f"{run.partition.name} has GPUs, which sandbox.gpu: 0 asks none of; they may lie idle")
+
+
+def _share_node(draft: ProfileDraft, needs: Needs, partition: Partition) -> Needs:
+    """The needs with as many CPUs as leave none of a node's GPUs idle; a warning where memory leaves some."""
+    fits = [each for each in partition.kinds if fits_node(each, dataclasses.replace(needs, cpus=1))]
+    kind = max(fits, key=lambda each: each.nodes)
+    runs = kind.all_gpus // needs.gpu if needs.gpu else 1
+    cpus = max(1, min(needs.cpus, kind.cpus // runs))
+    if cpus < needs.cpus:
+        why = f"{kind.cpus} CPUs of a node for {counted(runs, 'run')}"
+        draft.run.append(ProfileLine("cpus_per_task", cpus, why))
+    if (held := kind.memory_mb // needs.memory_mb) < runs:
+        warning = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
+        draft.warnings.append(warning)
+    return dataclasses.replace(needs, cpus=cpus)
+
+
+def _name_qos(site: Site, place: PartitionChoice) -> str:
+    return next((each.usual_qos for each in site.associations if each.account == place.account), "")
+
+
+def _describe_account(place: PartitionChoice) -> str:
+    words = [f"account {place.account}" if place.account else "", f"QOS {place.qos}" if place.qos else ""]
+    return "".join(f", {word}" for word in words if word)
+
+
+def _why_account(site: Site, place: PartitionChoice) -> str:
+    others = sorted({each.account for each in site.associations} - {place.account})
+    kind = "your default account" if place.account == site.default_account else "the first that the partition takes"
+    return f"{kind}; others: {', '.join(others[:4])}" if others else f"{kind}; you have no other"
+
+
+def _add_partition(draft: ProfileDraft, place: PartitionChoice, what: str) -> None:
+    """An entry of the partition file.
+
+    Of GPU partitions it has only what keeps small steps out: the executor takes the partition whose limits a step
+    fills best, less one where it has GPUs that the step does not ask for.
+    """
+    partition, kinds = place.partition, place.partition.kinds
+    rows = []
+    if place.minutes < math.inf:
+        rows.append(ProfileLine("max_runtime", int(place.minutes), f"minutes; {what}"))
+    if partition.has_gpus:
+        rows.append(ProfileLine("max_gpu", max(kind.all_gpus for kind in kinds), "GPUs of its largest node"))
+        if partition.models:
+            rows.append(ProfileLine("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
+    else:
+        rows += [
+            ProfileLine("max_mem_mb", max(kind.memory_mb for kind in kinds), "MiB of its largest node"),
+            ProfileLine("max_threads", max(kind.cpus for kind in kinds), "CPUs of its largest node"),
+        ]
+    draft.partitions[partition.name] = rows
+
+
+# --- queue --------------------------------------------------------------------------------------------------------
+
+
+def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Sequence[PartitionChoice]) -> None:
+    jobs, why = limit_jobs(site, places)
+    rate, why_rate = _rate(site)
+    draft.top += [
+        ProfileLine("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
+        ProfileLine("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
+        ProfileLine("jobs", jobs, why),
+        ProfileLine("max-jobs-per-timespan", rate, why_rate),
+        ProfileLine("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
+        ProfileLine("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
+        ProfileLine("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
+        ProfileLine("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
+    ]
+    if options.preemptible:
+        draft.top.append(ProfileLine("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
+    else:
+        draft.top.append(ProfileLine("slurm-no-requeue", True, "nor by Slurm"))
+    if site.accounting:
+        draft.top += [
+            ProfileLine("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
+            ProfileLine("slurm-efficiency-report-path", "logs", "folder of that report"),
+        ]
+    draft.messages.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
+
+
+def _rate(site: Site) -> tuple[str, str]:
+    if site.calls_per_s is None:
+        return f"{SUBMISSIONS_PER_6S}/6s", "submissions: gentle to the scheduler"
+    allowed = max(1, min(SUBMISSIONS_PER_6S, int(site.calls_per_s * 6 / 2)))
+    return f"{allowed}/6s", f"half of the {site.calls_per_s:g} calls per second that the controller answers you"
+
+
+# --- files and programs -------------------------------------------------------------------------------------------
+
+
+def _add_files(draft: ProfileDraft, site: Site) -> None:
+    results = site.folders["results"]
+    kind, shared = results.kind, results.kind in NETWORK_FILE_SYSTEMS
+    wait = 60 if shared else 20
+    draft.top.append(ProfileLine("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
+    if shared and not site.folders["metadata of Snakemake"].filled:
+        why = "one file instead of one per output; every call of this campaign then needs this profile"
+        draft.top.append(ProfileLine("persistence-backend", "db", why))
+    several = sum(nodes.nodes for each in site.partitions for nodes in each.kinds) > 1
+    if several and not shared:
+        draft.warnings.append(
+            f"{results.path} lies on {kind}, which other nodes may not see: `srun ls {results.path}` must show it"
+        )
+    for name, folder in site.folders.items():
+        if folder.free_files is not None and folder.free_files < 100_000:
+            draft.warnings.append(f"{name} ({folder.path}) has room for {folder.free_files} more files only")
+    draft.messages.append(f"files: results on {kind}, {results.free_bytes / 1e9:.0f} GB free")
+
+
+def _add_programs(draft: ProfileDraft, site: Site) -> None:
+    """Apptainer in the jobs, from a module where it is in no PATH; and what keeps their memory."""
+    if site.apptainer:
+        draft.messages.append(f"containers: {site.apptainer}")
+    elif site.module:
+        load = f"module load {site.module}"
+        command = f". {site.module_init} && {load}" if site.module_init else load
+        draft.top.append(ProfileLine("precommand", command, "in every job: Apptainer is a module here"))
+        draft.messages.append(f"containers: `{load}`, in every job and before `snakemake prepare`")
+        if site.module.startswith("singularity"):
+            draft.warnings.append("the module is Singularity's; Apptainer 1.2 or newer is needed: ask for it")
+    else:
+        draft.warnings.append("no Apptainer in PATH and none among the modules: agent code cannot run; ask for it")
+    if not site.cgroups:
+        draft.warnings.append("Slurm keeps memory without cgroups: a call over its limit is found by polling")
+
+
+def profile_text(draft: ProfileDraft, folder: str, cluster: str) -> str:
+    """``config.yaml`` of the profile."""
+    tables = {"stage_task": draft.staging, "run_agent": draft.run}
+    lines = [*_lines(draft.top), "", "default-resources: # of steps that ask for nothing else"]
+    lines += _lines(draft.defaults, 2)
+    lines += ["", "set-threads:", "  stage_task: 4 # cases of a task at a time; as many as the rule asks CPUs for"]
+    if any(tables.values()):
+        lines += ["", "set-resources: # what differs from what the rules ask for"]
+    for rule, entries in tables.items():
+        if entries:
+            lines += [f"  {rule}:", *_lines(entries, 4)]
+    return HEAD.format(folder=folder, cluster=cluster) + "\n".join(lines) + "\n"
+
+
+def partitions_text(draft: ProfileDraft, network: str) -> str:
+    """``partitions.yaml``, which the executor reads; it passes over the first key."""
+    lines = [f"nodes_reach_internet: {_yaml(network)}", "", "partitions:"]
+    for name, entries in draft.partitions.items():
+        lines += [f"  {_yaml(name)}:" + ("" if entries else " {}"), *_lines(entries, 4)]
+    return PARTITIONS + "\n".join(lines) + "\n"
+
+
+def write_files(texts: dict[Path, str], *, force: bool) -> Iterable[str]:
+    """Write the files; yields what became of each.
+
+    One that is there with another content is kept, and the new one is written beside it as ``<name>.new``, unless
+    ``force``. Raises InfrastructureError when the folder cannot be written.
+    """
+    for path, text in texts.items():
+        there = path.read_text("utf-8") if path.is_file() else None
+        if there == text:
+            yield f"{path}: as it was"
+        elif there is None or force:
+            write_text(path, text)
+            yield f"{path}: written"
+        else:
+            new = path.with_name(f"{path.name}.new")
+            write_text(new, text)
+            yield f"{path}: kept, as it differs; the new one is {new.name} (`diff {path} {new}`, or --force)"
+
+
+def _lines(entries: Sequence[ProfileLine], indent: int = 0) -> list[str]:
+    return [f"{' ' * indent}{entry.key}: {_yaml(entry.value)} # {entry.why}" for entry in entries]
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return text.removesuffix("...\n").rstrip()
