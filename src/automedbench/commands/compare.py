@@ -1,4 +1,4 @@
-"""Two agents on the tasks and tiers that both have: what differs, by how much, and what can be concluded.
+"""Compare two agents on the tasks and tiers that both have: differences, intervals, and what can be concluded.
 
 Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. Agents whose runs
 differ in a condition that changes scores are not tested, unless --anyway. What the numbers mean is in
@@ -65,20 +65,17 @@ def main(options: argparse.Namespace) -> None:
 
     method = StatisticsMethod(options.pooling, options.confidence, options.resamples)
     if options.fresh is not None:
-        options.b = options.b or options.a
-        a, b = _scores(options, options.a), _scores(options, options.b, options.fresh)
-        gap = gap_of_draws(a, b, options.measure, method, anyway=options.anyway)
-        show(options, gap, [neutralise("\n".join(gap_lines(gap, method)))])
-        return
-    if options.b in (None, options.a):
+        a, b = _scores(options, options.a), _scores(options, options.b or options.a, options.fresh)
+        found = gap_of_draws(a, b, options.measure, method, anyway=options.anyway)
+        lines = gap_lines(found, method)
+    elif options.b in (None, options.a):
         raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
-    a, b = _scores(options, options.a), _scores(options, options.b)
-    found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
-    if found is None:
-        raise MissingDataError(_no_cell(options, a, b))
+    else:
+        a, b = _scores(options, options.a), _scores(options, options.b)
+        found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
+        lines = report_lines(found, method)
     # Names and conditions come from records, which may be a third party's.
-    lines = [neutralise("\n".join(report_lines(found, method)))]
-    show(options, {**found, "conclusion": conclusion(found, method)}, lines)
+    show(options, found, [neutralise("\n".join(lines))])
 
 
 def _scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
@@ -99,17 +96,21 @@ def _scores(options: argparse.Namespace, agent: str, results: Path | None = None
     ]
 
 
-def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRecord]) -> str:
-    counts = [
-        f"{name} has {len({(score.run.task, score.run.tier) for score in scores})}"
-        for name, scores in ((options.a, a), (options.b, b))
-    ]
-    chosen = [f"--{name} {value}" for name in ("track", "task", "tier") if (value := getattr(options, name))]
-    return (
-        f"{options.a} and {options.b} have no scored task and tier in common"
-        f"{' with ' + ' '.join(chosen) if chosen else ''} ({', '.join(counts)}).\n"
-        "Only what both did can be compared: finish the same tasks for both, or choose another part."
-    )
+def _pair_runs(a: Sequence[ScoreRecord], b: Sequence[ScoreRecord]) -> list[list[BoardEntry]]:
+    """Runs of both sides in the cells that both have, in a fixed order; raises MissingDataError without such a cell."""
+    cells = [{(score.run.task, score.run.tier) for score in side} for side in (a, b)]
+    common = cells[0] & cells[1]
+    if not common:
+        raise MissingDataError(
+            f"A and B have no scored task and tier in common (A has {len(cells[0])}, B has {len(cells[1])}).\n"
+            "Finish the same tasks for both, or choose another part (--track, --task, --tier)."
+        )
+    pairs = []
+    for side in (a, b):
+        kept = [score for score in side if (score.run.task, score.run.tier) in common]
+        kept.sort(key=lambda score: (score.run.task, score.run.tier, score.run.repeat))
+        pairs.append([BoardEntry(score.run, score.track, score) for score in kept])
+    return pairs
 
 
 def gap_of_draws(
@@ -129,20 +130,14 @@ def gap_of_draws(
             raise ConfigError(
                 [f"{wrong[0].run.path} is of the {draw_name(wrong[0].recipe.draw)} draw; give results of a {draw} one"]
             )
-    first, second = _common(published, fresh), _common(fresh, published)
-    if not first:
-        raise MissingDataError(
-            "The two draws have no scored task and tier in common, so there is no gap.\n"
-            "Finish the same tasks in both campaigns, or choose another part."
-        )
-    runs = [*scored(first), *scored(second)]
-    found, other = differences(runs, left_out=OF_A_DRAW)
+    first, second = _pair_runs(published, fresh)
+    conflicts, cautions = differences([*scored(first), *scored(second)], left_out=OF_A_DRAW)
     tasks = sorted({entry.run.task for entry in first})
     places: list[dict[str, Any]] = []
     for task in [None, *tasks] if len(tasks) > 1 else tasks:
         a, b = ([entry for entry in side if task in (None, entry.run.task)] for side in (first, second))
         gap = draw_gap(make_samples(a), make_samples(b), method, measure)
-        if found and not anyway:
+        if conflicts and not anyway:
             gap = replace(gap, low=None, high=None)
         means = {"published": _mean(a, measure, method), "fresh": _mean(b, measure, method)}
         places.append({"task": task, **means, "gap": gap})
@@ -150,9 +145,9 @@ def gap_of_draws(
         "measure": measure,
         "draws": sorted({draw_name(score.recipe.draw) for score in scored(second)}),
         "places": places,
-        "conflicts": found,
-        "cautions": other,
-        "conclusion": _gap_conclusion(places[0]["gap"], [] if anyway else found),
+        "conflicts": conflicts,
+        "cautions": cautions,
+        "conclusion": _gap_conclusion(places[0]["gap"], [] if anyway else conflicts),
     }
 
 
@@ -204,7 +199,7 @@ def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
         "",
         *_stage_table(found),
         "",
-        conclusion(found, method),
+        found["conclusion"],
     ]
 
 
@@ -285,18 +280,14 @@ def conclusion(found: Comparison, method: StatisticsMethod) -> str:
     although = f", although they differ in {_names(found['conflicts'])}" if found["conflicts"] else ""
     if pair.different:
         better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
+        low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
         return (
             f"Conclusion: {better} scores higher than {worse} on {scope}, by {percent(abs(pair.difference or 0.0))} "
-            f"points ({_outer(pair)}, p {_equals(pair.p_holm)}){although}."
+            f"points (interval {percent(low)} to {percent(high)}, p {_equals(pair.p_holm)}){although}."
         )
     return f"Conclusion: {a} and {b} cannot be told apart on {scope} (p {_equals(pair.p_holm)}){although}; " + _why(
         pair, method
     )
-
-
-def _outer(pair: PairedComparison) -> str:
-    low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
-    return f"interval {percent(low)} to {percent(high)}"
 
 
 def _equals(p: float) -> str:
@@ -323,26 +314,22 @@ def head_to_head(
     method: StatisticsMethod,
     *,
     anyway: bool = False,
-) -> Comparison | None:
-    """Everything about two agents on their common cells, scores in [0, 1]; None where there is no such cell.
+) -> Comparison:
+    """Compare two agents on their common cells, scores in [0, 1]; raises MissingDataError where there is none.
 
     Agents whose runs differ in a condition that changes scores are not tested, unless ``anyway``. P values of tracks
     are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
     """
-    first, second = _common(a, b), _common(b, a)
-    if not first:
-        return None
-    scores = scored([*first, *second])
-    found, other = differences(scores)
-    refused = bool(found) and not anyway
+    first, second = _pair_runs(a, b)
+    conflicts, cautions = differences(scored([*first, *second]))
+    refused = bool(conflicts) and not anyway
     tracks = sorted({entry.track for entry in first})
     places = [_place(None, first, second, measure, method, refused)]
     if len(tracks) > 1:
-        places += _corrected(
-            [_place(track, first, second, measure, method, refused) for track in tracks], method.confidence
-        )
+        each = [_place(track, first, second, measure, method, refused) for track in tracks]
+        places += _correct_p_values(each, method.confidence)
     cells = _cells(first, second, measure)
-    return {
+    found = {
         "a": first[0].run.agent,
         "b": second[0].run.agent,
         "measure": measure,
@@ -352,9 +339,10 @@ def head_to_head(
         "ties": sum(abs(cell["difference"]) < EQUAL for cell in cells),
         "losses": sum(cell["difference"] <= -EQUAL for cell in cells),
         "stages": {stage.upper(): (_mean(first, stage, method), _mean(second, stage, method)) for stage in STAGES},
-        "conflicts": found,
-        "cautions": other,
+        "conflicts": conflicts,
+        "cautions": cautions,
     }
+    return found | {"conclusion": conclusion(found, method)}
 
 
 def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> tuple[list[str], list[str]]:
@@ -369,14 +357,6 @@ def differences(scores: Sequence[ScoreRecord], left_out: Sequence[str] = ()) -> 
         shown = f" ({', '.join(values)})" if values and all(len(value) <= MAX_VALUE for value in values) else ""
         split[one.effect != CHANGES].append(f"{one.name}{shown}: {one.why}")
     return split
-
-
-def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[BoardEntry]:
-    """Runs of the cells that the other agent has as well, in a fixed order."""
-    cells = {(score.run.task, score.run.tier) for score in other}
-    kept = [score for score in own if (score.run.task, score.run.tier) in cells]
-    kept.sort(key=lambda score: (score.run.task, score.run.tier, score.run.repeat))
-    return [BoardEntry(score.run, score.track, score) for score in kept]
 
 
 def _place(
@@ -402,21 +382,19 @@ def _compare(
     a: Sequence[BoardEntry], b: Sequence[BoardEntry], measure: Measure, method: StatisticsMethod
 ) -> PairedComparison:
     """The first agent minus the second, in this order."""
-    agents = {"1": make_samples([*a, *b])[: len(a)], "2": make_samples([*a, *b])[len(a) :]}
-    [pair] = compare_pairs(agents, method, measure)
+    samples = make_samples([*a, *b])
+    [pair] = compare_pairs({"1": samples[: len(a)], "2": samples[len(a) :]}, method, measure)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
 
 
-def _corrected(places: Sequence[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
+def _correct_p_values(places: Sequence[dict[str, Any]], confidence: float) -> Iterator[dict[str, Any]]:
     """P values corrected for the number of tracks that were tested."""
     p_values = holm([place["compared"].p if place["compared"] else None for place in places])
-    found = []
     for place, p_holm in zip(places, p_values, strict=True):
         pair = place["compared"]
         if p_holm is not None:
             pair = replace(pair, p_holm=p_holm, different=pair.different and p_holm < 1 - confidence)
-        found.append(place | {"compared": pair})
-    return found
+        yield place | {"compared": pair}
 
 
 def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: Measure) -> list[dict[str, Any]]:
