@@ -34,7 +34,6 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("export-atif", "--out", "atif", *CAMPAIGN), {"runs", "files"}),
     (("export-inspect", "--out", "inspect", *CAMPAIGN), {"runs", "files"}),
     (("tasks", *CAMPAIGN), {"task", "ready", "cases"}),
-    (("tasks", "--open-questions", *CAMPAIGN), {TASK}),
     (("tasks", "show", TASK, *CAMPAIGN), {"id", "dataset", "briefs"}),
     (("tasks", "show", TASK, "--brief", *CAMPAIGN), {"brief"}),
     (("agents", "list"), {"agent", "version", "layer"}),

@@ -4,26 +4,24 @@
 
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
-`made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: facts and questions that
-wait for an answer. In a terminal tracks are headings, and in a narrow one `access` is left out; a file or pipe gets one
-whole line per task.
+`made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: number of unpublished facts
+(`provenance` of the card) and `open_questions`. In a terminal tracks are headings, and in a narrow one `access` is left
+out; a file or pipe gets one whole line per task.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from automedbench.base.cards import Source, TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import known_record
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
@@ -51,46 +49,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign_options(card)
     add_json(card)
     parser.add_argument("--track", help="only tasks of this track")
-    parser.add_argument(
-        "--open-questions", action="store_true", help="open questions: proposals, unknown facts, unpublished numbers"
-    )
     parser.set_defaults(task=None)
     add_json(parser)
     add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print list, questions or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
+    """Print list or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
     campaign = select_campaign(options)
     if options.task is not None:
         card = _card(campaign, options.task)
-        text = brief_text(campaign, card, options.tier, options.agent) if options.brief else _card_text(campaign, card)
-        show(options, {"brief": text} if options.brief else card, [text.removesuffix("\n")])
+        if options.brief:
+            text = brief_text(campaign, card, options.tier, options.agent)
+            show(options, {"brief": text}, [text.removesuffix("\n")])
+        else:
+            show(options, card, [Path(campaign.card_paths[card.id]).read_text().removesuffix("\n")])
         return
-    cards = _of_track(campaign.cards, options.track)
-    if options.open_questions:
-        questions = {
-            name: {"facts": open_facts(card), "questions": card.open_questions} for name, card in cards.items()
-        }
-        show(options, questions, list(open_lines(cards)) or ["No question is open."])
-        return
+    cards = _filter_track(campaign.cards, options.track)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [_row(campaign, card) for card in sorted(cards.values(), key=lambda card: (card.track, card.id))]
-    show(options, rows, _listed(rows, list(cards.values()), width))
+    show(options, rows, _list_lines(rows, list(cards.values()), width))
 
 
-def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
+def _filter_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
     tracks = sorted({card.track for card in cards.values()})
     if track is not None and track not in tracks:
         raise ConfigError([f"--track: no task is of '{track}'{suggestion(track, tracks)}"])
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
-def _card_text(campaign: Campaign, card: TaskCard) -> str:
-    return Path(campaign.card_paths[card.id]).read_text()
-
-
-def _listed(found: list[dict[str, Any]], cards: list[TaskCard], width: int | None) -> list[str]:
+def _list_lines(found: list[dict[str, Any]], cards: list[TaskCard], width: int | None) -> list[str]:
     """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
     rows = [_table_row(row) for row in found]
     staged = sum(row["ready"] == "staged" for row in rows)
@@ -101,10 +89,10 @@ def _listed(found: list[dict[str, Any]], cards: list[TaskCard], width: int | Non
     )
     if width is None:
         return [*table([HEAD, *(list(row.values()) for row in rows)], right=[*map(HEAD.index, RIGHT)]), "", note]
-    return [*_by_track(rows, width), "", *textwrap.wrap(note, width)]
+    return [*_group_by_track(rows, width), "", *textwrap.wrap(note, width)]
 
 
-def _by_track(rows: list[dict[str, str]], width: int) -> list[str]:
+def _group_by_track(rows: list[dict[str, str]], width: int) -> list[str]:
     """A line for each task below its track, and more where ``ready`` is wrapped; ``access`` where there is room."""
     from rich import console
     from rich.table import Table
@@ -147,7 +135,6 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     return compose_brief(plan_with_manifest(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
-WIDTH, SHORT = 110, 80
 OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
@@ -163,14 +150,13 @@ def _table_row(row: dict[str, Any]) -> dict[str, str]:
 
 def _row(campaign: Campaign, card: TaskCard) -> dict[str, Any]:
     """A task by the names of columns; ``cases`` None: all that there are, ``GB`` None: not known."""
-    staged = staged_cases(campaign, card)
-    n_cases = card.staging.sampling.count if staged is None else len(staged)
+    staged = staged_manifest(campaign, card)
     return {
         "track": card.track,
         "task": card.id,
         "access": card.dataset.access,
-        "ready": "staged" if staged is not None else way_to_data(campaign, card),
-        "cases": n_cases,
+        "ready": "staged" if staged else way_to_data(campaign, card),
+        "cases": len(staged.cases) if staged else card.staging.sampling.count,
         "GB": card.dataset.download_gb,
         "open": len(open_facts(card)) + len(card.open_questions),
     }
@@ -178,17 +164,8 @@ def _row(campaign: Campaign, card: TaskCard) -> dict[str, Any]:
 
 def staged_manifest(campaign: Campaign, card: TaskCard) -> Manifest | None:
     """Manifest of the card's version; None when it is not staged."""
-    try:
-        manifest = read_record(Path(campaign.config.data.manifests) / f"{card.id}.json", Manifest)
-    except InfrastructureError:
-        return None
-    return manifest if manifest.task_version == card.version else None
-
-
-def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
-    """Staged cases of the card's version; None when it is not staged."""
-    manifest = staged_manifest(campaign, card)
-    return None if manifest is None else manifest.case_ids
+    manifest = known_record(Path(campaign.config.data.manifests, f"{card.id}.json"), Manifest)
+    return manifest if manifest and manifest.task_version == card.version else None
 
 
 def way_to_data(campaign: Campaign, card: TaskCard) -> str:
@@ -199,45 +176,22 @@ def way_to_data(campaign: Campaign, card: TaskCard) -> str:
         return "made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"
     if name in campaign.config.datasets:
         return "own copy"
-    missing = [_missing(source) for source in card.dataset.sources if not _by_hand(source)]
+    missing = [_missing_variables(source) for source in card.dataset.sources if not _needs_hand(source)]
     if any(not names for names in missing):
         return "download"
     return f"set {', '.join(missing[0])}" if missing else "by hand"
 
 
-def _by_hand(source: Source) -> bool:
-    return source.kind == "manual" or any(map(_by_hand, source.also))
+def _needs_hand(source: Source) -> bool:
+    return source.kind == "manual" or any(map(_needs_hand, source.also))
 
 
-def _missing(source: Source) -> list[str]:
+def _missing_variables(source: Source) -> list[str]:
     """Variables of a source and of what comes with it that are not set."""
     own = (name for name in source.credentials if not os.environ.get(name))
-    return list(dict.fromkeys([*own, *(name for other in source.also for name in _missing(other))]))
+    return list(dict.fromkeys([*own, *(name for other in source.also for name in _missing_variables(other))]))
 
 
 def open_facts(card: TaskCard) -> dict[str, str]:
     """Dotted key → ``proposal`` or ``unknown``."""
     return {key: origin for key, origin in sorted(card.provenance.items()) if origin in OPEN}
-
-
-def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
-    """Every unpublished fact of the cards, and every open question."""
-    for card in sorted(cards.values(), key=lambda card: (card.track, card.id)):
-        facts = open_facts(card)
-        if not facts and not card.open_questions:
-            continue
-        yield f"{card.id} ({card.track})"
-        yield from (
-            f"  {origin:<9} {key}: {json.dumps(get_card_value(card, key), ensure_ascii=False)[:SHORT]}"
-            for key, origin in facts.items()
-        )
-        for question in card.open_questions:
-            yield from textwrap.wrap(question, WIDTH, initial_indent="  ?         ", subsequent_indent=" " * 12)
-
-
-def get_card_value(card: TaskCard, key: str) -> Any:
-    """Value at a dotted key of a card; raises KeyError when there is no such key."""
-    value: Any = card.model_dump(mode="json")
-    for part in key.split("."):
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value
