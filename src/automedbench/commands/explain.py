@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
@@ -36,7 +36,7 @@ DEFAULT_LIMIT = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: the code, where the results are, which runs, and how many."""
-    parser.add_argument("code", metavar="CODE", help="E1, E2, E3, E4 or E5")
+    parser.add_argument("code", choices=list(CODES), type=str.upper, help="code of the taxonomy")
     for name in ("agent", "track", "task"):
         parser.add_argument(f"--{name}", help=f"only runs of this {name}")
     parser.add_argument("--tier", choices=TIERS, help="only runs of this tier; default: lite and standard")
@@ -52,76 +52,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
-    code = _code(options.code)
-    found = explain(_entries(options), code)
+    """Print the explanation; raises ConfigError for an unknown name, MissingDataError without results."""
+    found = explain(_entries(options), options.code)
     show(options, found, explanation_lines(found, options.track, options.limit))
 
 
-def _code(text: str) -> str:
-    if text.upper() in CODES:
-        return text.upper()
-    titles = [content.title for content in CODES.values()]
-    known = ", ".join(map(" ".join, zip(CODES, titles, strict=True)))
-    near = suggestion(text.capitalize(), titles)
-    raise ConfigError([f"CODE: no error code '{plain(text)}'{near}; there are {known}"])
-
-
 def _entries(options: argparse.Namespace) -> list[BoardEntry]:
-    """The runs asked for; raises ConfigError for a name that no scored run has."""
+    """Scored runs that the options select; raises ConfigError for a name that none has."""
     results = find_results(options)
-    try:
-        plan = read_record(results / "plan.json", Plan)
-    except MissingDataError as error:
-        raise MissingDataError(
-            f"{results} holds no plan of a campaign.\nGive the results folder with --results."
-        ) from error
-    scores = gather_scores(results, plan, partial=True).scores
+    scores = gather_scores(results, read_record(results / "plan.json", Plan), partial=True).scores
     entries = [BoardEntry(score.run, score.track, score) for score in scores]
-    names = {
-        "agent": {entry.run.agent for entry in entries},
-        "track": {entry.track for entry in entries},
-        "task": {entry.run.task for entry in entries},
+    names: dict[str, Callable[[BoardEntry], str]] = {
+        "agent": lambda entry: entry.run.agent,
+        "track": lambda entry: entry.track,
+        "task": lambda entry: entry.run.task,
     }
-    problems = [
-        f"--{name}: no scored run of '{plain(asked)}'{suggestion(asked, sorted(known))}"
-        for name, known in names.items()
-        if (asked := getattr(options, name)) is not None and asked not in known
-    ]
+    tiers, problems = (options.tier,) if options.tier else HEADLINE_TIERS, []
+    chosen = [entry for entry in entries if entry.run.tier in tiers]
+    for name, read in names.items():
+        wanted, known = getattr(options, name), sorted(set(map(read, entries)))
+        if wanted is None:
+            continue
+        if wanted not in known:
+            problems.append(f"--{name}: no scored run of '{plain(wanted)}'{suggestion(wanted, known)}")
+        chosen = [entry for entry in chosen if read(entry) == wanted]
     if problems:
         raise ConfigError(problems)
-    tiers = (options.tier,) if options.tier else HEADLINE_TIERS
-    return [
-        entry
-        for entry in entries
-        if entry.run.tier in tiers
-        and options.agent in (None, entry.run.agent)
-        and options.track in (None, entry.track)
-        and options.task in (None, entry.run.task)
-    ]
+    return chosen
 
 
 def explain(entries: Sequence[BoardEntry], code: str) -> dict[str, Any]:
-    """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
+    """Frequency, cost and runs of one code over these runs, scores and shares in [0, 1], the most costly runs first.
 
     ``cost``: overall of the runs with the code minus that of those without; within: over agent × task × tier.
     """
     tables = error_tables(entries)
     scores = [entry.score for entry in entries if entry.score is not None and not entry.score.disqualified]
-    counts = {
-        (row.track, row.agent): {name: getattr(row, name) for name in _NO_COUNT}
-        for row in tables["errors"]
-        if row.code == code and row.stage is None
-    }
-    costs = (row for row in tables["error_costs"] if (row.track, row.agent, row.code) == (None, None, code))
-    cost = next(({name: getattr(row, name) for name in _NO_COST} for row in costs), _NO_COST)
+    everywhere = [
+        row for row in tables["errors"] if (row.track, row.agent, row.code, row.stage) == (None, None, code, None)
+    ]
+    costs = [row for row in tables["error_costs"] if (row.track, row.agent, row.code) == (None, None, code)]
     return {
         "code": code,
         "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
-        "count": counts.get((None, None), _NO_COUNT),
-        "by_agent": {agent: count for (track, agent), count in counts.items() if track is None and agent is not None},
-        "by_track": {track: count for (track, agent), count in counts.items() if agent is None and track is not None},
-        "cost": cost,
+        "count": {name: getattr(row, name) for row in everywhere for name in _NO_COUNT} or _NO_COUNT,
+        "cost": {name: getattr(row, name) for row in costs for name in _NO_COST} or _NO_COST,
         "runs": _runs_with(scores, code),
     }
 
@@ -169,7 +144,7 @@ def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -
     return [
         *_definition(found["code"], track),
         "",
-        *_counts(found),
+        _describe_count(found),
         "",
         *_cost(found["cost"]),
         "",
@@ -188,41 +163,25 @@ def _definition(code: str, track: str | None) -> Iterator[str]:
     examples = {name: get_track(name).mishaps.get(code, "") for name in tracks}
     yield from table([(f"  {track_title(name)}", words) for name, words in examples.items() if words])
     yield ""
-    known: dict[tuple[str, str], list[str]] = {}
+    rules: dict[tuple[str, str], list[str]] = {}
     for detector in detectors(*tracks):
         if detector.code == code:
-            known.setdefault((detector.id, detector.looks_at), []).append(detector.track)
-    if known:
-        yield from table(
-            [
-                (f"  {name}", ", ".join(map(track_title, filter(None, found))) or "every track", looks_at)
-                for (name, looks_at), found in known.items()
-            ]
-        )
-    else:
-        yield "  No rule gives this code, only a judge."
+            rules.setdefault((detector.id, detector.looks_at), []).append(detector.track)
+    rows = [
+        (f"  {name}", ", ".join(map(track_title, filter(None, found))) or "every track", looks_at)
+        for (name, looks_at), found in rules.items()
+    ]
+    yield from table(rows) or ["  No rule gives this code, only a judge."]
 
 
-def _counts(found: Mapping[str, Any]) -> Iterator[str]:
+def _describe_count(found: Mapping[str, Any]) -> str:
     count, n_out = found["count"], found["n_disqualified"]
     out = f"; {counted(n_out, 'disqualified run')} without codes" if n_out else ""
-    yield (
+    return (
         f"Fired in {count['n_with_code']} of {counted(count['n_runs'], 'scored run')} "
         f"({percent(count['run_share'])} %), {percent(count['fired_share'])} % of "
         f"{counted(count['n_fired'], 'fired code')}{out}"
     )
-    for title, counts in (("by agent", found["by_agent"]), ("by track", found["by_track"])):
-        if len(counts) > 1 and count["n_with_code"]:
-            yield from _wrapped(f"{title}: {_shares(counts)}")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-
-
-def _shares(counts: Mapping[str, dict[str, Any]]) -> str:
-    fired = sorted(counts.items(), key=lambda item: (-(item[1]["run_share"] or 0.0), item[0]))
-    return ", ".join(f"{plain(name)} {count['n_with_code']} of {count['n_runs']}" for name, count in fired)
 
 
 def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
