@@ -35,7 +35,7 @@ from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.collecting import Collector
 
@@ -100,7 +100,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
     parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")
     parser.add_argument("--state", type=Path, metavar="FILE", help="where answers are kept (the user's cache folder)")
-    add_json(parser)
     add_campaign_options(parser)
     return parser
 

@@ -13,6 +13,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.load import FILE, Campaign
 from automedbench.campaign.record import read_campaign
+from automedbench.commands._output import add_json
 from automedbench.planning.load import (
     DEFAULT,
     add_configuration_options,
@@ -25,7 +26,8 @@ from automedbench.planning.load import (
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that reads a campaign; what is not given is no attribute of the parsed options."""
+    """The options of a command that reads a campaign, and ``--json``; a campaign not given is no attribute."""
+    add_json(parser)
     group = parser.add_argument_group(f"which campaign; without any that of {DEFAULT}")
     group.add_argument(
         "--results",

@@ -13,7 +13,6 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json
 
 TOOL = "execute_code"
 
@@ -43,7 +42,6 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """Options that say which runs."""
     parser.add_argument("--agent", help="only this agent")
     parser.add_argument("--task", help="only this task")
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 
-def add_json(*parsers: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser) -> None:
     """The option ``--json``, the same for every command."""
-    for parser in parsers:
-        parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 
 
 def show(options: argparse.Namespace, found: Any, lines: Iterable[str]) -> None:

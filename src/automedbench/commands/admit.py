@@ -58,7 +58,7 @@ from automedbench.commands._check import (
     first_difference,
     same_unless,
 )
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.commands._transcript import difference_from_log
 from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import check_digest, check_records
@@ -113,7 +113,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "only, limits lowered half-way, images of their own",
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -21,7 +21,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, make_samples, score_value, scored
@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
     )
     parser.add_argument("--anyway", action="store_true", help="test agents whose runs differ in what changes scores")
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -15,7 +15,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, describe_options, select_campaign
 from automedbench.commands._machine import containers, inputs, local, profile
 from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.planning.load import DEFAULT
 
 PROBES = (
@@ -49,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
     parser.add_argument("--profile", default="", help="profile to compare with; profiles/site where it is, else slurm")
     parser.add_argument("--machine-only", action="store_true", help="probe the machine and leave the campaign out")
-    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, group_by, score_value
@@ -47,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"runs to list, 0 for all ({DEFAULT_LIMIT}); JSON has all",
     )
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -17,7 +17,7 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard.conditions import (
     BY_NAME,
@@ -47,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "first", metavar="SIGNATURE", help="a signature in quotes, or a run: <agent>/<task>/<tier>/r<k>"
     )
     parser.add_argument("second", metavar="OTHER", nargs="?", help="another one: what differs, and what that means")
-    add_json(parser)
     add_campaign_options(parser)
 
 

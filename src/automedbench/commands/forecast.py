@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.planning.forecast import as_json, forecast_lines, runs_to_do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign."""
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -21,7 +21,7 @@ from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.commands._bundle import Labels, open_bundle
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
@@ -42,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", metavar="[LAB=]PATH", help="bundles, or folders of results; two at least")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the merged results")
     parser.add_argument("--partial", action="store_true", help="also with planned runs that have no score")
-    add_json(parser)
     add_campaign_options(parser)
 
 

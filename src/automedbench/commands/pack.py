@@ -13,7 +13,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.commands._bundle import Labels, make_key, pack, read_key
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--not-a-key", nargs="+", default=[], metavar="TEXT", help="texts that look like keys and are none"
     )
-    add_json(parser)
     add_campaign_options(parser)
 
 

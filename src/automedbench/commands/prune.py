@@ -21,7 +21,7 @@ from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS
@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="caches",
         help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all",
     )
-    add_json(parser)
     add_campaign_options(parser)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")

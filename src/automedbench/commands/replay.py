@@ -21,7 +21,7 @@ from automedbench.base.records import Conversation, Manifest, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
 
 DIVERGED = 3
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recorded", metavar="RUN", help="<agent>/<task>/<tier>/r<k>, or the folder of a run")
     parser.add_argument("--sandbox", choices=["apptainer", "local"], help="default: that of the recorded run")
     parser.add_argument("--into", type=Path, help="new folder for the replayed run; default: a scratch folder, removed")
-    add_json(parser)
     add_campaign_options(parser)
 
 

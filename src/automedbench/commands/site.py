@@ -14,7 +14,7 @@ from automedbench.commands._campaign import add_campaign_options, select_campaig
 from automedbench.commands._machine.draft import ProfileDraft, draft_profile, partitions_text, profile_text, write_files
 from automedbench.commands._machine.placement import Needs, SiteOptions
 from automedbench.commands._machine.slurm import parse, read_dumps, site_dumps, write_dumps
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.planning.needs import run_resources
 
 MOST_WARNINGS = 5
@@ -22,7 +22,6 @@ MOST_WARNINGS = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, what the user decides, and where the files go."""
-    add_json(parser)
     add_campaign_options(parser)
     parser.add_argument("--partition", help="of the small steps, and of runs without GPUs")
     parser.add_argument("--run-partition", help="of runs with GPUs, or that may be preempted")

@@ -18,13 +18,12 @@ from automedbench.base.plaintable import table
 from automedbench.base.records import Used
 from automedbench.campaign.prices import as_money
 from automedbench.commands._campaign import add_campaign_options, find_results
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.planning.forecast import spent_line, usd_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: where the results are."""
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -22,7 +22,7 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, describe_options, other_results, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.forecast import spent_line
 from automedbench.planning.load import DEFAULT, is_configured
@@ -46,7 +46,6 @@ class RunState:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign."""
-    add_json(parser)
     add_campaign_options(parser)
 
 

@@ -27,7 +27,7 @@ from automedbench.base.records import TIERS, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign, build_campaign_record, no_tier
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.steps.stage_task import expected_manifest, is_made_up
 
 HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
@@ -47,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     card.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
     card.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")
     add_campaign_options(card)
-    add_json(card)
     parser.add_argument("--track", help="only tasks of this track")
     parser.set_defaults(task=None)
-    add_json(parser)
     add_campaign_options(parser)
 
 

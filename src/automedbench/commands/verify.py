@@ -30,7 +30,7 @@ from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import DIFFERS, Check, check_lines, check_score
-from automedbench.commands._output import add_json, show
+from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
 
@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench verify``."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="<agent>/<task>/<tier>/r<k>, or the folder of a run")
     parser.add_argument("--all", action="store_true", help="every scored run of the campaign")
-    add_json(parser)
     parser.add_argument("--strict", action="store_true", help="what is not there counts as a difference")
     add_campaign_options(parser)
 
