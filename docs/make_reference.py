@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from automedbench.base.files import write_text
-from automedbench.commands import make_parser
-from automedbench.commands.completion import commands_of
+from automedbench.commands import list_commands, make_parser
 
 COLUMNS = "100"
 INTRODUCTION = """\
@@ -23,7 +22,6 @@ docs/reference.md` makes this page anew.
   that read nothing but results work on a copied folder without `campaign.json` too.
 - **`--json`** prints one JSON document and nothing else. Errors go to standard error.
 - **Exit codes.** 0: done; 1: it could not be done, and why; 2: a wrong option; 3: a check says no.
-- **Completion.** `source <(automedbench completion)`.
 
 Keys of a configuration: [config/README.md](../config/README.md), and as JSON Schema in `config/schemas`. Records that
 steps write: [Files of a campaign](files.md). Steps and their scripts: [Architecture](architecture.md)."""
@@ -33,7 +31,7 @@ def render() -> str:
     """The page."""
     os.environ["COLUMNS"] = COLUMNS
     parts = [INTRODUCTION]
-    for place, parser in commands_of(make_parser()):
+    for place, parser in list_commands(make_parser()):
         level = "#" * min(3, len(place.split()) + 1) if place else "##"
         parts.append(f"{level} `automedbench{place}`\n\n```text\n{parser.format_help().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"

@@ -15,23 +15,20 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
-from automedbench.commands import main, make_parser
+from automedbench.commands import list_commands, main, make_parser
 from automedbench.commands._campaign import add_campaign_options, find_results, other_results, select_campaign
-from automedbench.commands.completion import commands_of
 
 CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
-WITHOUT_CAMPAIGN = {"agents", "completion", "judge-eval"}
+WITHOUT_CAMPAIGN = {"agents", "judge-eval"}
 """They read files that are named, or none."""
-WITHOUT_JSON = {"completion"}
-"""It prints a script."""
-PARSERS = {place.strip(): parser for place, parser in commands_of(make_parser()) if place}
+PARSERS = {place.strip(): parser for place, parser in list_commands(make_parser()) if place}
 
 
 @pytest.mark.parametrize("place", sorted(PARSERS))
 def test_every_command_has_the_options_of_its_kind(place: str) -> None:
     command, options = place.split()[0], PARSERS[place]._option_string_actions
     assert CAMPAIGN & options.keys() == (set() if command in WITHOUT_CAMPAIGN else CAMPAIGN)
-    assert ("--json" in options) == (command not in WITHOUT_JSON)
+    assert "--json" in options
 
 
 @pytest.fixture

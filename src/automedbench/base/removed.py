@@ -7,6 +7,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "announce": "write the server's URL into the `endpoint_file`, one a line; see docs/serving.md",
     "check-sources": "run `python tools/check_sources.py` in a clone of the repository; see docs/data.md",
+    "completion": "`automedbench --help` and `automedbench COMMAND --help` list commands and options",
     "export-evaluator": "read results/runs/*/score.json; docs/bundles.md has the ten lines",
     "log": "keep the admitted bundles in a Git repository with signed commits; see docs/bundles.md",
     "promote": "use `automedbench compare A B`; docs/bundles.md has a gate of ten lines",

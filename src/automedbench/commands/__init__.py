@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from typing import NoReturn
 
 from automedbench import __version__
@@ -47,6 +48,15 @@ def make_parser(word: str = "--help") -> argparse.ArgumentParser:
         module.add_arguments(below)
         below.set_defaults(run=module.main)
     return parser
+
+
+def list_commands(parser: argparse.ArgumentParser, place: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The parser and those of the commands below it, each by the words that lead to it."""
+    yield place, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from list_commands(below, f"{place} {name}")
 
 
 def version_text() -> str:
