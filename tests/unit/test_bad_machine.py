@@ -225,14 +225,6 @@ def test_doctor_on_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.Monk
 # --- a clock that jumps -------------------------------------------------------------------------------------------
 
 
-def test_doctor_sees_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter([100.0, 100.0, 3700.0])
-    monkeypatch.setattr(local.time, "time", lambda: next(moments))
-    monkeypatch.setattr(local, "SKEW_S", float("inf"))
-    (found,) = local.clock(Host(None, tmp_path))
-    assert (found.status, "jumped by +3599." in found.message) == ("warn", True)
-
-
 def test_a_run_in_which_the_clock_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its budget and its lease go by a clock that cannot be set; the run is sealed as if nothing had been."""
     begun = records.now()

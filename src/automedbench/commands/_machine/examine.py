@@ -6,6 +6,7 @@ Probes are functions that yield findings. They run side by side, each within its
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.masking import masked
+from automedbench.base.plaintable import table
 from automedbench.base.records import Model
 from automedbench.campaign.load import Campaign
 
@@ -113,7 +116,7 @@ def examine(host: Host, probes: Sequence[HostProbe], deadline_s: float = DEADLIN
         if thread.is_alive():
             late = warn(probe.name, f"no answer within {min(probe.limit_s, deadline_s):.0f} s", _LATE)
             found[place] = [*found[place], late]
-    return [_masked(finding) for findings in found for finding in list(findings)]
+    return [_mask(finding) for findings in found for finding in list(findings)]
 
 
 _LATE = "Look at the load of this machine and at its network file systems, then run the doctor again."
@@ -130,33 +133,28 @@ def _look(host: Host, probe: HostProbe, into: list[ProbeResult]) -> None:
         into.append(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix))
 
 
-def _masked(finding: ProbeResult) -> ProbeResult:
-    """The finding without any value that an environment variable named like a secret holds: a second line."""
-    secrets = [value for name, value in os.environ.items() if len(value) >= 8 and is_secret_name(name)]
-    message, fix = finding.message, finding.fix
-    for secret in sorted(secrets, key=len, reverse=True):
-        message, fix = message.replace(secret, "[masked]"), fix.replace(secret, "[masked]")
-    return finding.model_copy(update={"message": " ".join(message.split()), "fix": " ".join(fix.split())})
+def _mask(result: ProbeResult) -> ProbeResult:
+    """The result on one line, without values of variables whose names say secret: a second line of defence."""
+    secrets = [value for name, value in os.environ.items() if len(value) >= 8 and _SECRET_NAME.search(name)]
+    secrets.sort(key=len, reverse=True)
+    texts = {name: " ".join(masked(getattr(result, name), secrets).split()) for name in ("message", "fix")}
+    return result.model_copy(update=texts)
 
 
-def is_secret_name(name: str) -> bool:
-    """True for a variable whose name says that its value is a secret."""
-    return any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))
-
-
-_COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m"}
+_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_COLOURS = {"ok  ": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
 
 
 def report_lines(findings: Sequence[ProbeResult], *, coloured: bool = False) -> list[str]:
     """One line per finding, with the fix behind an arrow, and a line of counts."""
-    width = max((len(finding.probe) for finding in findings), default=0)
-    lines = []
+    rows = []
     for finding in findings:
-        word = f"{finding.status:<4}"
-        shown = f"{_COLOURS[finding.status]}{word}{_PLAIN}" if coloured else word
-        fix = f" → {finding.fix}" if finding.fix else ""
-        lines.append(f"{shown}  {finding.probe:<{width}}  {_printable(finding.message)}{_printable(fix)}")
+        text = finding.message + (f" → {finding.fix}" if finding.fix else "")
+        rows.append((f"{finding.status:<4}", finding.probe, _printable(text)))
+    lines = table(rows)
+    if coloured:
+        lines = [f"{_COLOURS[line[:4]]}{line[:4]}{_PLAIN}{line[4:]}" for line in lines]
     counts = Counter(finding.status for finding in findings)
     return [*lines, f"{counts['ok']} ok, {counts['warn']} warnings, {counts['FAIL']} failures"]
 

@@ -60,27 +60,18 @@ def _check_client(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult
         key = read_keys(client, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # the probe 'keys' says so
-    for url in [client.base_url] if client.base_url else _list_servers(client):
-        if isinstance(url, ProbeResult):
-            yield url.model_copy(update={"message": f"{name}: {url.message}"})
-        else:
-            yield _probe_endpoint(name, client, url, key)
-
-
-def _list_servers(client: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
-    """URLs of own servers, and what is wrong with the file that lists them."""
-    path = endpoint_file_of(client.address)
+    urls, path = [client.base_url] if client.base_url else [], endpoint_file_of(client.address)
     try:
-        urls = read_servers(path) if path else []
+        urls = urls or (read_servers(path) if path else [])
     except ConfigError as error:
-        yield fail("endpoints", str(error), "Correct the file: docs/serving.md.")
+        yield fail("endpoints", f"{name}: {error}", "Correct the file: docs/serving.md.")
         return
-    except OSError:
-        urls = []
-    yield from urls
+    except OSError:  # no such file yet
+        pass
     if not urls:
         fix = "Start one (docs/serving.md); runs wait for it for half an hour."
-        yield warn("endpoints", f"no server stands in {path}", fix)
+        yield warn("endpoints", f"{name}: no server stands in {path}", fix)
+    yield from (_probe_endpoint(name, client, url, key) for url in urls)
 
 
 def _probe_endpoint(name: str, client: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
@@ -141,17 +132,17 @@ def data(host: Host) -> ProbeResults:
     tasks = host.campaign.tasks
     staged = [task for task in tasks if (Path(settings.manifests) / f"{task}.json").is_file()]
     if absent := [task for task in tasks if task not in staged]:
-        names = f"{', '.join(absent[:3])}{' …' * (len(absent) > 3)}"
+        names = ", ".join(absent[:3]) + " …" * (len(absent) > 3)
         yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged yet: {names}", STAGE)
     problems = [problem for task in staged if (problem := _check_staged(host.campaign, task)) is not None]
     yield from problems
     if n_complete := len(staged) - len(problems):
         yield ok("data", f"{n_complete} of {len(tasks)} tasks are staged and complete")
-    private = Path(settings.private)
-    yield from _check_access(private, "group" if host.campaign.config.share == "all" else host.campaign.config.share)
+    private, share = Path(settings.private), host.campaign.config.share
+    yield from _check_access(private, "group" if share == "all" else share)
     for place in host.campaign.closed_folders:
         if place != private:
-            yield from _check_access(place, host.campaign.config.share)
+            yield from _check_access(place, share)
 
 
 def _check_access(folder: Path, share: str) -> ProbeResults:
@@ -171,14 +162,14 @@ def _check_access(folder: Path, share: str) -> ProbeResults:
 def _check_staged(campaign: Campaign, task: str) -> ProbeResult | None:
     """Problems of the staged files of a task that has a manifest."""
     settings, card = campaign.config.data, campaign.cards[task]
-    path = Path(settings.manifests) / f"{task}.json"
+    path = Path(settings.manifests, f"{task}.json")
     try:
         manifest = read_record(path, Manifest)
     except InfrastructureError as error:
         return result_of_error("data", error)
     if manifest.task_version != card.version:
         return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
-    public, private = Path(settings.public) / task, Path(settings.private) / task
+    public, private = Path(settings.public, task), Path(settings.private, task)
     files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), CHECKED_FILES)
     wrong = [str(file) for file, entry in files if not file.is_file() or file.stat().st_size != entry.bytes]
     if not wrong:
@@ -227,9 +218,8 @@ def raw(host: Host) -> ProbeResults:
         elif way == "own copy" and not own.is_dir():
             yield fail("raw data", f"{own} is not a folder", f"Change datasets.{name}.path, or remove it.")
         elif way == "by hand" or way.startswith("set "):
-            yield warn(
-                "raw data", f"{name} is not there: {way}", "See `automedbench tasks show <task>` and docs/data.md."
-            )
+            fix = "See `automedbench tasks show <task>` and docs/data.md."
+            yield warn("raw data", f"{name} is not there: {way}", fix)
         elif way == "download" and settings.fetch.offline:
             yield warn("raw data", f"{name} is not there, and fetch.offline is true", "Copy data.raw from elsewhere.")
     if "fetched" in ways.values():
