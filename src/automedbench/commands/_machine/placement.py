@@ -128,6 +128,7 @@ def _describe_shortage(partition: Partition, needs: Needs) -> str:
 
 
 def fits_node(kind: NodeKind, needs: Needs) -> bool:
+    """Check whether one node of this kind can hold such a job."""
     has_gpus = not needs.gpu or kind.count(needs.model) >= needs.gpu
     return has_gpus and kind.memory_mb >= needs.memory_mb and kind.cpus >= needs.cpus
 
