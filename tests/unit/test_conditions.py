@@ -12,7 +12,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import Code, PanelMember, ScoreRecord, Used
 from automedbench.commands import main
-from automedbench.commands.explain_signature import conclusion, differing
+from automedbench.commands.explain_signature import conclusion, find_differing_fields
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, read_conditions, signature
 from automedbench.leaderboard.conditions import find_differences as compare_conditions
 
@@ -84,7 +84,7 @@ def test_each_condition_is_compared_alone(name: str) -> None:
     found = parse_signature(signature(map(read_conditions, both)))
     assert found["mixed"] == name.replace(" ", "-")
     assert BY_NAME[name].key not in found or not BY_NAME[name].key
-    fields = differing(*both)
+    fields = find_differing_fields(*both)
     assert name in [field.name for field in fields]
     assert BY_NAME[name].effect in (CHANGES, MAY)
     wanted = "Not comparable" if BY_NAME[name].effect == CHANGES else "Compare with care"

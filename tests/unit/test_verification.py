@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from factories import make_recipe, make_run, make_score, run_records
@@ -24,6 +26,7 @@ from automedbench.base.records import (
 from automedbench.base.records import now as present
 from automedbench.campaign.config import DataPaths
 from automedbench.commands.verify import verify_run
+from automedbench.sandbox.container.layer import layer_path
 from automedbench.scoring.run import score_from_files
 
 TASK = "bccd-det-task"
@@ -36,14 +39,26 @@ def entry(data: bytes) -> FileEntry:
     return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
 
 
-Place = tuple[Path, dict[str, TaskCard], DataPaths, str]
+Place = tuple[Path, Any]
+"""Folder of a run, and its campaign as far as it is read."""
+
+
+def campaign_of(cards: dict[str, TaskCard], folder: Path, image: Path | None) -> Any:
+    """A campaign with its data and images in a folder."""
+    data = DataPaths(**{name: str(folder / name) for name in DataPaths.model_fields})
+    config = SimpleNamespace(
+        data=data,
+        containers=SimpleNamespace(folder=str(folder)),
+        flavour=lambda image: image,
+        image=lambda _: image and str(image),
+    )
+    return SimpleNamespace(cards=cards, agents={}, config=config)
 
 
 @pytest.fixture
 def place(tmp_path: Path, root: Path) -> Place:
     """A scored run of one case with everything around it, as the workflow leaves it."""
     card = load_card(root / f"config/tasks/detection/{TASK}.yaml")
-    paths = DataPaths(**{name: str(tmp_path / name) for name in DataPaths.model_fields})
     manifest = Manifest(
         task=TASK,
         task_version=card.version,
@@ -87,7 +102,7 @@ def place(tmp_path: Path, root: Path) -> Place:
     for name, record in records.items():
         write_record(folder / name, record)
     write_record(folder / "score.json", score_from_files(card, folder.joinpath))
-    return folder, {TASK: card}, paths, str(tmp_path / "agent.sif")
+    return folder, campaign_of({TASK: card}, tmp_path, tmp_path / "agent.sif")
 
 
 LINKS = (
@@ -142,11 +157,12 @@ def test_each_link_can_break(broken: set[str], change: Callable[[Path], object],
 
 
 def test_the_layer_of_a_program_is_a_link_too(place: Place, tmp_path: Path) -> None:
-    layer = tmp_path / "agent-tool.sqfs"
+    layer = layer_path(tmp_path, "tool")
     layer.write_bytes(b"program")
+    place[1].agents["agent"] = SimpleNamespace(image=None, layer="tool")
 
     def verdict() -> str:
-        return next(check.verdict for check in verify_run(*place, layer) if check.what == "agent layer")
+        return next(check.verdict for check in verify_run(*place) if check.what == "agent layer")
 
     assert verdict() == "absent"  # the run had none
     run = json.loads((place[0] / "run.json").read_text())
@@ -159,23 +175,23 @@ def test_the_layer_of_a_program_is_a_link_too(place: Place, tmp_path: Path) -> N
 
 def test_what_is_not_there_is_no_difference(place: Place) -> None:
     """A results folder that was copied elsewhere, without data and image."""
-    verdicts = {
-        check.what: check.verdict
-        for check in verify_run(place[0], {}, DataPaths(raw="no", public="no", private="no", manifests="no"), None)
-    }
+    checks = verify_run(place[0], campaign_of({}, Path("no"), None))
+    verdicts = {check.what: check.verdict for check in checks}
     absent = {"score made again", "agent image", "staged cases"}
     assert {name for name, verdict in verdicts.items() if verdict == "absent"} == absent
     assert "differs" not in verdicts.values()
 
 
 def test_no_score(place: Place) -> None:
-    folder, *around = place
-    (folder / "score.json").unlink()
+    (place[0] / "score.json").unlink()
     with pytest.raises(MissingDataError, match=r"score\.json"):
-        verify_run(folder, *around)
+        verify_run(*place)
 
 
 def test_the_control(place: Place) -> None:
     """The digests that the tests rest on are real."""
     folder = place[0]
-    assert sha256_file(Path(place[-1])) == json.loads((folder / "run.json").read_text())["enforced"]["image_sha256"]
+    assert (
+        sha256_file(folder.parent / "agent.sif")
+        == json.loads((folder / "run.json").read_text())["enforced"]["image_sha256"]
+    )

@@ -130,7 +130,7 @@ def make_key(path: Path) -> str:
             stream.write(text)
     except OSError as error:
         raise unwritable(path, error) from error
-    return _public(key.public_key())
+    return key.public_key().public_bytes_raw().hex()
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
@@ -194,7 +194,7 @@ def pack(
 def write_bundle(record: Bundle, files: Mapping[str, Path], key: Ed25519PrivateKey, out: Path) -> None:
     """Sign a record and write it with its files, sorted by name, without times and owners."""
     text = to_json(record.model_dump(mode="json", by_alias=True)).encode()
-    signed = {"key": _public(key.public_key()), "signature": base64.b64encode(key.sign(text)).decode()}
+    signed = {"key": key.public_key().public_bytes_raw().hex(), "signature": base64.b64encode(key.sign(text)).decode()}
     with atomic_path(out) as temporary, tarfile.open(temporary, "w:", format=tarfile.PAX_FORMAT) as tar:
         for name, data in ((RECORD, text), (SIGNATURE, to_json(signed).encode())):
             tar.addfile(_member(name, len(data)), io.BytesIO(data))
@@ -207,10 +207,6 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o644
     return info
-
-
-def _public(key: Ed25519PublicKey) -> str:
-    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
 
 
 def _of_campaign(campaign: Campaign, results: Path) -> Iterator[tuple[str, Path]]:
@@ -312,29 +308,21 @@ def open_bundle(path: Path, folder: Path) -> Opened:
 
     Raises InfrastructureError with the first thing that is wrong; nothing of a wrong bundle is used.
     """
-    with _opened(path) as tar:
-        record, signer, digest = _read_head(tar)
-        _lay_out(tar, record, folder)
-        if (folder / "plan.json").is_file():
-            _refuse_odd_runs(read_record(folder / "plan.json", Plan).runs)
+    try:
+        with tarfile.open(path, "r:") as tar:
+            record, signer, digest = _read_head(tar)
+            _lay_out(tar, record, folder)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise InfrastructureError(f"{path}: is no bundle: {getattr(error, 'strerror', None) or error}.") from error
+    except _WrongBundle as error:
+        raise InfrastructureError(f"{path}: {error}") from error
     _link(record, folder)
     write_bytes(folder / AGENTS, to_json({"agents": record.agents}).encode())
     return Opened(record, folder, signer, digest)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    try:
-        with tarfile.open(path, "r:") as tar:
-            yield tar
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise InfrastructureError(f"{path}: is no bundle: {getattr(error, 'strerror', None) or error}.") from error
-    except _Wrong as error:
-        raise InfrastructureError(f"{path}: {error}") from error
-
-
-class _Wrong(Exception):
-    """Error in a bundle that is not opened."""
+class _WrongBundle(Exception):
+    """Reason why a bundle is not opened."""
 
 
 def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:
@@ -346,11 +334,11 @@ def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:
         key.verify(base64.b64decode(signature.signature, validate=True), text)
         return Bundle.model_validate_json(text), signature.key, sha256_bytes(text)
     except InvalidSignature as error:
-        raise _Wrong(f"signature: {RECORD} is not what was signed by {signature.key[:16]}.") from error
+        raise _WrongBundle(f"signature: {RECORD} is not what was signed by {signature.key[:16]}.") from error
     except ValidationError as error:
-        raise _Wrong(f"{RECORD}: {error.errors()[0]['msg']} ({error.error_count()} problems).") from error
+        raise _WrongBundle(f"{RECORD}: {error.errors()[0]['msg']} ({error.error_count()} problems).") from error
     except ValueError as error:
-        raise _Wrong(f"{SIGNATURE}: {error}.") from error
+        raise _WrongBundle(f"{SIGNATURE}: {error}.") from error
 
 
 class Signature(Model):
@@ -364,45 +352,47 @@ def _next(tar: tarfile.TarFile, name: str) -> bytes:
     member = tar.next()
     stream = tar.extractfile(member) if member and member.name == name and member.isfile() else None
     if member is None or stream is None or member.size > MAX_RECORD_BYTES:
-        raise _Wrong(f"{name}: is not where a bundle has it.")
+        raise _WrongBundle(f"{name}: is not where a bundle has it.")
     return stream.read()
 
 
 def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
     if (count := len(record.files) + len(record.silent)) > MAX_MEMBERS:
-        raise _Wrong(f"{count} files; at most {MAX_MEMBERS} are opened.")
+        raise _WrongBundle(f"{count} files; at most {MAX_MEMBERS} are opened.")
     _refuse_odd_runs(record.runs)
     missing, runs = dict(record.files), {run.path for run in record.runs}
     silent = [f"{name}/published" for name in record.silent]
     if odd := [name for name in (*missing, *silent) if not _is_packed(name, runs)]:
-        raise _Wrong(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
+        raise _WrongBundle(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
     for name in record.silent:
         (folder / name).mkdir(parents=True, exist_ok=True)
     while (member := tar.next()) is not None:
         entry = missing.pop(member.name, None)
         if member.issparse():  # a few bytes would become as many as the disk holds
-            raise _Wrong(f"'{member.name[:200]}' is a sparse file, which no bundle has.")
+            raise _WrongBundle(f"'{member.name[:200]}' is a sparse file, which no bundle has.")
         stream = tar.extractfile(member) if entry and member.isfile() else None
         if entry is None or stream is None:
-            raise _Wrong(f"{member.name[:200]!r} is not one of the files that {RECORD} lists.")
+            raise _WrongBundle(f"{member.name[:200]!r} is not one of the files that {RECORD} lists.")
         if member.size != entry.bytes:
-            raise _Wrong(f"{member.name}: has {member.size} bytes, {RECORD} says {entry.bytes}.")
+            raise _WrongBundle(f"{member.name}: has {member.size} bytes, {RECORD} says {entry.bytes}.")
         place = folder / member.name
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(place, "wb") as target:
             shutil.copyfileobj(stream, target)
         if sha256_file(place) != entry.sha256:
-            raise _Wrong(f"{member.name}: was changed after it was packed: its digest is another one.")
+            raise _WrongBundle(f"{member.name}: was changed after it was packed: its digest is another one.")
     if missing:
-        raise _Wrong(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
+        raise _WrongBundle(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
+    if (folder / "plan.json").is_file():
+        _refuse_odd_runs(read_record(folder / "plan.json", Plan).runs)
 
 
 def _refuse_odd_runs(runs: Iterable[RunId]) -> None:
     """Agent and task name folders, from which no other place is reached."""
     for run in runs:
         if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in (run.agent, run.task)):
-            raise _Wrong(f"{run.path[:100]!r} is no name of a run.")
+            raise _WrongBundle(f"{run.path[:100]!r} is no name of a run.")
 
 
 def _is_packed(name: str, runs: Collection[str]) -> bool:

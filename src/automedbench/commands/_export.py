@@ -38,10 +38,11 @@ class MessageWithCalls(NamedTuple):
     results: list[Message]
 
 
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Options that say which runs."""
+def add_selection(parser: argparse.ArgumentParser, files: str) -> None:
+    """Options: which runs, and the folder for their files."""
     parser.add_argument("--agent", help="only this agent")
     parser.add_argument("--task", help="only this task")
+    parser.add_argument("--out", type=Path, required=True, help=f"folder for the {files}")
     add_campaign_options(parser)
 
 
@@ -78,10 +79,9 @@ def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWit
     results = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
     if calls and not any(message.role == "assistant" for message in spoken):
         spoken.append(Message(turn=calls[0].turn, role="assistant", content=""))
-    last = next((i for i in range(len(spoken) - 1, -1, -1) if spoken[i].role == "assistant"), len(spoken) - 1)
     if not spoken and results:
         spoken.append(Message(turn=results[0].turn, role="system", content=""))
-        last = 0
+    last = max((i for i, message in enumerate(spoken) if message.role == "assistant"), default=len(spoken) - 1)
     for i, message in enumerate(spoken):
         yield MessageWithCalls(message, calls if i == last else [], results if i == last else [])
 
@@ -89,6 +89,11 @@ def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWit
 def call_id(call: CodeCall) -> str:
     """Id of a call within its run."""
     return f"call-{call.turn}-{call.call}"
+
+
+def arguments(call: CodeCall) -> dict[str, str]:
+    """Arguments of a call."""
+    return {"language": call.language, "code": call.code}
 
 
 def render_result(call: CodeCall) -> str:

@@ -1,7 +1,8 @@
-"""What a score's signature says, or how two of them differ, and which of the differences matter.
+"""Explain a score's signature, or how two of them differ and which of the differences matter.
 
-A signature stands in the column `signature` of the leaderboard's tables, on pages and below paper tables. A run, named
-as <agent>/<task>/<tier>/r<k> or by its folder, is told in full, also in what its signature only has as a digest.
+A signature stands in the column `signature` of the leaderboard's tables, on pages and below paper tables. Of a run,
+named as <agent>/<task>/<tier>/r<k> or by its folder, all conditions are shown, also those that its signature has as a
+digest only.
 """
 
 from __future__ import annotations
@@ -52,26 +53,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print it; raises ConfigError for what is neither a signature nor a scored run."""
-    first = _named(options.first, options)
+    first = _read_subject(options.first, options)
+    found: dict[str, object]
     if options.second is None:
         fields = list(signature_fields(first))
-        found: dict[str, object] = {"fields": fields}
-        lines = [*_signature_line(first), *_field_table(fields)]
+        found, lines = {"fields": fields}, _field_table(fields)
+        if isinstance(first, ScoreRecord):
+            lines = [_signature(first), "", *lines]
     else:
-        second = _named(options.second, options)
-        fields = differing(first, second)
+        fields = find_differing_fields(first, _read_subject(options.second, options))
         found = {"fields": fields, "conclusion": conclusion(fields)}
         lines = [*_difference_table(fields), conclusion(fields)]
     show(options, found, [neutralise("\n".join(lines))])
 
 
-Named = str | ScoreRecord
+Subject = str | ScoreRecord
 """A signature, or the score of a run."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a signature, or a condition of a run, with what it means; ``other``: what the second one has."""
+    """A key of a signature, or a condition of a run, with its meaning; ``other``: the value of the second one."""
 
     name: str
     value: str
@@ -82,11 +84,11 @@ class Field:
 
     @property
     def unknown(self) -> bool:
-        """One of the two does not tell it."""
+        """True where one of the two does not have the value."""
         return UNKNOWN in (self.value.split("@") + self.other.split("@"))
 
 
-def _named(text: str, options: argparse.Namespace) -> Named:
+def _read_subject(text: str, options: argparse.Namespace) -> Subject:
     if text.lstrip().startswith("amb:"):
         parse_signature(text)
         return text.strip()
@@ -98,17 +100,17 @@ def _named(text: str, options: argparse.Namespace) -> Named:
     raise ConfigError([f"'{text[:60]}' is no signature (amb:…), and there is no scored run of that name below {runs}"])
 
 
-def signature_fields(named: Named) -> Iterator[Field]:
-    """Everything that a signature says, or that a run's records tell, in their order."""
+def signature_fields(named: Subject) -> Iterator[Field]:
+    """Fields of a signature, or conditions in a run's records, in their order."""
     if isinstance(named, str):
         for key, value in parse_signature(named).items():
-            yield _of_key(key, value, NOTHING)
+            yield _make_field(key, value, NOTHING)
         return
     for one in CONDITIONS:
         yield Field(one.name, _text(one.value(named)), one.meaning, one.effect, one.why)
 
 
-def differing(first: Named, second: Named) -> list[Field]:
+def find_differing_fields(first: Subject, second: Subject) -> list[Field]:
     """List differences; of two runs by condition, else by the keys of their signatures.
 
     What is an agent's own is compared between runs of one agent only.
@@ -126,7 +128,7 @@ def differing(first: Named, second: Named) -> list[Field]:
     one, two = (parse_signature(_signature(named)) for named in (first, second))
     mixed = {key for each in (one, two) for name in mixed_names(each.get("mixed", "")) if (key := BY_NAME[name].key)}
     keys = [key for key in ("mixed", *KEYS, "n") if key not in mixed]
-    found = [_of_key(key, one.get(key, NOTHING), two.get(key, NOTHING)) for key in keys]
+    found = [_make_field(key, one.get(key, NOTHING), two.get(key, NOTHING)) for key in keys]
     mixes = [field for field in found if field.name == "mixed" and (field.value or field.other)]
     if mixes:
         found.remove(mixes[0])
@@ -137,11 +139,11 @@ def _text(value: object) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def _signature(named: Named) -> str:
+def _signature(named: Subject) -> str:
     return named if isinstance(named, str) else signature([read_conditions(named)])
 
 
-def _of_key(key: str, value: str, other: str) -> Field:
+def _make_field(key: str, value: str, other: str) -> Field:
     if key in OTHER_KEYS:
         effect = strongest_effect([*mixed_names(value), *mixed_names(other)]) if key == "mixed" else NOT
         return Field(key, value, OTHER_KEYS[key], effect, _WHY[key], other)
@@ -175,10 +177,6 @@ def conclusion(fields: Sequence[Field]) -> str:
     return "Comparable: nothing differs that could change a score."
 
 
-def _signature_line(named: Named) -> list[str]:
-    return [] if isinstance(named, str) else [signature([read_conditions(named)]), ""]
-
-
 def _field_table(fields: Sequence[Field]) -> list[str]:
     rows = [(one.name, _cut(one.value), f"{one.meaning}; another one {one.matters}") for one in fields]
     return table([("", "value", "what it is"), *rows])
@@ -187,16 +185,10 @@ def _field_table(fields: Sequence[Field]) -> list[str]:
 def _difference_table(fields: Sequence[Field]) -> list[str]:
     if not fields:
         return []
-    rows = [
-        (
-            one.name,
-            _cut(one.value or "–"),
-            _cut(one.other or "–"),
-            "not known" if one.unknown else one.matters,
-            one.why,
-        )
-        for one in fields
-    ]
+    rows = []
+    for one in fields:
+        effect = "not known" if one.unknown else one.matters
+        rows.append((one.name, _cut(one.value or "–"), _cut(one.other or "–"), effect, one.why))
     return [*table([("", "first", "second", "that", "because"), *rows]), ""]
 
 

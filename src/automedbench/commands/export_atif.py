@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from automedbench.base.files import write_json
@@ -19,6 +18,7 @@ from automedbench.commands._export import (
     LoggedRun,
     MessageWithCalls,
     add_selection,
+    arguments,
     call_id,
     messages_by_turn,
     read_logged_run,
@@ -33,8 +33,7 @@ _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench export-atif``."""
-    add_selection(parser)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the trajectories")
+    add_selection(parser, "trajectories")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -44,11 +43,8 @@ def main(options: argparse.Namespace) -> None:
         run = read_logged_run(folder)
         written.append(options.out / f"{run.score.run.path.replace('/', '_')}.json")
         write_json(written[-1], trajectory(run))
-    show(
-        options,
-        {"runs": len(written), "files": written},
-        [f"{options.out}: trajectories of {counted(len(written), 'run')}"],
-    )
+    note = f"{options.out}: trajectories of {counted(len(written), 'run')}"
+    show(options, {"runs": len(written), "files": written}, [note])
 
 
 def trajectory(run: LoggedRun) -> dict[str, Any]:
@@ -107,12 +103,7 @@ def _steps(turn: MessageWithCalls) -> Iterator[dict[str, Any]]:
         step["reasoning_content"] = message.reasoning
     if turn.calls:
         step["tool_calls"] = [
-            {
-                "tool_call_id": call_id(call),
-                "function_name": TOOL,
-                "arguments": {"language": call.language, "code": call.code},
-            }
-            for call in turn.calls
+            {"tool_call_id": call_id(call), "function_name": TOOL, "arguments": arguments(call)} for call in turn.calls
         ]
     if results:
         step["observation"] = {"results": results}

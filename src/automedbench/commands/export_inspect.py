@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from automedbench.base.files import write_json
 from automedbench.base.plaintable import counted
-from automedbench.base.records import CodeCall, Conversation, Message, ScoreRecord, Tokens
+from automedbench.base.records import CodeCall, Conversation, Message, Tokens
 from automedbench.commands._export import (
     TOOL,
     LoggedRun,
     add_selection,
+    arguments,
     call_id,
     messages_by_turn,
     read_logged_run,
@@ -27,8 +27,7 @@ from automedbench.commands._output import show
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench export-inspect``."""
-    add_selection(parser)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the logs")
+    add_selection(parser, "logs")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -47,14 +46,7 @@ def main(options: argparse.Namespace) -> None:
     show(options, {"runs": len(folders), "files": written}, lines)
 
 
-# --- logs --------------------------------------------------------------------------------------------------
-#
-# Runs as logs of Inspect AI (``EvalLog`` version 2, JSON): readable with ``inspect view`` and ``read_eval_log``.
-#
-# One log per agent, task and tier; every repeat is an epoch of its one sample. Scores are in [0, 1]; turns, code calls
-# and what they printed become messages with tool calls. Format: inspect_ai.log, checked with release 0.3.285.
-
-
+# Format: ``EvalLog`` version 2 of inspect_ai.log, checked with release 0.3.285. Every repeat is an epoch of one sample.
 SCORER = "automedbench"
 SCORES = ("overall", "agentic", "task", "s1", "s2", "s3", "s4", "s5")
 
@@ -134,6 +126,9 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
     score, record = run.score, run.run
     messages = list(_messages(run.conversation))
     limit = record.outcome.removesuffix("_limit") if record.outcome.endswith("_limit") else None
+    notes = {
+        "overall": f"{score.quality_name} {score.quality:.4f}, completion {score.completion_rate:.1%}, {score.outcome}"
+    }
     opening = (message for message in run.conversation.messages if message.role in ("system", "user"))
     brief = "\n\n".join(message.content for message in opening if not message.by_program)
     sample: dict[str, Any] = {
@@ -143,13 +138,7 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
         "target": "",
         "messages": messages,
         "output": _output(run, messages),
-        "scores": {
-            name: {
-                "value": getattr(score.scores, name),
-                "explanation": _explanation(score) if name == "overall" else None,
-            }
-            for name in SCORES
-        },
+        "scores": {name: {"value": getattr(score.scores, name), "explanation": notes.get(name)} for name in SCORES},
         "metadata": {
             "outcome": record.outcome,
             "detail": record.detail,
@@ -169,12 +158,8 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
     return sample | ({"limit": {"type": limit, "limit": 0.0}} if limit else {})
 
 
-def _explanation(score: ScoreRecord) -> str:
-    return f"{score.quality_name} {score.quality:.4f}, completion {score.completion_rate:.1%}, {score.outcome}"
-
-
 def _output(run: LoggedRun, messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The last thing that the agent said."""
+    """Last message of the agent."""
     last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
     choices = [{"message": last, "stop_reason": "stop"}] if last else []
     return {"model": run.score.model or SCORER, "choices": choices}
@@ -193,13 +178,7 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
     found: dict[str, Any] = {"role": message.role, "content": message.content}
     if calls:
         found["tool_calls"] = [
-            {
-                "id": call_id(call),
-                "function": TOOL,
-                "arguments": {"language": call.language, "code": call.code},
-                "type": "function",
-            }
-            for call in calls
+            {"id": call_id(call), "function": TOOL, "arguments": arguments(call), "type": "function"} for call in calls
         ]
     return found
 

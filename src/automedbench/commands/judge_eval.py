@@ -47,8 +47,7 @@ WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: the judge, the gold set, and where to write."""
-    parser.add_argument("--judge", choices=["heuristic"], default="heuristic", help="a judge of rules (default)")
-    parser.add_argument("--panel", nargs="+", metavar="NAME", help="instead: judges of the judges file")
+    parser.add_argument("--panel", nargs="+", metavar="NAME", help="judges of the judges file; default: the rules")
     parser.add_argument("--judges", type=Path, default=Path("config/judges.yaml"), help="the judges file")
     parser.add_argument(
         "--repeats", type=whole_number(1), default=1, metavar="N", help="how often each judge is asked (1)"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import (
@@ -29,7 +28,7 @@ from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import RunFiles
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._check import DIFFERS, Check, check_lines, check_score
+from automedbench.commands._check import DIFFERS, Check, check_lines, check_score, same_unless
 from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
@@ -47,28 +46,11 @@ def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
     campaign = select_campaign(options)
     folders = _folders(options, Path(campaign.config.results) / "runs")
-    found = {
-        str(folder): verify_run(
-            folder, campaign.cards, campaign.config.data, _image(campaign, folder), _layer(campaign, folder)
-        )
-        for folder in folders
-    }
+    found = {str(folder): verify_run(folder, campaign) for folder in folders}
     show(options, found, check_lines(found))
     bad = {"differs", "absent"} if options.strict else {"differs"}
     if any(check.verdict in bad for checks in found.values() for check in checks):
         sys.exit(DIFFERS)
-
-
-def _image(campaign: Campaign, run: Path) -> str | None:
-    """File of the image that the agent of a run works in; None without containers."""
-    agent = campaign.agents.get(run.resolve().parts[-4])
-    return campaign.config.image(campaign.config.flavour(agent.image if agent else None))
-
-
-def _layer(campaign: Campaign, run: Path) -> Path | None:
-    """File of the layer of the agent of a run; None for agents without one."""
-    agent = campaign.agents.get(run.resolve().parts[-4])
-    return layer_path(Path(campaign.config.containers.folder), agent.layer) if agent and agent.layer else None
 
 
 def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
@@ -92,31 +74,28 @@ def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     return folders
 
 
-# --- links of the chain ------------------------------------------------------------------------------------
-#
-# Whether everything that led to a run's score is still what was scored: digests compared, the score made again.
-#
 # A chain from the score backwards: ``score.json`` names the records it was made of, ``submission.json`` the collected
 # files, ``run.json`` brief, staged cases and image, the manifest the staged files, the receipt the raw ones.
 
 
-def verify_run(
-    folder: Path, cards: Mapping[str, TaskCard], data: DataPaths, image: str | None, layer: Path | None = None
-) -> list[Check]:
-    """Every link from the score of the run in ``folder`` back to its data; ``image``, ``layer``: of an agent with one.
+def verify_run(folder: Path, campaign: Campaign) -> list[Check]:
+    """Check every link from the score of the run in ``folder`` back to its data, image and layer.
 
     Raises MissingDataError when the run has no score, InfrastructureError when score or run record cannot be read.
     """
     score = read_record(folder / "score.json", ScoreRecord)
-    run = read_record(folder / "run.json", RunRecord)
+    run, config = read_record(folder / "run.json", RunRecord), campaign.config
+    agent = campaign.agents.get(run.run.agent)
+    image = config.image(config.flavour(agent.image if agent else None))
+    layer = layer_path(Path(config.containers.folder), agent.layer) if agent and agent.layer else None
     return [
         check_records(folder, score),
-        check_score(folder, cards.get(run.run.task)),
+        check_score(folder, campaign.cards.get(run.run.task)),
         *check_submission(folder),
         check_digest("brief", folder / "brief.md", run.brief_sha256),
         check_digest("agent image", Path(image) if image else None, run.enforced.image_sha256),
         *([check_digest("agent layer", layer, run.enforced.layer_sha256)] if layer else []),
-        *check_cases(score, run, data),
+        *check_cases(score, run, config.data),
     ]
 
 
@@ -152,7 +131,7 @@ def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator
         return
     digests = {"now staged": manifest.cases_sha256, "scored": score.recipe.cases_sha256}
     other = [f"{name}: {value[:12]}" for name, value in digests.items() if value != run.cases_sha256]
-    yield Check("staged cases", "differs" if other else "same", "; ".join(other))
+    yield same_unless("staged cases", "; ".join(other))
     sides: tuple[tuple[Literal["inputs", "private"], str], ...] = (("inputs", data.public), ("private", data.private))
     for side, root in sides:
         folder = Path(root, manifest.task)
@@ -161,11 +140,11 @@ def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator
             continue
         yield _compare(f"staged {side}", manifest.files(side, folder))
     raw = Path(data.raw, manifest.dataset)
-    if not (raw / "receipt.json").is_file():
+    try:
+        receipt = read_record(raw / "receipt.json", Receipt)
+        yield _compare("raw data", {raw / path: entry for path, entry in receipt.files.items()})
+    except MissingDataError:
         yield Check("raw data", "absent", f"no receipt of {manifest.dataset}")
-        return
-    receipt = read_record(raw / "receipt.json", Receipt)
-    yield _compare("raw data", {raw / path: entry for path, entry in receipt.files.items()})
 
 
 def check_digest(what: str, path: Path | None, expected: str | None) -> Check:
@@ -175,7 +154,7 @@ def check_digest(what: str, path: Path | None, expected: str | None) -> Check:
     if path is None or not path.is_file():
         return Check(what, "absent", f"{path or 'it'} is not there")
     found = sha256_file(path)
-    return Check(what, "same" if found == expected else "differs", "" if found == expected else f"{path}: {found[:12]}")
+    return same_unless(what, "" if found == expected else f"{path}: {found[:12]}")
 
 
 def _compare(what: str, files: Mapping[Path, FileEntry], *, sizes: bool = True) -> Check:

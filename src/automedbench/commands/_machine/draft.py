@@ -7,6 +7,7 @@ says where jobs go, in whose name, and how many.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -44,24 +45,22 @@ PARTITIONS = """\
 """
 
 
-@dataclass(frozen=True)
-class ProfileLine:
-    """A line of a profile."""
-
-    key: str
-    value: Any
-    why: str
+def entry(key: str, value: Any, why: str) -> str:
+    """A line of a profile with its reason."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+    text = text.removesuffix("...\n").rstrip()
+    return f"{key}: {text} # {why}"
 
 
 @dataclass
 class ProfileDraft:
     """A profile: its own keys, the tables below them, the partitions, and messages for the terminal."""
 
-    top: list[ProfileLine] = field(default_factory=list)
-    defaults: list[ProfileLine] = field(default_factory=list)
-    run: list[ProfileLine] = field(default_factory=list)
-    staging: list[ProfileLine] = field(default_factory=list)
-    partitions: dict[str, list[ProfileLine]] = field(default_factory=dict)
+    top: list[str] = field(default_factory=list)
+    defaults: list[str] = field(default_factory=list)
+    run: list[str] = field(default_factory=list)
+    staging: list[str] = field(default_factory=list)
+    partitions: dict[str, list[str]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -95,25 +94,25 @@ def _add_partitions(
     if apart and not options.preemptible:  # else runs name theirs, and nothing else goes there
         _add_partition(draft, run, "of the runs")
     if cpu.account:
-        draft.defaults.append(ProfileLine("slurm_account", cpu.account, _why_account(site, cpu)))
+        draft.defaults.append(entry("slurm_account", cpu.account, _why_account(site, cpu)))
     if cpu.qos:
-        draft.defaults.append(ProfileLine("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
+        draft.defaults.append(entry("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
     draft.defaults += [
-        ProfileLine("runtime", 30, "minutes: collect, audit, score"),
-        ProfileLine("mem_mb", SMALL_MB, "of all cores together"),
-        ProfileLine("cpus_per_task", 1, "small steps use one core"),
+        entry("runtime", 30, "minutes: collect, audit, score"),
+        entry("mem_mb", SMALL_MB, "of all cores together"),
+        entry("cpus_per_task", 1, "small steps use one core"),
     ]
     if options.preemptible:
-        draft.run.append(ProfileLine("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
+        draft.run.append(entry("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
     if run.account != cpu.account:
-        draft.run.append(ProfileLine("slurm_account", run.account, f"{run.partition.name} takes no other account"))
+        draft.run.append(entry("slurm_account", run.account, f"{run.partition.name} takes no other account"))
     if run.qos != cpu.qos:
         why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
-        draft.run.append(ProfileLine("qos", run.qos or _name_qos(site, run), why))
+        draft.run.append(entry("qos", run.qos or _name_qos(site, run), why))
     needs = _share_node(draft, needs, run.partition)
     if cpu.minutes < STAGING_MIN:
         why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
-        draft.staging.append(ProfileLine("runtime", int(cpu.minutes), why))
+        draft.staging.append(entry("runtime", int(cpu.minutes), why))
     draft.messages += [
         f"{site.cluster}: Slurm {site.version}, {counted(len(site.partitions), 'partition')} that you see",
         f"small steps: partition {cpu.partition.name}{_describe_account(cpu)}",
@@ -139,7 +138,7 @@ def _share_node(draft: ProfileDraft, needs: Needs, partition: Partition) -> Need
     cpus = max(1, min(needs.cpus, kind.cpus // runs))
     if cpus < needs.cpus:
         why = f"{kind.cpus} CPUs of a node for {counted(runs, 'run')}"
-        draft.run.append(ProfileLine("cpus_per_task", cpus, why))
+        draft.run.append(entry("cpus_per_task", cpus, why))
     if (held := kind.memory_mb // needs.memory_mb) < runs:
         warning = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
         draft.warnings.append(warning)
@@ -170,15 +169,15 @@ def _add_partition(draft: ProfileDraft, place: PartitionChoice, what: str) -> No
     partition, kinds = place.partition, place.partition.kinds
     rows = []
     if place.minutes < math.inf:
-        rows.append(ProfileLine("max_runtime", int(place.minutes), f"minutes; {what}"))
+        rows.append(entry("max_runtime", int(place.minutes), f"minutes; {what}"))
     if partition.has_gpus:
-        rows.append(ProfileLine("max_gpu", max(kind.all_gpus for kind in kinds), "GPUs of its largest node"))
+        rows.append(entry("max_gpu", max(kind.all_gpus for kind in kinds), "GPUs of its largest node"))
         if partition.models:
-            rows.append(ProfileLine("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
+            rows.append(entry("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
     else:
         rows += [
-            ProfileLine("max_mem_mb", max(kind.memory_mb for kind in kinds), "MiB of its largest node"),
-            ProfileLine("max_threads", max(kind.cpus for kind in kinds), "CPUs of its largest node"),
+            entry("max_mem_mb", max(kind.memory_mb for kind in kinds), "MiB of its largest node"),
+            entry("max_threads", max(kind.cpus for kind in kinds), "CPUs of its largest node"),
         ]
     draft.partitions[partition.name] = rows
 
@@ -190,23 +189,23 @@ def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Se
     jobs, why = limit_jobs(site, places)
     rate, why_rate = _rate(site)
     draft.top += [
-        ProfileLine("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
-        ProfileLine("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
-        ProfileLine("jobs", jobs, why),
-        ProfileLine("max-jobs-per-timespan", rate, why_rate),
-        ProfileLine("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
-        ProfileLine("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
-        ProfileLine("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
-        ProfileLine("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
+        entry("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
+        entry("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
+        entry("jobs", jobs, why),
+        entry("max-jobs-per-timespan", rate, why_rate),
+        entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
+        entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
+        entry("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
+        entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
     ]
     if options.preemptible:
-        draft.top.append(ProfileLine("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
+        draft.top.append(entry("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
     else:
-        draft.top.append(ProfileLine("slurm-no-requeue", True, "nor by Slurm"))
+        draft.top.append(entry("slurm-no-requeue", True, "nor by Slurm"))
     if site.accounting:
         draft.top += [
-            ProfileLine("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
-            ProfileLine("slurm-efficiency-report-path", "logs", "folder of that report"),
+            entry("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
+            entry("slurm-efficiency-report-path", "logs", "folder of that report"),
         ]
     draft.messages.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
 
@@ -225,10 +224,10 @@ def _add_files(draft: ProfileDraft, site: Site) -> None:
     results = site.folders["results"]
     kind, shared = results.kind, results.kind in NETWORK_FILE_SYSTEMS
     wait = 60 if shared else 20
-    draft.top.append(ProfileLine("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
+    draft.top.append(entry("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
     if shared and not site.folders["metadata of Snakemake"].filled:
         why = "one file instead of one per output; every call of this campaign then needs this profile"
-        draft.top.append(ProfileLine("persistence-backend", "db", why))
+        draft.top.append(entry("persistence-backend", "db", why))
     several = sum(nodes.nodes for each in site.partitions for nodes in each.kinds) > 1
     if several and not shared:
         draft.warnings.append(
@@ -247,7 +246,7 @@ def _add_programs(draft: ProfileDraft, site: Site) -> None:
     elif site.module:
         load = f"module load {site.module}"
         command = f". {site.module_init} && {load}" if site.module_init else load
-        draft.top.append(ProfileLine("precommand", command, "in every job: Apptainer is a module here"))
+        draft.top.append(entry("precommand", command, "in every job: Apptainer is a module here"))
         draft.messages.append(f"containers: `{load}`, in every job and before `snakemake prepare`")
         if site.module.startswith("singularity"):
             draft.warnings.append("the module is Singularity's; Apptainer 1.2 or newer is needed: ask for it")
@@ -260,22 +259,22 @@ def _add_programs(draft: ProfileDraft, site: Site) -> None:
 def profile_text(draft: ProfileDraft, folder: str, cluster: str) -> str:
     """``config.yaml`` of the profile."""
     tables = {"stage_task": draft.staging, "run_agent": draft.run}
-    lines = [*_lines(draft.top), "", "default-resources: # of steps that ask for nothing else"]
-    lines += _lines(draft.defaults, 2)
+    lines = [*draft.top, "", "default-resources: # of steps that ask for nothing else"]
+    lines += _indent(draft.defaults, 2)
     lines += ["", "set-threads:", "  stage_task: 4 # cases of a task at a time; as many as the rule asks CPUs for"]
     if any(tables.values()):
         lines += ["", "set-resources: # what differs from what the rules ask for"]
     for rule, entries in tables.items():
         if entries:
-            lines += [f"  {rule}:", *_lines(entries, 4)]
+            lines += [f"  {rule}:", *_indent(entries, 4)]
     return HEAD.format(folder=folder, cluster=cluster) + "\n".join(lines) + "\n"
 
 
 def partitions_text(draft: ProfileDraft, network: str) -> str:
     """``partitions.yaml``, which the executor reads; it passes over the first key."""
-    lines = [f"nodes_reach_internet: {_yaml(network)}", "", "partitions:"]
+    lines = [f"nodes_reach_internet: {json.dumps(network)}", "", "partitions:"]
     for name, entries in draft.partitions.items():
-        lines += [f"  {_yaml(name)}:" + ("" if entries else " {}"), *_lines(entries, 4)]
+        lines += [f"  {json.dumps(name)}:" + ("" if entries else " {}"), *_indent(entries, 4)]
     return PARTITIONS + "\n".join(lines) + "\n"
 
 
@@ -298,11 +297,5 @@ def write_files(texts: dict[Path, str], *, force: bool) -> Iterable[str]:
             yield f"{path}: kept, as it differs; the new one is {new.name} (`diff {path} {new}`, or --force)"
 
 
-def _lines(entries: Sequence[ProfileLine], indent: int = 0) -> list[str]:
-    return [f"{' ' * indent}{entry.key}: {_yaml(entry.value)} # {entry.why}" for entry in entries]
-
-
-def _yaml(value: Any) -> str:
-    """A value on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
-    return text.removesuffix("...\n").rstrip()
+def _indent(lines: Sequence[str], indent: int) -> list[str]:
+    return [f"{' ' * indent}{line}" for line in lines]
