@@ -348,6 +348,7 @@ def rehearse(folder: Path, fault: int = 0) -> list[Card]:
     library = folder / "libcuda.so.1"
     command = ["gcc", "-shared", "-fPIC", f"-DFAULT={fault}", "-x", "c", "-", "-o", str(library)]
     subprocess.run(command, input=DRIVER, text=True, check=True)
+    library.chmod(0o755)  # the container's user reads it, whatever the umask is here
     cards = [Card(f"GPU-{name}", f"made-up card {name}", (Path("/dev", name),), 0) for name in ("full", "fuse")]
 
     def devices(own: Any) -> Devices:

@@ -38,14 +38,19 @@ The machine has one Slurm, so its tests are a chain of their own."""
 LONG = ("workflow", "security")
 """Folders whose files take minutes; the others' fill the gaps at the end."""
 
+UMASK = os.umask(0o022)
+os.umask(UMASK)
+
 
 @pytest.fixture(autouse=True)
 def same_umask() -> Iterator[None]:
-    """The umask of before: commands and steps called in this process set their own."""
-    before = os.umask(0o022)
-    os.umask(before)
+    """The umask of the start, before and after each test.
+
+    Commands and steps called in this process set their own, also in fixtures that are set up before this one.
+    """
+    os.umask(UMASK)
     yield
-    os.umask(before)
+    os.umask(UMASK)
 
 
 def pytest_configure(config: pytest.Config) -> None:
