@@ -101,7 +101,7 @@ if __name__ == "__main__":
 """
 SEEN = """
 import json, os
-nodes = sorted(n for n in os.listdir("/dev") if n.startswith(("nvidia", "kfd", "dri")) and n != "nvidia-caps")
+nodes = sorted(n for n in os.listdir("/dev") if n.startswith(("nvidia", "dri")) and n != "nvidia-caps")
 sockets = [p for p in ("/run/nvidia-persistenced", "/var/run/nvidia-persistenced") if os.path.exists(p)]
 seen = {k: v for k, v in os.environ.items() if k.endswith("VISIBLE_DEVICES")}
 print(json.dumps({"nodes": nodes, "sockets": sockets, "variables": seen}))
@@ -206,7 +206,7 @@ def cards_of_the_job(node: Node) -> str:
     if not node.cards:
         raise Failed("no card: look at nvidia-smi -L, /dev/nvidia*, CUDA_VISIBLE_DEVICES")
     seen = node.told(SEEN)
-    own = {path.name for path in gpus.list_devices(node.cards[:1]).nodes if path.name.startswith(("nvidia", "kfd"))}
+    own = {path.name for path in gpus.list_devices(node.cards[:1]).nodes if path.name.startswith("nvidia")}
     if set(seen["nodes"]) - own or seen["sockets"] or not seen["variables"]:
         raise Failed(f"the container sees {seen}")
     if not node.rehearsed and any(path.name == "nvidiactl" for path in gpus.list_devices(node.cards[:1]).nodes):

@@ -20,7 +20,7 @@ import pytest
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import GpuUse
 from automedbench.sandbox.container import gpus
-from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
+from automedbench.sandbox.container.gpu_use import Meter, Nvml
 from automedbench.sandbox.container.gpus import (
     Card,
     driver_files,
@@ -159,31 +159,6 @@ def test_slices(tmp_path: Path) -> None:
     assert [node.name for node in list_cards(root, old, nvml)[0].nodes] == ["nvidia0", "nvidia-cap12", "nvidia-cap13"]
 
 
-def test_amd(tmp_path: Path) -> None:
-    """A processor is a node of the topology too; a card has a render node, and its memory and load stand in /sys."""
-    for node, (simd, minor, unique) in enumerate([(0, 0, 0), (440, 128, 0xF00D), (440, 129, 0)]):
-        folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
-        folder.mkdir(parents=True)
-        (folder / "properties").write_text(f"simd_count {simd}\ndrm_render_minor {minor}\nunique_id {unique}\n")
-    device = tmp_path / "sys/class/drm/renderD128/device"
-    device.mkdir(parents=True)
-    told = {"product_name": "AMD Instinct MI250X\n", "mem_info_vram_used": "3145728\n", "gpu_busy_percent": "40\n"}
-    for name, text in told.items():
-        (device / name).write_text(text)
-    (tmp_path / "dev/dri").mkdir(parents=True)
-    for name in ("kfd", "dri/renderD128", "dri/renderD129"):
-        (tmp_path / "dev" / name).touch()
-    cards = list(gpus._amd(tmp_path))
-    assert [(card.name, card.uuid) for card in cards] == [
-        ("AMD Instinct MI250X", "GPU-000000000000f00d"),
-        ("AMD GPU", ""),
-    ]
-    devices = list_devices(cards, tmp_path)
-    assert [node.name for node in devices.nodes] == ["kfd", "renderD128", "renderD129"]
-    assert (devices.files, devices.environment) == ({}, {"ROCR_VISIBLE_DEVICES": "GPU-000000000000f00d,1"})
-    assert amd_reading("renderD128", tmp_path)() == (3 * 2**20, 0.4)
-
-
 # --- whose cards they are -------------------------------------------------------------------------------------
 
 # What a scheduler sets → places of four cards that are the job's. Slurm's own variables count all cards of the node.
@@ -198,7 +173,6 @@ GIVEN: dict[str, tuple[dict[str, str], list[int]]] = {
     "hidden by what is none": ({"CUDA_VISIBLE_DEVICES": "2,-1,1"}, [2]),
     "start of several UUIDs": ({"CUDA_VISIBLE_DEVICES": "GPU-"}, []),
     "a number too high": ({"CUDA_VISIBLE_DEVICES": "7"}, []),
-    "ROCm": ({"ROCR_VISIBLE_DEVICES": "2"}, [2]),
     "Slurm, variable of CUDA first": ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_GPUS": "2"}, [0]),
     "step of a job": ({"SLURM_STEP_GPUS": "1", "SLURM_JOB_GPUS": "1,2"}, [1]),
     "job": ({"SLURM_JOB_GPUS": "2,3"}, [2, 3]),
@@ -394,7 +368,6 @@ def test_the_load_of_a_slice_is_not_known() -> None:
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build  (dvs-builder@U16)\n",
             "560.35.03",
         ),
-        ("sys/module/amdgpu/version", "6.8.5\n", "6.8.5"),
         ("proc/driver/nvidia/version", "", None),
     ],
 )

@@ -32,7 +32,7 @@ from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model
 from automedbench.sandbox import places
 from automedbench.sandbox.container import gpus, launcher, remedies
 from automedbench.sandbox.container.cgroup import job_memory
-from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
+from automedbench.sandbox.container.gpu_use import Meter, Nvml
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
@@ -366,15 +366,13 @@ class ApptainerSandbox(Sandbox):
 
     def _start_meter(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
         """Before the first call: that the cards compute inside. After the last one it would be the agent's fault."""
-        if not cards[0].amd:
-            path = write_code(self._entered(), 0, "bash", gpus.CUDA_PROBE)
-            outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
-            self._offered(path).unlink()
-            gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
-        with contextlib.suppress(OSError, ValueError):  # a driver that tells nothing: the record says so
-            nvml = None if cards[0].amd else Nvml()
-            readings = [nvml.reading(card.uuid) if nvml else amd_reading(card.nodes[0].name) for card in cards]
-            self._meter = Meter(readings).start()
+        path = write_code(self._entered(), 0, "bash", gpus.CUDA_PROBE)
+        outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
+        self._offered(path).unlink()
+        gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
+        with contextlib.suppress(OSError):  # a driver without NVML: the record says so
+            nvml = Nvml()
+            self._meter = Meter([nvml.reading(card.uuid) for card in cards]).start()
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""

@@ -1,4 +1,4 @@
-"""GPU memory and load of a run, sampled from outside: by NVML, or for AMD by what the kernel tells in /sys."""
+"""GPU memory and load of a run, sampled from outside by NVML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from automedbench.base.records import GpuUse
@@ -17,7 +16,7 @@ PERIOD_S = 0.2
 MIB = 2**20
 
 Reading = Callable[[], tuple[int, float | None]]
-"""Bytes in use on a card, and the share (0–1) of the last moment in which it computed; None: nothing tells."""
+"""Bytes in use on a card, and the share (0–1) of the last moment in which it computed; None: not known."""
 
 
 class _Memory(ctypes.Structure):
@@ -53,7 +52,7 @@ class Nvml:
         return numbers[0].value, numbers[1].value
 
     def reading(self, uuid: str) -> Reading:
-        """Reader of an NVIDIA card; the driver does not know the load of a slice (MIG)."""
+        """Reader of a card; the driver does not know the load of a slice (MIG)."""
         card, memory, load, known = self.handle(uuid), _Memory(), _Load(), False
         with contextlib.suppress(OSError):
             self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
@@ -66,15 +65,6 @@ class Nvml:
             return memory.used, load.gpu / 100 if known else None
 
         return read
-
-
-def amd_reading(node: str, root: Path = Path("/")) -> Reading:
-    """Reader of the AMD card of a render node."""
-    folder = root / "sys/class/drm" / node / "device"
-    return lambda: (
-        int((folder / "mem_info_vram_used").read_text()),
-        int((folder / "gpu_busy_percent").read_text()) / 100,
-    )
 
 
 class Meter:

@@ -1,7 +1,7 @@
 """GPUs of a run: cards of this machine, the grant of some that no other run holds, and what a container needs for them.
 
-A card is a GPU, or a slice (MIG) of one. The job's scheduler tells which are its own by ``CUDA_VISIBLE_DEVICES``,
-``ROCR_VISIBLE_DEVICES`` or Slurm's variables; without any, all of the machine are. A run locks the device file of each
+A card is an NVIDIA GPU, or a slice (MIG) of one. The job's scheduler tells which are its own by
+``CUDA_VISIBLE_DEVICES`` or Slurm's variables; without any, all of the machine are. A run locks the device file of each
 card that it takes: the kernel gives it back with the end of the driver, however that ends.
 
 A container gets device files of its own cards only, and of the host's driver only what computing needs: not all that
@@ -29,8 +29,6 @@ from automedbench.sandbox.places import DRIVER_DIR
 PATIENCE_S = 60.0
 """How long a run waits for cards: those of one that has just ended are about to be free."""
 MAKE_UVM = ("nvidia-modprobe", "-u", "-c=0")
-_TOKENS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-_SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _GPU = re.compile(r"GPU \d+: (?P<name>.+) \(UUID: (?P<uuid>GPU-[^)]+)\)")
 _SLICE = re.compile(r"\s+MIG (?P<name>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
@@ -50,7 +48,6 @@ class Card:
     nodes: tuple[Path, ...]
     index: int
     """Place of its GPU among all of the machine, as Slurm counts."""
-    amd: bool = False
 
 
 @dataclass
@@ -89,7 +86,7 @@ def grant_cards(
     if len(own) < number:
         raise InfrastructureError(
             f"sandbox.gpu asks for {number} GPU(s){f' {model}' if model else ''}, but this job has {len(own)}.\n"
-            "Look at `nvidia-smi -L` (or rocm-smi) here, at CUDA_VISIBLE_DEVICES, and at gpu_model in the config."
+            "Look at `nvidia-smi -L` here, at CUDA_VISIBLE_DEVICES, and at gpu_model in the config."
         )
     ends = time.monotonic() + patience_s
     while True:
@@ -124,13 +121,14 @@ def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]
 
     Programs count what they can open, Slurm counts all of the machine.
     """
-    for names, counted in ((_TOKENS, dict(enumerate(cards))), (_SLURM, {card.index: card for card in cards})):
-        for name in names:
-            if name in environment:
-                found = [_named(token.strip(), cards, counted) for token in environment[name].split(",")]
-                # What follows a name that is none is hidden (CUDA's programming guide): "0,-1,1" gives the first only.
-                given = found[: found.index(None)] if names is _TOKENS and None in found else found
-                return list(dict.fromkeys(card for card in given if card is not None))
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        if name in environment:
+            own = name == "CUDA_VISIBLE_DEVICES"
+            counted = dict(enumerate(cards)) if own else {card.index: card for card in cards}
+            found = [_named(token.strip(), cards, counted) for token in environment[name].split(",")]
+            # What follows a name that is none is hidden (CUDA's programming guide): "0,-1,1" gives the first only.
+            given = found[: found.index(None)] if own and None in found else found
+            return list(dict.fromkeys(card for card in given if card is not None))
     return list(cards)
 
 
@@ -143,12 +141,11 @@ def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Ca
 
 def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | None = None) -> list[Card]:
     """Cards of this machine whose device files this process may open, in the order in which programs count them."""
-    program = find_nvidia_smi()
-    if (root / "dev/nvidiactl").exists() or program is not None:
+    if listing is None:
         # Asking also makes the device files that the driver makes when it is first used.
-        listed = _query_driver(str(program), "-L") if program is not None and listing is None else listing or ""
-        return list(_nvidia(root, listed, nvml))
-    return list(_amd(root))
+        program = find_nvidia_smi()
+        listing = _query_driver(str(program), "-L") if program is not None else ""
+    return list(_read_cards(root, listing, nvml))
 
 
 def find_nvidia_smi() -> Path | None:
@@ -176,8 +173,8 @@ def _query_driver(*command: str) -> str:
         return ""
 
 
-def _nvidia(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
-    """NVIDIA cards in bus order, which nvidia-smi follows; UUIDs show where it leaves one out."""
+def _read_cards(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
+    """Cards in bus order, which nvidia-smi follows; UUIDs show where it leaves one out."""
     known = _listed(listing)
     found = [(index, *each) for index, each in enumerate(_minors(root)) if _opens(root / f"dev/nvidia{each[0]}")]
     for place, (index, minor, uuid) in enumerate(found):
@@ -228,31 +225,11 @@ def _slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Ca
             yield Card(card.uuid, card.name, (*card.nodes, *caps), card.index)
 
 
-def _amd(root: Path) -> Iterator[Card]:
-    folders = root.glob("sys/class/kfd/kfd/topology/nodes/*")
-    index = 0
-    for folder in sorted(folders, key=lambda path: int(path.name)):
-        facts = dict(line.split(maxsplit=1) for line in (folder / "properties").read_text().splitlines() if " " in line)
-        if int(facts.get("simd_count", 0)) == 0:
-            continue  # a processor
-        node = root / "dev/dri" / f"renderD{facts['drm_render_minor']}"
-        if _opens(node):
-            product = root / "sys/class/drm" / node.name / "device/product_name"
-            name = product.read_text().strip() if product.is_file() else "AMD GPU"
-            unique = int(facts.get("unique_id", 0))
-            yield Card(f"GPU-{unique:016x}" if unique else "", name, (node,), index, amd=True)
-        index += 1
-
-
 def driver_version(root: Path = Path("/")) -> str | None:
-    """Version of the driver of the cards, as its kernel module tells; None when it tells none."""
-    for name, form in (
-        ("proc/driver/nvidia/version", r"NVRM version:.*?\s(\d+\.[\d.]+)"),
-        ("sys/module/amdgpu/version", r"(\S+)"),
-    ):
-        with contextlib.suppress(OSError):
-            if found := re.search(form, (root / name).read_text()):
-                return found[1]
+    """Version of the driver of the cards, as its kernel module reports it; None without a driver."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"NVRM version:.*?\s(\d+\.[\d.]+)", (root / "proc/driver/nvidia/version").read_text())
+        return found[1] if found else None
     return None
 
 
@@ -274,22 +251,18 @@ def list_devices(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
 
     Raises InfrastructureError when the driver of the machine is not ready for it: nothing inside could make it so.
     """
-    amd = cards[0].amd
-    shared = [root / "dev" / name for name in (("kfd",) if amd else ("nvidiactl", "nvidia-uvm"))]
-    if not amd and not shared[1].exists():
+    shared = [root / "dev" / name for name in ("nvidiactl", "nvidia-uvm")]
+    if not shared[1].exists():
         _query_driver(*MAKE_UVM)
     for node in shared:
         if not _opens(node):
             raise InfrastructureError(
-                f"{node} is not there or cannot be opened, and no container can make it.\nRun once on this node: "
-                + ("modprobe amdgpu, and be in the group render." if amd else f"{' '.join(MAKE_UVM)} (root, at boot).")
+                f"{node} is not there or cannot be opened, and no container can make it.\n"
+                f"Run once on this node: {' '.join(MAKE_UVM)} (root, at boot)."
             )
     nodes = dict.fromkeys([*shared, *(node for card in cards for node in card.nodes)])
-    names = [card.uuid or str(place) for place, card in enumerate(cards)]
-    variable = "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
-    return Devices(
-        tuple(nodes), {} if amd else driver_files(_query_driver("ldconfig", "-p")), {variable: ",".join(names)}
-    )
+    files = driver_files(_query_driver("ldconfig", "-p"))
+    return Devices(tuple(nodes), files, {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards)})
 
 
 def driver_files(cache: str) -> dict[str, Path]:
