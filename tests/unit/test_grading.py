@@ -16,6 +16,7 @@ from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.sandbox.airlock.archive import OUTPUTS, pack
 from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.score_metrics import score_metrics
 from automedbench.tracks.detection import TRACK as detection
@@ -169,7 +170,7 @@ def written(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     folder = campaign.results / "runs" / run.path
     write_record(campaign.manifest("bccd-det-task"), toy.manifest.model_copy(update={"task": "bccd-det-task"}))
     write_record(folder / "submission.json", toy.checked.model_copy(update={"run": run}))
-    (toy.folder / "submission").rename(folder / "submission")
+    pack(toy.folder / "submission", folder / OUTPUTS)
     (toy.folder / "data/public/bccd-det-task").mkdir(parents=True)
     (toy.folder / "private").rename(toy.folder / "data/private")
     return {"campaign": campaign, "run": folder}

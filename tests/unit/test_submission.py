@@ -19,7 +19,7 @@ from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import SubmissionRecord
-from automedbench.sandbox.airlock.archive import OUTPUTS, opened_submission
+from automedbench.sandbox.airlock.archive import OUTPUTS, is_evidence, opened_submission, pack
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.inside.check_workspace import check_workspace
 
@@ -53,7 +53,7 @@ class Run:
             self.output(case).write_text(text)
 
     def collect(self) -> SubmissionRecord:
-        (self.folder / OUTPUTS).unlink(missing_ok=True)  # packed anew, as if another attempt had left it
+        pack(self.workspace, self.folder / OUTPUTS, is_evidence)
         record = collect_submission(self.campaign, self.folder)
         assert read_record(self.out, SubmissionRecord) == record
         return record
@@ -83,11 +83,10 @@ def test_empty_workspace(run: Run) -> None:
     assert run.collected() == []
 
 
-def test_no_workspace(run: Run) -> None:
-    """A workspace that is gone is a fault of the machine, not an empty submission."""
-    run.workspace.rmdir()
-    with pytest.raises(InfrastructureError):
-        run.collect()
+def test_no_archive(run: Run) -> None:
+    """Outputs that are gone are a fault of the machine, not an empty submission."""
+    with pytest.raises(InfrastructureError, match=r"outputs\.tar is not there"):
+        collect_submission(run.campaign, run.folder)
     assert not run.out.exists()
 
 
@@ -295,6 +294,7 @@ def test_other_cases_were_staged_meanwhile(run: Run) -> None:
 
 
 def test_container_is_asked_for_but_there_is_no_image(run: Run) -> None:
+    run.collect()
     with pytest.raises(MissingDataError, match="No container image") as caught:
         collect_submission(
             make_campaign(run.place, CARD, sandbox={"backend": "apptainer"}, containers={"folder": str(run.folder)}),

@@ -105,8 +105,7 @@ def replay_run(
     )
     before, after = (read_record(each / "conversation.json", Conversation) for each in (recorded, folder))
     with opened_workspace(recorded) as kept, opened_workspace(folder) as made:
-        workspaces = (kept, made) if kept and made else None
-        return compare_runs(before, after, workspaces, pruned=_is_pruned(recorded))
+        return compare_runs(before, after, (kept, made), pruned=_is_pruned(recorded))
 
 
 def _is_pruned(run: Path) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -248,8 +249,6 @@ def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
     Only of ``expected`` files (path → largest size) there is more than name, kind and size. Raises InfrastructureError
     when the archive is damaged or there is no room.
     """
-    if not (run / OUTPUTS).is_file() and (run / "workspace").is_dir():
-        pack((run / "workspace").resolve(), run / OUTPUTS, is_evidence)  # a run from before there were archives
     with scratch_folder("automedbench-outputs-") as scratch:
         workspace = scratch / "workspace"
         workspace.mkdir()
@@ -260,18 +259,15 @@ def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened_workspace(run: Path) -> Iterator[Path | None]:
-    """A folder on this node with all that is kept of a run's workspace, gone afterwards; None when nothing is.
+def opened_workspace(run: Path) -> Iterator[Path]:
+    """A folder on this node with all that is kept of a run's workspace, gone afterwards.
 
     Raises InfrastructureError as ``opened_outputs`` does.
     """
-    if not (run / OUTPUTS).is_file():
-        yield run / "workspace" if (run / "workspace").is_dir() else None
-        return
     with scratch_folder("automedbench-workspace-") as scratch:
-        for archive in (run / OUTPUTS, run / REST):
-            if archive.is_file():
-                unpack(archive, scratch)
+        unpack(run / OUTPUTS, scratch)
+        if (run / REST).is_file():
+            unpack(run / REST, scratch)
         yield scratch
 
 
@@ -283,18 +279,17 @@ def opened_submission(files: RunFiles) -> Iterator[Path]:
     what collecting made anew. Raises InfrastructureError as ``opened_outputs`` does.
     """
     made = files.file("submission")
-    if not (archive := files.file(OUTPUTS)).exists() and made.is_dir():
-        yield made  # of a run from before there were archives
-        return
     record = read_record(files.file("submission.json"), SubmissionRecord)
     with scratch_folder("automedbench-submission-") as scratch:
-        _lay_out(archive, collected_files(record).keys(), scratch)
-        for path in sorted(made.rglob("*")) if made.is_dir() else []:
-            if path.is_file():
-                place = scratch / path.relative_to(made)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.unlink(missing_ok=True)
-                place.write_bytes(path.read_bytes())
+        names = collected_files(record)
+        with _opened(files.file(OUTPUTS)) as (tar, members):
+            for member in members:
+                if member.name in names and member.isreg() and is_plain(member.name):
+                    place = scratch / member.name
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    tar.makefile(member, place)
+        if made.is_dir():
+            shutil.copytree(made, scratch, copy_function=shutil.copyfile, dirs_exist_ok=True)
         yield scratch
 
 
@@ -302,16 +297,6 @@ def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:
     """Everything that was collected: path in a submission → size and digest."""
     cases = {f"agents_outputs/{path}": entry for case in record.cases for path, entry in case.files.items()}
     return cases | record.extra
-
-
-def _lay_out(archive: Path, names: Collection[str], folder: Path) -> None:
-    """The regular files of these names, and nothing else; of names that lead out of the folder none."""
-    with _opened(archive) as (tar, members):
-        for member in members:
-            if member.name in names and member.isreg() and is_plain(member.name):
-                place = folder / member.name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                tar.makefile(member, place)
 
 
 # --- less of them ----------------------------------------------------------------------------------------------
