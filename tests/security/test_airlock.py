@@ -25,7 +25,6 @@ from typing import Any
 
 import pytest
 
-from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.airlock import collector
 from automedbench.sandbox.airlock.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
 
@@ -355,21 +354,6 @@ def test_locks_of_others_do_not_matter(ground: Ground) -> None:
     with open(ground.out, "r+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert list(ground.collect().files) == [OUT]
-
-
-def test_storage_that_does_not_answer_ends_with_a_message(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read that takes an hour each, by the clock."""
-    now = [0.0]
-
-    def slow(handle: int, size: int) -> bytes:
-        now[0] += 3600
-        return b"x"
-
-    monkeypatch.setattr(collector.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(collector.os, "read", slow)
-    with pytest.raises(InfrastructureError, match="took longer than permitted"):
-        ground.collect()
-    assert sorted(path.name for path in ground.folder.iterdir()) == ["private", "workspace"]
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import hashlib
 import itertools
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -27,9 +26,6 @@ MAX_UNEXPECTED = 200
 MAX_VISITED = 10_000
 MAX_DEPTH = 16
 BLOCK = 1024 * 1024
-# What an agent can leave is bounded by the limits of the expected files and of the list; a storage that answers this
-# slowly is broken.
-MAX_SECONDS = 4 * 3600.0
 
 _HOLE = bytes(BLOCK)
 
@@ -58,29 +54,20 @@ class _FileRefused(Exception):
 
 @dataclass
 class _Tray:
-    """The unfinished destination and what is said about it."""
+    """The unfinished destination, and the refusals so far."""
 
     folder: Path
     owners: frozenset[int]
-    deadline: float
     rejected: list[Rejected] = field(default_factory=list)
     unexpected: int = 0
 
     def reject(self, path: str, reason: RejectedReason, target: str | None = None) -> None:
-        """Say why a file stays behind; of files that are not expected only so many."""
+        """Record why a file stays behind; of unexpected files only the first 200."""
         if reason == "unexpected":
             self.unexpected += 1
             if self.unexpected > MAX_UNEXPECTED:
                 return
         self.rejected.append(Rejected(path=_printable(path), reason=reason, target=target and _printable(target)))
-
-    def check_time(self) -> None:
-        """Raises InfrastructureError when collecting takes longer than it may."""
-        if time.monotonic() > self.deadline:
-            raise InfrastructureError(
-                "Collecting the workspace took longer than permitted: its storage hardly answers.\n"
-                "Run the same command again when it does."
-            )
 
 
 def collect(
@@ -88,8 +75,6 @@ def collect(
     expected: Mapping[str, int],
     destination: Path,
     extra: Mapping[str, int] | None = None,
-    *,
-    max_seconds: float = MAX_SECONDS,
 ) -> Collected:
     """Copy the ``expected`` and ``extra`` files (relative path → largest size in bytes) to ``destination``.
 
@@ -97,15 +82,14 @@ def collect(
     else below the top folders of ``expected`` is left behind. Refusals are listed: all of those of expected files, and
     the first 200 of other ones.
 
-    Raises InfrastructureError when the workspace is not there, the destination cannot be written, or ``max_seconds``
-    have passed.
+    Raises InfrastructureError when the workspace is not there or the destination cannot be written.
     """
     optional = dict(extra or {})
     for path in [*expected, *optional]:
         _check_name(path)
     try:
         with _opened_workspace(workspace) as (root, owners), new_folder(destination, replace=True) as folder:
-            tray = _Tray(folder, owners, time.monotonic() + max_seconds)
+            tray = _Tray(folder, owners)
             copied = {path: _collect_one(root, path, limit, tray) for path, limit in expected.items()}
             added = {path: _collect_one(root, path, limit, tray) for path, limit in optional.items()}
             known = {*expected, *optional}
@@ -166,7 +150,7 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
             tray.reject(path, refused.reason, refused.target)
             return None
         try:
-            return _copy(handle, tray.folder / path, limit, tray)
+            return _copy(handle, tray.folder / path, limit)
         except _FileRefused as refused:
             tray.reject(path, refused.reason)
             return None
@@ -174,7 +158,7 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
 
 @contextlib.contextmanager
 def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> Iterator[int]:
-    """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _Refused."""
+    """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _FileRefused."""
     with contextlib.ExitStack() as stack:
         handle = _step_by_step(stack, root, path)
         _check(os.fstat(handle), limit, owners)
@@ -182,7 +166,7 @@ def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> It
 
 
 def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
-    """Open component by component; raises FileNotFoundError, or _Refused with what is in the way."""
+    """Open component by component; raises FileNotFoundError, or _FileRefused with what is in the way."""
     *folders, name = path.split("/")
     if {"", ".", ".."} & {*folders, name}:
         raise _FileRefused("unreadable")
@@ -214,7 +198,7 @@ def _why_not(parent: int, name: str, error: OSError) -> _FileRefused | FileNotFo
         return _FileRefused("link", _target(parent, name))
     if kind is None and error.errno == errno.ENOTDIR:
         return FileNotFoundError(name)  # a file where a folder is expected: the file below it does not exist
-    return _FileRefused(kind or "unreadable") if kind != "directory" else _FileRefused("unreadable")
+    return _FileRefused("unreadable" if kind is None or kind == "directory" else kind)
 
 
 def _target(parent: int, name: str) -> str | None:
@@ -251,7 +235,7 @@ def _check(status: os.stat_result, limit: int, owners: frozenset[int]) -> None:
         raise _FileRefused("too_large")
 
 
-def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
+def _copy(handle: int, target: Path, limit: int) -> FileEntry:
     """Copy and hash one open file; a file that grows past its limit or changes meanwhile is refused.
 
     Holes stay holes, so that a copy takes no more room than the workspace was allowed to.
@@ -263,7 +247,6 @@ def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
     try:
         with open(target, "xb") as stream:
             while block := _read(handle):
-                tray.check_time()
                 size += len(block)
                 if size > limit:
                     raise _FileRefused("too_large")
@@ -301,7 +284,6 @@ def _list_unexpected(root: int, top: str, known: set[str], tray: _Tray) -> None:
     pending = [top]
     visited = 0
     while pending and visited < MAX_VISITED:
-        tray.check_time()
         folder = pending.pop()
         for name, is_folder, target in _entries(root, folder):
             visited += 1
