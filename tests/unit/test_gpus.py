@@ -1,7 +1,7 @@
 """GPUs of a run: whose cards they are, that no other run has them, what a container gets, and what was used of them.
 
-Listings are written by hand after the documentation of nvidia-smi (GPUs, and slices in its old and new form), device
-and process files after that of the drivers; no card is needed.
+Listings are written by hand after the documentation of nvidia-smi (GPUs and slices), device and process
+files after that of the drivers; no card is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ SLICED = (
     f"  MIG 3g.20gb     Device  1: (UUID: {SLICES[1]})\n"
     f"GPU 1: NVIDIA A100-SXM4-40GB (UUID: {UUIDS[1]})\n"
 )
-OLD_SLICE = f"MIG-{UUIDS[0]}/1/0"
 
 
 def machine(root: Path, minors: tuple[int, ...], uuids: list[str] | None = None) -> Path:
@@ -154,9 +153,6 @@ def test_slices(tmp_path: Path) -> None:
     assert [node.name for node in cards[0].nodes] == ["nvidia0", "nvidia-cap66", "nvidia-cap67"]
     add_slice(root, 2, (21, 22))
     assert [card.uuid for card in list_cards(root, SLICED, nvml)] == [*SLICES, UUIDS[1]]
-    add_slice(root, 1, (12, 13))  # drivers before 470 write both numbers into the UUID
-    old = SLICED.replace(SLICES[0], OLD_SLICE)
-    assert [node.name for node in list_cards(root, old, nvml)[0].nodes] == ["nvidia0", "nvidia-cap12", "nvidia-cap13"]
 
 
 # --- whose cards they are -------------------------------------------------------------------------------------

@@ -50,7 +50,5 @@ class Services:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Services) -> Services:
-        """Both, from one folder."""
-        if self.folder != other.folder:
-            raise ValueError("services of one container must share their folder")
+        """Both, in one folder, which is the same for all of a run."""
         return Services(self.folder, {**self.ports, **other.ports}, {**self.environment, **other.environment})

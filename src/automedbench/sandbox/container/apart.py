@@ -21,7 +21,7 @@ INOTIFY_INSTANCES = 8
 _APART, _NO_NAMESPACE, _TOGETHER = 0, 1, 2
 
 
-def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
+def count_apart() -> bool:
     """Enter a user namespace, in which this process and all that it starts are counted.
 
     False where the machine gives none, or counts all processes of a user together nevertheless (Linux before 5.14). It
@@ -29,13 +29,13 @@ def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
     """
     pid = os.fork()
     if pid == 0:
-        entered = _enter_namespace(inotify_instances)
+        entered = _enter_namespace()
         os._exit(_NO_NAMESPACE if not entered else _APART if _counted_apart() else _TOGETHER)
     tried = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return tried in (_APART, _TOGETHER) and _enter_namespace(inotify_instances) and tried == _APART
+    return tried in (_APART, _TOGETHER) and _enter_namespace() and tried == _APART
 
 
-def _enter_namespace(inotify_instances: int) -> bool:
+def _enter_namespace() -> bool:
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
         return False
@@ -43,7 +43,7 @@ def _enter_namespace(inotify_instances: int) -> bool:
         "self/setgroups": "deny",
         "self/uid_map": f"{user} {user} 1",
         "self/gid_map": f"{group} {group} 1",
-        "sys/user/max_inotify_instances": str(inotify_instances),
+        "sys/user/max_inotify_instances": str(INOTIFY_INSTANCES),
     }
     try:
         for name, text in written.items():

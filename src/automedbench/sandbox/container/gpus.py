@@ -213,10 +213,7 @@ def _minors(root: Path) -> list[tuple[int, str]]:
 def _slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Card]:
     """The slice with the two device files that open it; nothing when NVML does not know it, or they are another's."""
     with contextlib.suppress(OSError, ValueError):
-        if re.fullmatch(r"MIG-GPU-[^/]+/\d+/\d+", card.uuid):
-            instance, compute = (int(word) for word in card.uuid.split("/")[1:])
-        else:
-            instance, compute = (nvml or Nvml()).instances(card.uuid)
+        instance, compute = (nvml or Nvml()).instances(card.uuid)
         folder = root / f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{instance}"
         files = (folder / "access", folder / f"ci{compute}" / "access")
         numbers = [re.search(r"DeviceFileMinor:\s*(\d+)", path.read_text()) for path in files]

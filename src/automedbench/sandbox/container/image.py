@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from automedbench.base import files
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
+from automedbench.sandbox.container.launcher import find_runtime
 
 DEFAULT_BASE = "docker://debian:12-slim"
 RECORD = "/opt/automedbench/image.json"
@@ -87,7 +87,7 @@ class ImageRecipe:
 
     def made(self, found: ImageRecord | None) -> bool:
         """Check whether the image of this record fits the recipe."""
-        base = found and (self.base is None or _source(self.base) == found.base)
+        base = found and (self.base is None or _split_base(self.base)[1] == found.base)
         return bool(found and base and found.recipe == self.digest)
 
 
@@ -116,27 +116,26 @@ def record_beside(image: Path) -> ImageRecord | None:
 
 
 def parse_base(reference: str) -> tuple[str, str]:
-    """Split a base reference into bootstrap agent and source: ``docker://debian:12-slim``, a SIF, or a folder.
+    """Split a base reference, checked, into bootstrap agent and source (``_split_base``).
 
     Raises MissingDataError when it is neither a known scheme nor an existing path.
     """
-    scheme, separator, source = reference.partition("://")
-    if separator and scheme in REGISTRY_SCHEMES:
-        return scheme, source
-    path = Path(reference)
-    if not reference or not path.exists():
+    agent, source = _split_base(reference)
+    if agent == "localimage" and not (reference and Path(source).exists()):
         raise MissingDataError(
             f"The base {reference} is not there (a SIF file, a root file system folder, or "
             f"{', '.join(f'{known}://…' for known in REGISTRY_SCHEMES)}).\n"
             "Give docker://debian:12-slim, or make a Debian root as root: tests/setup/debian_root.sh DIR"
         )
-    return "localimage", str(path.resolve())
+    return agent, source
 
 
-def _source(reference: str) -> str:
-    """The part of a base reference that a record names."""
+def _split_base(reference: str) -> tuple[str, str]:
+    """Bootstrap agent and source, which a record names, of ``docker://debian:12-slim``, a SIF or a folder."""
     scheme, separator, source = reference.partition("://")
-    return source if separator and scheme in REGISTRY_SCHEMES else str(Path(reference).resolve())
+    if separator and scheme in REGISTRY_SCHEMES:
+        return scheme, source
+    return "localimage", str(Path(reference).resolve())
 
 
 def ask_base(base: str) -> ImagePlatform:
@@ -253,7 +252,7 @@ def download_wheels(recipe: ImageRecipe) -> Path:
 
     Raises MissingDataError without Apptainer, list or base, InfrastructureError when a step fails.
     """
-    _require_apptainer()
+    find_runtime()
     _require_files(recipe.requirements)
     return download_platform_wheels(recipe, ask_base(recipe.base or DEFAULT_BASE))
 
@@ -282,7 +281,7 @@ def build_image(recipe: ImageRecipe, out: Path, *, scratch: Path | None = None) 
     An older image is replaced at the end, by one that could be started. Raises MissingDataError when Apptainer, the
     base or a file is missing, InfrastructureError when a step fails.
     """
-    _require_apptainer()
+    find_runtime()
     _require_files(recipe.definition, recipe.requirements)
     found = image_record(out)
     if not recipe.made(found):
@@ -309,14 +308,6 @@ def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
 
 
 _AS_USER = "Apptainer often does nothing as root inside a container or virtual machine: run this as another user."
-
-
-def _require_apptainer() -> None:
-    if shutil.which("apptainer") is None:
-        raise MissingDataError(
-            "Apptainer is not installed (no 'apptainer' on PATH), so no image can be built.\n"
-            "On a cluster load its module; on Debian or Ubuntu run as root: tests/setup/apptainer.sh"
-        )
 
 
 def _require_files(*paths: Path) -> None:

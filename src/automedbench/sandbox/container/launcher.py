@@ -268,8 +268,9 @@ def find_runtime() -> str:
     found = shutil.which("apptainer")
     if found is None:
         raise MissingDataError(
-            "Apptainer is not installed (no 'apptainer' on PATH).\nInstall it or load its module, or set "
-            "sandbox.backend: local for trusted scripted agents only."
+            "Apptainer is not installed (no 'apptainer' on PATH).\n"
+            "On a cluster load its module; on Debian or Ubuntu run as root: tests/setup/apptainer.sh\n"
+            "Scripted agents that are trusted need none: sandbox.backend: local."
         )
     return found
 

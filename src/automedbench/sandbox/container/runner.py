@@ -67,30 +67,26 @@ def watch_children() -> int:
     return reader
 
 
-def environment_of(call: int) -> dict[str, str]:
+def build_environment(call: int) -> dict[str, str]:
     """Environment of a call's program."""
     own = {"PATH": os.environ[CALL_PATH]} if call and CALL_PATH in os.environ else {}
     return {**os.environ, **own}
 
 
-def start(call: int, argv: list[str], streams: list[int]) -> int:
+def start_program(call: int, argv: list[str], streams: list[int]) -> int:
     """Start a program in a session of its own, looked up along the runner's PATH; raises OSError."""
     actions = [(os.POSIX_SPAWN_DUP2, stream, place) for place, stream in enumerate(streams, start=1)]
-    environment = environment_of(call)
+    environment = build_environment(call)
     return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=DEFAULTS)
 
 
 def reap() -> dict[int, int]:
     """Wait statuses of the children that have ended, orphans included."""
     ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if not pid:
-            return ended
-        ended[pid] = status
+    with contextlib.suppress(ChildProcessError):
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[child[0]] = child[1]
+    return ended
 
 
 def serve(control: socket.socket, children: int) -> None:
@@ -112,7 +108,7 @@ def serve(control: socket.socket, children: int) -> None:
             order = json.loads(packet)
             call = order["call"]
             try:
-                pid = start(call, order["argv"], streams)
+                pid = start_program(call, order["argv"], streams)
             except OSError as error:
                 control.send(ANSWER.pack(FAILED, call, error.errno or 0))
             for stream in streams:

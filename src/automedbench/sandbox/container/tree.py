@@ -5,6 +5,7 @@ Standard library only: the supervisor uses it, which imports nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -97,44 +98,28 @@ def started_since(root: int, since: int) -> list[int]:
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to processes that may have ended meanwhile."""
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):
             os.kill(pid, number)
-        except OSError:
-            continue
 
 
 def reap() -> dict[int, int]:
     """Wait statuses of the children that have ended."""
     ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if pid == 0:
-            return ended
-        ended[pid] = status
+    with contextlib.suppress(ChildProcessError):
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[child[0]] = child[1]
+    return ended
 
 
-def childless() -> bool:
-    """True when no child is left, dead or alive."""
-    reap()
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
-
-
-def kill_rest() -> bool:
-    """Kill what is left below this process; true when nothing survived. Repeated: a tree may fork meanwhile."""
+def kill_rest() -> None:
+    """Kill what is left below this process, for some seconds at most. Repeated: a tree may fork meanwhile."""
     end = time.monotonic() + KILL_SECONDS
-    while not childless():
-        if time.monotonic() > end:
-            return False
-        send(descendants(os.getpid()), signal.SIGKILL)
-        time.sleep(0.005)
-    return True
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end:
+            reap()
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises when no child is left
+            send(descendants(os.getpid()), signal.SIGKILL)
+            time.sleep(0.005)
 
 
 def adopt_orphans() -> None:
