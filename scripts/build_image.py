@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from automedbench.base.console import run_script
 from automedbench.steps.build_image import build_image
 from automedbench.steps.command_line import step_options, step_parser
@@ -12,7 +10,6 @@ from automedbench.steps.command_line import step_options, step_parser
 def main(arguments: list[str]) -> None:
     parser = step_parser(__doc__)
     parser.add_argument("--image", required=True, help="which one: containers/<image>.def; light, research, scorer")
-    parser.add_argument("--scratch", type=Path, help="node-local folder (default: $APPTAINER_TMPDIR or /tmp)")
     parser.add_argument("--download-only", action="store_true", help="fetch the wheels and stop")
     build_image(**step_options(parser, arguments))
 

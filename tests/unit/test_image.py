@@ -181,8 +181,7 @@ def test_what_changes_an_image_and_what_does_not(recipe: image.ImageRecipe) -> N
 
 def test_build_environment_drops_the_callers_binds() -> None:
     caller = {"PATH": "/bin", "APPTAINER_BIND": "/secret", "SINGULARITY_BINDPATH": "/secret", "APPTAINER_TMPDIR": "/a"}
-    assert image.build_environment(caller, None) == {"PATH": "/bin", "APPTAINER_TMPDIR": "/a"}
-    assert image.build_environment(caller, Path("/b")) == {"PATH": "/bin", "APPTAINER_TMPDIR": "/b"}
+    assert image.build_environment(caller) == {"PATH": "/bin", "APPTAINER_TMPDIR": "/a"}
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -9,17 +9,10 @@ from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container import image as images
 
 
-def build_image(
-    campaign: CampaignRecord,
-    image: str,
-    *,
-    scratch: Path | None = None,
-    download_only: bool = False,
-) -> None:
+def build_image(campaign: CampaignRecord, image: str, *, download_only: bool = False) -> None:
     """Write ``<containers.folder>/<image>.sif`` and its record; ``download_only``: fill the wheels and stop.
 
-    ``scratch``: node-local folder for the build. Raises MissingDataError and InfrastructureError as
-    ``automedbench.sandbox.container.image`` does.
+    Raises MissingDataError and InfrastructureError as ``automedbench.sandbox.container.image`` does.
     """
     settings = campaign.settings
     folder = Path(settings.containers.folder)
@@ -33,4 +26,4 @@ def build_image(
     if download_only:
         images.download_wheels(recipe)
     else:
-        images.build_image(recipe, folder / f"{image}.sif", scratch=scratch)
+        images.build_image(recipe, folder / f"{image}.sif")

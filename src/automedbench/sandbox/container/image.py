@@ -168,8 +168,9 @@ def image_record(image: Path) -> ImageRecord | None:
 def _read_inside(image: str, command: list[str]) -> str:
     """Output of a program in a container of the image; its stderr is printed here."""
     argv = ["apptainer", "--silent", "exec", "--containall", image, *command]
-    environment = build_environment(os.environ, None)
-    return subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        argv, env=build_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def platform_tags(machine: str, glibc: int) -> list[str]:
@@ -239,12 +240,9 @@ def build_argv(recipe: ImageRecipe, wheels: Path, target: Path) -> list[str]:
     return ["apptainer", "--quiet", "build", "--force", *bound, *words, str(target), str(recipe.definition)]
 
 
-def build_environment(caller: Mapping[str, str], scratch: Path | None) -> dict[str, str]:
-    """The caller's environment without its binds; ``scratch`` is where the unpacked image lies meanwhile."""
-    environment = {name: value for name, value in caller.items() if name not in NOT_FOR_BUILDS}
-    if scratch is not None:
-        environment["APPTAINER_TMPDIR"] = str(scratch)
-    return environment
+def build_environment(caller: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The caller's environment without its binds."""
+    return {name: value for name, value in caller.items() if name not in NOT_FOR_BUILDS}
 
 
 def download_wheels(recipe: ImageRecipe) -> Path:
@@ -275,7 +273,7 @@ def download_platform_wheels(recipe: ImageRecipe, inside: ImagePlatform) -> Path
     return folder
 
 
-def build_image(recipe: ImageRecipe, out: Path, *, scratch: Path | None = None) -> None:
+def build_image(recipe: ImageRecipe, out: Path) -> None:
     """Make the image ``out`` from the recipe, unless it is there already, and write its record beside it.
 
     An older image is replaced at the end, by one that could be started. Raises MissingDataError when Apptainer, the
@@ -285,21 +283,21 @@ def build_image(recipe: ImageRecipe, out: Path, *, scratch: Path | None = None) 
     _require_files(recipe.definition, recipe.requirements)
     found = image_record(out)
     if not recipe.made(found):
-        found = _build(recipe, out, scratch)
+        found = _build(recipe, out)
     assert found is not None
     record = out.with_suffix(".json")
     files.write_record(record, found)
     record.chmod(0o644)  # as the image itself, which every user of the machine may start
 
 
-def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
+def _build(recipe: ImageRecipe, out: Path) -> ImageRecord:
     wheels = download_wheels(recipe)
     failure = f"The image {out} could not be built from {recipe.definition} on {recipe.base or DEFAULT_BASE}"
     with files.atomic_path(out) as unfinished:
         argv = build_argv(recipe, wheels, unfinished)
-        needed = "Needed: disk space in $APPTAINER_TMPDIR or --scratch, user namespaces."
+        needed = "Needed: disk space in $APPTAINER_TMPDIR (default: /tmp), user namespaces."
         hint = _AS_USER if os.geteuid() == 0 else needed
-        run_step(argv, build_environment(os.environ, scratch), failure, hint)
+        run_step(argv, build_environment(), failure, hint)
         found = image_record(unfinished)
         if not recipe.made(found):
             raise InfrastructureError(f"{failure}: it has no matching record at {RECORD}.\n{_AS_USER}")

@@ -214,7 +214,7 @@ def _install_pip(
     argv = ["apptainer", "--silent", "exec", "--containall", *binds, str(image)]
     argv += ["sh", "-c", INSTALL.format(layer=LAYER_DIR)]
     failure = f"The packages of {name} could not be installed in {image}"
-    images.run_step(argv, images.build_environment(os.environ, None), failure, "Needed: disk space, user namespaces.")
+    images.run_step(argv, images.build_environment(), failure, "Needed: disk space, user namespaces.")
     for program, place in recipe.programs.items():
         module, _, function = place.partition(":")
         script = content / "bin" / program
