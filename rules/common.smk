@@ -23,8 +23,8 @@ from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
-from snakemake_logger_plugin_automedbench.dry_run import say_in_dry_run
-from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
+from snakemake_logger_plugin_automedbench.dry_run import print_in_dry_run
+from snakemake_logger_plugin_automedbench.end_of_call import print_at_end
 
 try:
     if workflow.is_main_process:
@@ -47,9 +47,9 @@ RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
-say_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
+print_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
 plan_behind_ancient_inputs()
-say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
+print_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 
 onstart:  # of the call that holds the lock, before its first step; never of a job on a node

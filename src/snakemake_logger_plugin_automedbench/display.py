@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from snakemake_logger_plugin_automedbench.steps import Steps
 
@@ -12,23 +12,27 @@ if TYPE_CHECKING:
 EVERY_PERCENT = 10
 
 
-class Display(Protocol):
-    """What the plugin needs of a display."""
+class Display:
+    """Messages alone, each on lines that stay."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def update(self, steps: Steps) -> None:
-        """Show how far it is now."""
+        """Show the progress so far."""
 
     def print(self, text: str) -> None:
-        """Print a message that stays."""
+        """Print a message, at once."""
+        print(text, file=self._stream, flush=True)
 
     def stop(self, steps: Steps) -> None:
-        """The call is over."""
+        """Show how the call ended."""
 
 
 def make_display(stream: TextIO, nocolor: bool, progress: bool) -> Display:
-    """A live line where the stream is a terminal that can draw one, plain lines elsewhere, messages alone if quiet."""
+    """A live line where the stream is a terminal that can draw one, plain lines elsewhere, else messages alone."""
     if not progress:
-        return MessagesOnly(stream)
+        return Display(stream)
     if not stream.isatty():
         return Lines(stream)
     from rich.console import Console
@@ -37,24 +41,7 @@ def make_display(stream: TextIO, nocolor: bool, progress: bool) -> Display:
     return Lines(stream) if console.is_dumb_terminal else LiveLine(console)
 
 
-class MessagesOnly:
-    """Messages only."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def update(self, steps: Steps) -> None:
-        """Say nothing."""
-
-    def print(self, text: str) -> None:
-        """One message, at once."""
-        print(text, file=self._stream, flush=True)
-
-    def stop(self, steps: Steps) -> None:
-        """Say nothing."""
-
-
-class Lines(MessagesOnly):
+class Lines(Display):
     """A line for every tenth of the steps."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -70,12 +57,12 @@ class Lines(MessagesOnly):
             self.print(f"{steps.percent:3d} % · {steps.done} of {steps.total} steps · {steps.elapsed}{now}")
 
     def stop(self, steps: Steps) -> None:
-        """One line on how it ended, if there was anything to do."""
+        """Print one line on how the call ended, if there was anything to do."""
         if steps.total:
             self.print(summary(steps))
 
 
-class LiveLine:
+class LiveLine(Display):
     """One line at the bottom of a terminal; messages are printed above it."""
 
     def __init__(self, console: Console) -> None:
@@ -107,7 +94,7 @@ class LiveLine:
             self._live = True
 
     def print(self, text: str) -> None:
-        """One message above the line, whole: what does not fit is wrapped by the terminal."""
+        """Print a message above the line, whole: the terminal wraps what does not fit."""
         self._console.print(text, soft_wrap=True)
 
     def stop(self, steps: Steps) -> None:
@@ -119,6 +106,6 @@ class LiveLine:
 
 
 def summary(steps: Steps) -> str:
-    """How a call ended."""
+    """One line on how a call ended."""
     failed = f", {len(steps.failed)} failed ({', '.join(steps.failed[:3])}{' …' * (len(steps.failed) > 3)})"
     return f"{steps.done} of {steps.total} steps done{failed if steps.failed else ''} in {steps.elapsed}"

@@ -1,4 +1,4 @@
-"""What a dry run says of the whole plan: what its runs would take, its steps, and how to see or run one of them."""
+"""Summary of a dry run: what its runs would take, its steps, and how to see or run one of them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from automedbench.campaign.load import Campaign
 
 
-def say_in_dry_run(workflow: Any, campaign: Campaign, configuration: str) -> None:
-    """Print it when Snakemake ends and so the plan is complete; nothing but in a dry run that may say something.
+def print_in_dry_run(workflow: Any, campaign: Campaign, configuration: str) -> None:
+    """Print the plan when Snakemake ends and it is complete; only in a dry run that is not silent.
 
     ``configuration``: options that name the same campaign on a command line.
     """
     shown = workflow.output_settings
     quiet = {each.name for each in (shown.quiet or ())} if shown else set()
     if shown and shown.dryrun and "ALL" not in quiet:
-        atexit.register(_say, workflow, campaign, configuration)
+        atexit.register(_print_plan, workflow, campaign, configuration)
 
 
-def _say(workflow: Any, campaign: Campaign, configuration: str) -> None:
+def _print_plan(workflow: Any, campaign: Campaign, configuration: str) -> None:
     from automedbench.campaign.load import campaign_file, is_written
     from automedbench.planning.forecast import print_forecast
 

@@ -25,18 +25,18 @@ USUAL = "results"
 BUILD, PARTIAL = "build_leaderboard", "partial"
 
 
-def say_at_end(workflow: Any, campaign: Campaign, score: str) -> None:
-    """Print it when Snakemake ends; nothing in a dry run, on a node, or when the call was not about a leaderboard.
+def print_at_end(workflow: Any, campaign: Campaign, score: str) -> None:
+    """Print the summary when Snakemake ends; none in a dry run, on a node, or without a leaderboard in the plan.
 
     ``score``: pattern of the runs' scores. A leaderboard that could not be built whole is built from what is finished.
     """
     shown = workflow.output_settings
     quiet = {each.name for each in (shown.quiet or ())} if shown else set()
     if shown and not shown.dryrun and "ALL" not in quiet and workflow.is_main_process:
-        atexit.register(_say, workflow, campaign, score)
+        atexit.register(_print_summary, workflow, campaign, score)
 
 
-def _say(workflow: Any, campaign: Campaign, score: str) -> None:
+def _print_summary(workflow: Any, campaign: Campaign, score: str) -> None:
     from automedbench.campaign.load import campaign_file
     from automedbench.planning.targets import scored
 
@@ -57,20 +57,20 @@ def _say(workflow: Any, campaign: Campaign, score: str) -> None:
         for job in undone:  # or Snakemake would take it for the whole one
             workflow.persistence.started(job)
     named = "" if campaign.config.results == USUAL else f" --results {shlex.quote(campaign.config.results)}"
-    lines = [*shortened(text), *state(done, planned, list(workflow.scheduler.failed), named)]
+    lines = [*shorten(text), *describe_state(done, planned, list(workflow.scheduler.failed), named)]
     print("\n".join([*lines, f"Page: {page}"] if page.is_file() else lines), flush=True)
 
 
 def _build_partial(campaign: str) -> list[str]:
-    """Build the leaderboard from what is finished; what that printed."""
+    """Build the leaderboard from what is finished; its output."""
     print("The leaderboard is built from what is finished ...", flush=True)
     command = [sys.executable, f"scripts/{BUILD}.py", "--campaign", campaign, "--partial"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
-    return [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
+    return [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
 
 
-def shortened(lines: Sequence[str]) -> list[str]:
-    """At most ``HEAD`` and ``TAIL`` lines; the place of the page is told elsewhere."""
+def shorten(lines: Sequence[str]) -> list[str]:
+    """At most ``HEAD`` and ``TAIL`` lines, without that of the page, which is printed below."""
     kept = [line for line in lines if not line.startswith("Page: ")]
     left_out = len(kept) - HEAD - TAIL
     if left_out <= 0:
@@ -78,8 +78,8 @@ def shortened(lines: Sequence[str]) -> list[str]:
     return [*kept[:HEAD], f" … {left_out} more lines: all agents are on the page", *kept[-TAIL:]]
 
 
-def state(done: int, planned: int, failed: Sequence[Any], named: str = "") -> Iterator[str]:
-    """How much is scored, which steps failed and why, and the next command; ``named``: its option for the campaign."""
+def describe_state(done: int, planned: int, failed: Sequence[Any], named: str = "") -> Iterator[str]:
+    """Counts, failed steps with their reasons, and the next command; ``named``: its option for the campaign."""
     if done == planned and not failed:
         verify = f"automedbench verify --all{named}"
         yield f"All {planned} runs are scored. Next: {verify} (checks each score back to its raw data)"

@@ -21,16 +21,8 @@ class Steps:
     failed: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    def start(self, job: int, name: str) -> None:
-        """A step begins (again)."""
-        self.running[job] = name
-
-    def finish(self, job: int) -> None:
-        """A step ended well."""
-        self.running.pop(job, None)
-
     def fail(self, job: int, rule: str) -> str:
-        """A step failed; its name."""
+        """Count a failed step; its name."""
         name = self.running.pop(job, rule)
         self.failed.append(name)
         return name
@@ -48,7 +40,7 @@ class Steps:
 
     @property
     def now(self) -> str:
-        """What runs, and how much failed."""
+        """Number of failed steps, and names of those that run."""
         failed = [f"{len(self.failed)} failed"] if self.failed else []
         return " · ".join([*failed, *self.running.values()])
 
@@ -60,13 +52,10 @@ def step_name(rule: str, wildcards: Mapping[str, str] | None) -> str:
 
 
 def describe_failure(
-    name: str, command: str | None, logs: Sequence[str], shown: Sequence[str], said: str | None = None
+    name: str, command: str | None, logs: Sequence[str], shown: Sequence[str], message: str | None = None
 ) -> str:
-    """What a person needs to know of a failed step: its name, the end of its log, where that is, its command.
-
-    ``said``: what its executor says of the end.
-    """
-    lines = [f"Failed: {name}", *(f"  {printable(line)}" for line in (said or "").splitlines())]
+    """Lines on a failed step: its name, its executor's message, the end of its log, where that is, its command."""
+    lines = [f"Failed: {name}", *(f"  {printable(line)}" for line in (message or "").splitlines())]
     for log in shown:
         lines += [f"  {line}" for line in last_lines(log)]
     lines += [f"  log: {log}" for log in logs]
@@ -89,5 +78,5 @@ def last_lines(path: str, count: int = LOG_LINES) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Without control characters: a log may repeat what an agent printed."""
+    """The text without control characters: a log may repeat what an agent printed."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snakemake_logger_plugin_automedbench.end_of_call import shortened, state
+from snakemake_logger_plugin_automedbench.end_of_call import describe_state, shorten
 
 
 class Step(SimpleNamespace):
@@ -40,7 +40,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_line_of_the_message_is_the_reason(tmp_path: Path) -> None:
     log = "Waiting for process 7.\nMissingDataError: No image.\nRun `snakemake prepare`.\n"
-    assert list(state(3, 4, [step(tmp_path, "run_agent", log)])) == [
+    assert list(describe_state(3, 4, [step(tmp_path, "run_agent", log)])) == [
         "3 of 4 runs are scored; steps that failed: 1",
         "  run_agent a/t: MissingDataError: No image.",
         "Next: snakemake --config 'a={b: c}' (goes on; what is finished is not repeated)",
@@ -52,19 +52,19 @@ def test_of_a_group_only_what_has_not_made_its_files(tmp_path: Path) -> None:
     members: Any = Group(
         [step(tmp_path, "audit_run", "fine", "done"), step(tmp_path, "score_run", "KeyError: 'x'", "score.json")]
     )
-    assert list(state(0, 1, [members]))[1:-1] == ["  score_run a/t: KeyError: 'x'"]
+    assert list(describe_state(0, 1, [members]))[1:-1] == ["  score_run a/t: KeyError: 'x'"]
 
 
 def test_never_more_than_a_screen(tmp_path: Path) -> None:
     """By hand: 15 lines of the ranking and one for the rest, 1 + 5 + 1 of failures, the next command; then the page."""
     failed = [step(tmp_path, f"r{number}", "x") for number in range(40)]
-    told = shortened([f"row {number}" for number in range(70)] + ["Page: p"])
+    told = shorten([f"row {number}" for number in range(70)] + ["Page: p"])
     assert len(told) == 16 and (told[0], told[-1]) == ("row 0", "row 69")
     assert told[9] == " … 55 more lines: all agents are on the page"
-    assert len([*told, *state(1, 40, failed)]) == 24
-    assert shortened(["a", "Page: p"]) == ["a"]
+    assert len([*told, *describe_state(1, 40, failed)]) == 24
+    assert shorten(["a", "Page: p"]) == ["a"]
 
 
 def test_nothing_is_missing() -> None:
-    (line,) = state(4, 4, [])
+    (line,) = describe_state(4, 4, [])
     assert line.startswith("All 4 runs are scored.")

@@ -194,7 +194,9 @@ def test_log_that_is_a_folder(tmp_path: Path) -> None:
 
 
 def test_end_of_a_job_of_a_cluster() -> None:
-    text = describe_failure("run_agent a", None, [], [], said="Slurm job 7 ended as CANCELLED.\nThe next call goes on.")
+    text = describe_failure(
+        "run_agent a", None, [], [], message="Slurm job 7 ended as CANCELLED.\nThe next call goes on."
+    )
     assert text.splitlines() == ["Failed: run_agent a", "  Slurm job 7 ended as CANCELLED.", "  The next call goes on."]
 
 
@@ -293,7 +295,7 @@ def test_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
     line, steps = make_display(stream, nocolor=True, progress=True), Steps(total=180, done=45)
-    steps.start(1, "run_agent careful/" + "long" * 30)
+    steps.running[1] = "run_agent careful/" + "long" * 30
     line.update(steps)
     line.print("[bold]as it is[/bold] " + "x" * 100)
     drawn = stream.getvalue()
