@@ -20,7 +20,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ from automedbench.sandbox.container.process import (
     to_result,
     write_code,
 )
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
+from automedbench.sandbox.container.scratch import remove_tree, repair_modes, scratch_folder
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -91,6 +91,11 @@ class Sandbox(abc.ABC):
     _pipe: EvidencePipe | None = None
     _decoy: Decoy | None = None
     _egress: Egress | None = None
+    _leave: Callable[[], None]
+    """End and remove all that entering made."""
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
 
     def run_code(
         self,
@@ -248,9 +253,6 @@ class Sandbox(abc.ABC):
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
         return box.call(call, self._program(path, language), out, err, timeout_s, combine_watches(watches))
 
-    def _guard(self, workspace: Path, tmp: Path, *, shm: bool = False) -> Guard:
-        return Guard([workspace, tmp], self._limits, shm)
-
     def _entered(self) -> Path:
         if self._scratch is None:
             raise RuntimeError("use the sandbox as a context manager")
@@ -284,16 +286,14 @@ class ApptainerSandbox(Sandbox):
         where there are none. Services of an entered ``egress`` are offered beside ``services``; its findings are joined
         to those of a call.
         """
-        if image is None:
-            raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
         self._runtime = launcher.find_runtime()
+        if image is None or not image.exists():
+            raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
+        if not public.exists():
+            raise MissingDataError(f"No public data at {public}.\nRun `snakemake prepare`.")
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
-        _require(self._image, "container image", "Build it with the rule build_image (snakemake prepare).")
-        _require(self._public, "public data", "Stage the task first (snakemake prepare).")
-        _require(self._workspace, "workspace", "The driver creates it before the sandbox.")
         self._network: launcher.Network = network
         self._wanted = (gpu, gpu_model)
-        self._grant: gpus.Grant | None = None
         self._devices: launcher.Devices | None = None
         self._decoy = decoy
         self._limits = limits or Limits()
@@ -308,7 +308,7 @@ class ApptainerSandbox(Sandbox):
         self.enforced = Enforced(
             backend="apptainer",
             network=network,
-            image_sha256=sha256_file(self._image) if self._image.is_file() else None,
+            image_sha256=sha256_file(self._image) if self._image.is_file() else None,  # a folder, without FUSE
             layer_sha256=layer.record.sha256 if layer else None,
             decoy=decoy is not None,
             gpu=gpu > 0,
@@ -318,61 +318,54 @@ class ApptainerSandbox(Sandbox):
         )
 
     def __enter__(self) -> ApptainerSandbox:
-        # Node-local, and with a name that tells the agent nothing: /proc/self/mountinfo shows it.
-        scratch = self._scratch = make_scratch("sandbox-")
-        try:
+        with contextlib.ExitStack() as stack:
+            # Node-local, and with a name that tells the agent nothing: /proc/self/mountinfo shows it.
+            scratch = self._scratch = stack.enter_context(scratch_folder("sandbox-"))
             shutil.copytree(HOOK, scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
             (scratch / "calls").mkdir()
             self._pipe = EvidencePipe(scratch / "pipe", network_open=self._network == "open")
+            stack.callback(self._pipe.close)
             self._filter = scratch / "filter.json"
             launcher.write_profile(self._filter)
             self._trace = Trace(scratch)
+            stack.callback(self._end_trace)
             self._trace.start()
-            self._take_cards()
+            cards = self._take_cards(stack)
             self._box = self._probe()
-            if self._grant is not None:
-                self._start_meter(self._box, self._grant.cards)
-        except BaseException:
-            self._leave()
-            raise
+            stack.callback(self._end_quietly)
+            if cards:
+                self._require_computing(self._box, cards)
+                self._start_meter(stack, cards)
+            self._leave = stack.pop_all().close
         self._starts, self._anew = 1, True
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
+    def _end_quietly(self) -> None:
         with contextlib.suppress(InfrastructureError):  # a proxy that has ended has no evidence to give
             self.end()
-        self._end_trace()
-        if self._decoy is not None:
-            self._decoy.close()
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._meter is not None:
-            self._meter.close()
-        if self._grant is not None:
-            self._grant.close()
-        if self._scratch is not None:
-            remove_scratch(self._scratch)
-            self._scratch = None
 
-    def _take_cards(self) -> None:
+    def _take_cards(self, stack: contextlib.ExitStack) -> tuple[gpus.Card, ...]:
         number, model = self._wanted
-        if number:
-            self._grant = gpus.grant_cards(number, model)
-            self._devices = gpus.list_devices(self._grant.cards)
-            self.enforced = self.enforced.model_copy(update={"gpu_names": self._grant.names})
+        if not number:
+            return ()
+        grant = gpus.grant_cards(number, model)
+        stack.callback(grant.close)
+        self._devices = gpus.list_devices(grant.cards)
+        self.enforced = self.enforced.model_copy(update={"gpu_names": grant.names})
+        return grant.cards
 
-    def _start_meter(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
-        """Before the first call: that the cards compute inside. After the last one it would be the agent's fault."""
+    def _require_computing(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
+        """Raise InfrastructureError unless the cards compute inside; after a call it might be the agent's fault."""
         path = write_code(self._entered(), 0, "bash", gpus.CUDA_PROBE)
         outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
         self._offered(path).unlink()
         gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
+
+    def _start_meter(self, stack: contextlib.ExitStack, cards: tuple[gpus.Card, ...]) -> None:
         with contextlib.suppress(OSError):  # a driver without NVML: the record says so
             nvml = Nvml()
             self._meter = Meter([nvml.reading(card.uuid) for card in cards]).start()
+            stack.callback(self._meter.close)
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
@@ -463,7 +456,7 @@ class ApptainerSandbox(Sandbox):
             env=launcher.host_environment(scratch, self._runtime, self._services),
             cwd=scratch,
             limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
-            guard=self._guard(self._workspace, tmp, shm=True),
+            guard=Guard([self._workspace, tmp], self._limits, shm=True),
         )
 
     def _program(self, path: Path, language: Language) -> list[str]:
@@ -495,11 +488,6 @@ class ApptainerSandbox(Sandbox):
                 "The decoy cannot be watched: this user has no inotify instance left, and the kernel gives no trace.\n"
                 "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
             )
-
-
-def _require(path: Path, what: str, remedy: str) -> None:
-    if not path.exists():
-        raise MissingDataError(f"No {what} at {path}.\n{remedy}")
 
 
 def _start_failure(image: Path, output: bytes) -> InfrastructureError:
@@ -646,14 +634,11 @@ class LocalSandbox(Sandbox):
 
     def __enter__(self) -> LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
-        self._scratch = make_scratch("call-")
+        stack = contextlib.ExitStack()
+        self._scratch = stack.enter_context(scratch_folder("call-"))
+        stack.callback(self.end)
+        self._leave = stack.close
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-        if self._scratch is not None:
-            remove_scratch(self._scratch)
-            self._scratch = None
 
     def _start(self, tmp: Path) -> Supervised:
         repair_modes(Path(self.workspace_dir))
@@ -662,7 +647,7 @@ class LocalSandbox(Sandbox):
             env=self._environment(str(tmp)),
             cwd=Path(self.workspace_dir),
             limits=default_limits(os.geteuid(), self._limits),
-            guard=self._guard(Path(self.workspace_dir), tmp),
+            guard=Guard([Path(self.workspace_dir), tmp], self._limits),
         )
         if box.wait_until_ready(START_SECONDS):
             return box
