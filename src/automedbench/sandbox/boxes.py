@@ -45,7 +45,6 @@ from automedbench.sandbox.container.process import (
     combine_watches,
     default_limits,
     lost,
-    own_limits,
     to_result,
     write_code,
 )
@@ -455,7 +454,7 @@ class ApptainerSandbox(Sandbox):
             launcher.agent_command(role, runtime=self._runtime),
             env=launcher.host_environment(scratch, self._runtime, self._services),
             cwd=scratch,
-            limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
+            limits=default_limits(os.geteuid(), self._limits, apart=self._apart),
             guard=Guard([self._workspace, tmp], self._limits, shm=True),
         )
 

@@ -127,15 +127,14 @@ def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]
     }
 
 
-def trusted_environment() -> dict[str, str]:
-    """Environment of our own code in the import and scorer roles."""
-    return {
-        "PYTHONPATH": SOURCE_DIR,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",
-        "TMPDIR": "/tmp",
-        "LANG": "C.UTF-8",
-    }
+TRUSTED_ENVIRONMENT = {
+    "PYTHONPATH": SOURCE_DIR,
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONNOUSERSITE": "1",
+    "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+}
+"""Environment of our own code in the import and scorer roles."""
 
 
 def host_environment(home: Path, runtime: str = "apptainer", services: Services | None = None) -> dict[str, str]:
@@ -215,7 +214,7 @@ def trusted_command(
         *_binds([*given, *further, (output, OUTPUT_DIR, "rw")]),
         *_SEALED,
         *_filtered(seccomp),
-        *_env(trusted_environment()),
+        *_env(TRUSTED_ENVIRONMENT),
         str(image),
         *command,
     ]
@@ -293,23 +292,13 @@ DENIED: dict[str, tuple[str, ...]] = {
     "other processes": ("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
     "keyrings": ("add_key", "request_key", "keyctl"),
     "kernel programs": (
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "io_uring_setup",
-        "io_uring_enter",
-        "io_uring_register",
+        *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     ),
     "file handles": ("name_to_handle_at", "open_by_handle_at", "lookup_dcookie", "fanotify_init", "fanotify_mark"),
     # Segments without a process are in no process's memory; POSIX shared memory lies in /dev/shm, where it is counted.
     "hidden or lent pages": ("memfd_secret", "vmsplice", "shmget"),
     "kernel modules": (
-        "init_module",
-        "finit_module",
-        "delete_module",
-        "create_module",
-        "kexec_load",
-        "kexec_file_load",
+        *("init_module", "finit_module", "delete_module", "create_module", "kexec_load", "kexec_file_load"),
     ),
     "machine": (
         *("reboot", "acct", "swapon", "swapoff", "quotactl", "quotactl_fd", "syslog", "vhangup", "nfsservctl"),

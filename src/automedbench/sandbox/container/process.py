@@ -18,7 +18,7 @@ import sys
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,35 +150,29 @@ def memory_of_call(wanted_gb: float | None) -> int | None:
 OPEN_FILES = 16_384
 
 
-def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
+def default_limits(user: int, limits: Limits | None = None, *, apart: bool = False) -> dict[str, int]:
     """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
-    other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
+    other runs of the same user have now is added, so that they cannot make this one fail; ``apart``: they are counted
+    apart where the machine can. Root has no such limit.
     Few open files bound what can be hidden in files that are on their way between processes.
     """
     found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": OPEN_FILES}
     max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
         return found
-    return {**found, "RLIMIT_NPROC": max_processes + count_tasks(user)}
-
-
-def own_limits(user: int, limits: Limits) -> dict[str, int]:
-    """``default_limits``, with processes counted apart from all others of the user where the machine can."""
-    own = limits.max_processes if user else None
-    return default_limits(user, limits) | ({} if own is None else {OWN_PROCESSES: own})
+    own = {OWN_PROCESSES: max_processes} if apart else {}
+    return {**found, "RLIMIT_NPROC": max_processes + count_tasks(user), **own}
 
 
 def count_tasks(user: int) -> int:
     """Processes and threads of a user on this machine."""
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
+        with contextlib.suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid == user:
                 found += len(os.listdir(f"/proc/{name}/task"))
-        except OSError:
-            continue
     return found
 
 
@@ -371,19 +365,14 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
         if data["error"]:
             raise InfrastructureError(f"The log of a code call cannot be written: {data['error']}.")
         streams.append(Captured(b64decode(data["head"]), b64decode(data["tail"]), data["total"]))
-    status, reason = report["status"], report["reason"]
-    try:
-        code = None if status is None else os.waitstatus_to_exitcode(status)
-    except ValueError:  # a runner that is not ours any more may say anything
-        code = None
     out, err = streams
-    memory = report["memory"] or None
-    outcome = Outcome(report["ending"], code, out, err, report["elapsed_s"], reason, report["gone"], memory=memory)
+    code, note = None, ""
+    with contextlib.suppress(ValueError):  # a runner that is not ours any more may say anything
+        code = None if report["status"] is None else os.waitstatus_to_exitcode(report["status"])
     if report["error"]:
-        return replace(
-            outcome, exit_code=126, note=f"The program could not be started: {os.strerror(report['error'])}."
-        )
-    return outcome
+        code, note = 126, f"The program could not be started: {os.strerror(report['error'])}."
+    elapsed, memory = report["elapsed_s"], report["memory"] or None
+    return Outcome(report["ending"], code, out, err, elapsed, report["reason"], report["gone"], note, memory)
 
 
 NOTE = "[SANDBOX]"
