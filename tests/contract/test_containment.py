@@ -24,7 +24,7 @@ from automedbench.sandbox.container.launcher import (
     trusted_command,
     write_profile,
 )
-from automedbench.sandbox.container.process import CodeResult, Stop, run_process
+from automedbench.sandbox.container.process import CodeResult, Stop, Supervised
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -226,22 +226,19 @@ def test_trusted_roles_have_no_internet_sockets_at_all() -> None:
                 "workspace": folder / "workspace",
             }
             runtime = find_runtime()
-            outcome = run_process(
-                trusted_command(
-                    ("python3", "-c", TRUSTED),
-                    image=IMAGES / "scorer.sif",
-                    seen=seen,
-                    tmp=folder / "tmp",
-                    output=folder / "output",
-                    seccomp=folder / "filter.json",
-                    runtime=runtime,
-                ),
-                env=host_environment(folder / "tmp", runtime),
-                cwd=folder,
-                timeout_s=60,
-                out=folder / "out",
-                err=folder / "err",
+            command = trusted_command(
+                ("python3", "-c", TRUSTED),
+                image=IMAGES / "scorer.sif",
+                seen=seen,
+                tmp=folder / "tmp",
+                output=folder / "output",
+                seccomp=folder / "filter.json",
+                runtime=runtime,
             )
+            environment = host_environment(folder / "tmp", runtime)
+            streams = (folder / "out", folder / "err")
+            with Supervised(command, env=environment, cwd=folder, streams=streams, timeout_s=60) as supervised:
+                outcome = supervised.attend(60)
             assert outcome.exit_code == 0, outcome.stderr.text()
             found: dict[str, Any] = json.loads((folder / "output/report.json").read_text())
             return found

@@ -26,7 +26,6 @@ from automedbench.sandbox.container.process import (
     Supervised,
     count_tasks,
     default_limits,
-    run_process,
 )
 from automedbench.sandbox.container.streams import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Room, Stream
 
@@ -35,12 +34,11 @@ ENV = {"PATH": "/usr/bin:/bin"}
 
 def run(tmp_path: Path, code: str, timeout_s: float = 30, **options: object) -> Outcome:
     """Run Python code; its output goes to ``out`` and ``err`` in the folder."""
-    command = options.pop("command", [sys.executable, "-c", code])
-    return run_process(
-        command,  # type: ignore[arg-type]
-        **{"env": ENV, "cwd": tmp_path, "out": tmp_path / "out", "err": tmp_path / "err", **options},  # type: ignore[arg-type]
-        timeout_s=timeout_s,
-    )
+    command, watch = options.pop("command", [sys.executable, "-c", code]), options.pop("watch", None)
+    streams = (tmp_path / "out", tmp_path / "err")
+    settings = {"env": ENV, "cwd": tmp_path, "streams": streams, "timeout_s": timeout_s, **options}
+    with Supervised(command, **settings) as supervised:  # type: ignore[arg-type]
+        return supervised.attend(timeout_s, watch)  # type: ignore[arg-type]
 
 
 def alive(pid: int) -> bool:
@@ -171,10 +169,10 @@ def test_a_process_that_keeps_forking_is_ended(tmp_path: Path) -> None:
 
 def test_a_killed_driver_takes_its_calls_along(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom automedbench.sandbox.container.process import run_process\n"
+        "import sys\nfrom pathlib import Path\nfrom automedbench.sandbox.container.process import Supervised\n"
         "folder = Path(sys.argv[1])\n"
-        "run_process(['sh', '-c', 'echo $$ > pid; setsid sleep 77'], env={'PATH': '/usr/bin:/bin'}, cwd=folder,"
-        " timeout_s=60, out=folder / 'out', err=folder / 'err')"
+        "Supervised(['sh', '-c', 'echo $$ > pid; setsid sleep 77'], env={'PATH': '/usr/bin:/bin'}, cwd=folder,"
+        " streams=(folder / 'out', folder / 'err'), timeout_s=60).attend(60)"
     )
     driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     pid_file = tmp_path / "pid"

@@ -1,7 +1,7 @@
 """Process tree with limits and bounded output, of which nothing is left behind: the driver's side of its supervisor.
 
-``Supervised`` is one container with a runner, in which calls are made; ``run_process`` one command. What the backends
-of the sandbox share of a code call is here too: its file, and its result as the loop sees it.
+``Supervised`` is one container with a runner, in which calls are made, or one command. What the backends of the sandbox
+share of a code call is here too: its file, and its result as the loop sees it.
 """
 
 from __future__ import annotations
@@ -176,30 +176,6 @@ def count_tasks(user: int) -> int:
     return found
 
 
-def run_process(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    timeout_s: float,
-    out: Path,
-    err: Path,
-    watch: Watch | None = None,
-    limits: Mapping[str, int] | None = None,
-    guard: Guard | None = None,
-) -> Outcome:
-    """Run ``command`` and wait until every process that it started is gone.
-
-    At ``timeout_s`` the tree gets SIGTERM and five seconds later SIGKILL. ``watch`` is called about twice a second
-    and ends the call when it returns a Stop. ``out`` and ``err`` receive up to 10 MiB of each stream.
-
-    Raises InfrastructureError when the command cannot be started.
-    """
-    streams = {"out": str(out.resolve()), "err": str(err.resolve()), "seconds": timeout_s}
-    with Supervised(command, env=env, cwd=cwd, limits=limits, guard=guard, alone=streams) as supervised:
-        return supervised.attend(timeout_s, watch)
-
-
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from automedbench.sandbox.container.supervisor import main; main(int(sys.argv[2]))"
@@ -217,11 +193,13 @@ class Supervised(Closing):
         cwd: Path,
         limits: Mapping[str, int] | None = None,
         guard: Guard | None = None,
-        alone: Mapping[str, Any] | None = None,
+        streams: tuple[Path, Path] | None = None,
+        timeout_s: float = 0.0,
     ) -> None:
-        """Without ``alone`` (places of its streams, its time) the command is a runner: see ``wait_until_ready``.
+        """Start a runner, for ``wait_until_ready`` and ``call``; with ``streams`` a single command, for ``attend``.
 
-        Raises InfrastructureError when no process can be started.
+        ``streams`` are files that receive up to 10 MiB of the command's stdout and stderr. At ``timeout_s`` its tree
+        gets SIGTERM and five seconds later SIGKILL. Raises InfrastructureError when no process can be started.
         """
         self.grouped = False
         self.gone: dict[str, Any] | None = None
@@ -234,10 +212,10 @@ class Supervised(Closing):
             env=dict(env),
             cwd=str(cwd),
             rlimits=dict(limits) if limits is not None else default_limits(os.geteuid()),
-            group=alone is None,
+            group=streams is None,
             grace_s=GRACE_SECONDS,
             **guarded,
-            **(alone or {}),
+            **({"out": str(streams[0]), "err": str(streams[1]), "seconds": timeout_s} if streams else {}),
         )
 
     def wait_until_ready(self, seconds: float) -> bool:
@@ -256,8 +234,8 @@ class Supervised(Closing):
         self._order("call", call=number, argv=list(argv), out=str(out), err=str(err), seconds=timeout_s)
         return self.attend(timeout_s, watch)
 
-    def attend(self, timeout_s: float, watch: Watch | None) -> Outcome:
-        """Wait for the end of the program that runs."""
+    def attend(self, timeout_s: float, watch: Watch | None = None) -> Outcome:
+        """Wait for the end of the program that runs; ``watch`` ends it when it returns a Stop."""
         patience = time.monotonic() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
         report = self._next(("ended",), patience, watch)
         if report is not None:
@@ -435,9 +413,7 @@ def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
     )
 
 
-def _status(
-    outcome: Outcome, code: int | None, timeout_s: float
-) -> tuple[Literal["ok", "error", "timeout", "killed"], str]:
+def _status(outcome: Outcome, code: int | None, timeout_s: float) -> tuple[CallStatus, str]:
     if outcome.ending == "timeout":
         return "timeout", f"ended after {timeout_s:.0f} s (time limit of this call)"
     if outcome.ending == "stopped":

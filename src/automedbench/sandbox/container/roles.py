@@ -18,7 +18,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox import places
 from automedbench.sandbox.container import launcher
-from automedbench.sandbox.container.process import Guard, run_process
+from automedbench.sandbox.container.process import Guard, Supervised
 from automedbench.sandbox.container.remedies import remedy
 from automedbench.sandbox.container.scratch import scratch_folder
 
@@ -91,24 +91,25 @@ def _run_container(
         tmp, profile = scratch / "tmp", scratch / FILTER
         tmp.mkdir()
         launcher.write_profile(profile, "trusted")
-        outcome = run_process(
-            launcher.trusted_command(
-                command,
-                image=image.resolve(),
-                seen={name: path.resolve() for name, path in seen.items()},
-                tmp=tmp,
-                output=output.resolve(),
-                resources={name: path.resolve() for name, path in resources.items()},
-                seccomp=profile,
-                runtime=runtime,
-            ),
+        contained = launcher.trusted_command(
+            command,
+            image=image.resolve(),
+            seen={name: path.resolve() for name, path in seen.items()},
+            tmp=tmp,
+            output=output.resolve(),
+            resources={name: path.resolve() for name, path in resources.items()},
+            seccomp=profile,
+            runtime=runtime,
+        )
+        with Supervised(
+            contained,
             env=launcher.host_environment(scratch, runtime),
             cwd=scratch,
-            timeout_s=ROLE_TIMEOUT_S,
-            out=scratch / "out",
-            err=scratch / "err",
             guard=Guard([tmp], Limits(disk_gb=None), shm=True),
-        )
+            streams=(scratch / "out", scratch / "err"),
+            timeout_s=ROLE_TIMEOUT_S,
+        ) as supervised:
+            outcome = supervised.attend(ROLE_TIMEOUT_S)
     messages = outcome.stderr.text()
     print(outcome.stdout.text(), messages, sep="", end="")
     if outcome.ending == "stopped":
