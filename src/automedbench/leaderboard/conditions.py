@@ -34,7 +34,7 @@ _EACH, _AGENT, _TASK = ("agent", "task", "tier"), ("agent",), ("task",)
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that a score depends on. ``fields``: where it stands in a score, below ``score.json``.
+    """Something that a score depends on.
 
     It must be the same for all runs that are alike in ``same_for`` (fields of RunId). ``key``: where the signature says
     it; empty: it does not. ``value`` is None where it is not known, NOTHING where it does not apply.
@@ -46,7 +46,6 @@ class Condition:
     effect: Effect
     why: str
     value: Callable[[ScoreRecord], object]
-    fields: tuple[str, ...]
     same_for: tuple[str, ...] = ()
     to_text: Callable[[Any], str] = str
 
@@ -88,6 +87,11 @@ def _spending(score: ScoreRecord) -> str:
     return hash_json(found) if any(found.values()) else NOTHING
 
 
+def _enforcement(score: ScoreRecord) -> str:
+    box = score.enforced
+    return hash_json([box.limits, box.memory_bytes, box.max_processes])
+
+
 def _lists(score: ScoreRecord) -> str | None:
     box = score.enforced
     return box.egress_sha256 if box.network == "proxied" or box.from_cache else NOTHING
@@ -113,153 +117,139 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "preset", "preset", "named setting of the campaign", CHANGES,
         "tasks, counts, metrics and gates are the preset's; rows of different presets never rank together",
-        lambda score: score.recipe.preset, ("recipe.preset",),
+        lambda score: score.recipe.preset,
     ),
     Condition(
         "task version", "task", "task and version of its card", CHANGES, "other work, or other answers",
-        lambda score: f"{score.run.task}.{score.recipe.task_version}", ("recipe.task_version",), _TASK,
+        lambda score: f"{score.run.task}.{score.recipe.task_version}", _TASK,
     ),
     Condition(
         "tier", "tier", "what the brief gives away", CHANGES, "lite names the method, standard gives hints",
-        lambda score: score.run.tier, (), ("tier",),
+        lambda score: score.run.tier, ("tier",),
     ),
     Condition(
         "cases", "cases", "digest of the staged cases", CHANGES, "other cases are easier or harder",
-        lambda score: score.recipe.cases_sha256, ("recipe.cases_sha256",), _TASK, _cut,
+        lambda score: score.recipe.cases_sha256, _TASK, _cut,
     ),
     Condition(
         "draw", "cases", "the published draw (not said), or the seed of a fresh one", CHANGES,
-        "published cases may have been seen before",
-        lambda score: draw_name(score.recipe.draw), ("recipe.draw",), (),
-        lambda name: NOTHING if name == PUBLISHED else name.replace("fresh (seed ", "draw").rstrip(")"),
+        "published cases may have been seen before", lambda score: draw_name(score.recipe.draw),
+        to_text=lambda name: NOTHING if name == PUBLISHED else name.replace("fresh (seed ", "draw").rstrip(")"),
     ),
     Condition(
         "track version", "track", "track and version of its scorer", CHANGES, "the same outputs get other numbers",
-        lambda score: f"{score.track}.{score.recipe.track_version}", ("recipe.track_version",), _TASK,
+        lambda score: f"{score.track}.{score.recipe.track_version}", _TASK,
     ),
     Condition(
         "metric settings", "track", "digest of the metric's settings other than its defaults", CHANGES,
         "the same outputs get other numbers",
-        lambda score: hash_json(settings_that_count(score.track, score.recipe.settings)), ("recipe.settings",), _TASK,
-        _cut,
+        lambda score: hash_json(settings_that_count(score.track, score.recipe.settings)), _TASK, _cut,
     ),
     Condition(
         "rubric version", "rubric", "version of the rubric of S1 to S3", CHANGES, "the same work earns other stages",
-        lambda score: score.recipe.rubric_version, ("recipe.rubric_version",), _TASK,
+        lambda score: score.recipe.rubric_version, _TASK,
     ),
     Condition(
         "judge", "judge", "who judged S1 to S3", CHANGES, "judges differ by more than agents do",
-        judge_class, ("recipe.judge", "recipe.judge_kind"), (), lambda name: name.partition(" (")[2].removesuffix(")"),
+        judge_class, to_text=lambda name: name.partition(" (")[2].removesuffix(")"),
     ),
     Condition(
         "panel", "judge", "version of the panel's prompt, digest of its members' settings (not said of rules)", CHANGES,
-        "another model or another question under the same name",
-        _panel, ("recipe.panel", "recipe.prompt_version"),
+        "another model or another question under the same name", _panel,
     ),
     Condition(
         "audit policy", "audit", "version of the audit's rules", CHANGES, "a disqualified run counts 0",
-        lambda score: score.recipe.policy_version, ("recipe.policy_version",),
+        lambda score: score.recipe.policy_version,
     ),
     Condition(
         "score version", "score", "version of how a run's numbers are put together", CHANGES,
-        "the same records give other numbers",
-        lambda score: score.recipe.score_version, ("recipe.score_version",),
+        "the same records give other numbers", lambda score: score.recipe.score_version,
     ),
     Condition(
         "sandbox", "box", "what isolated the runs, and the network class", CHANGES,
-        "what can be downloaded or looked up decides what can be done",
-        lambda score: score.enforced.isolation, ("enforced.backend", "enforced.network", "enforced.from_cache"), (),
-        lambda name: name.replace(" with ", "+"),
+        "what can be downloaded or looked up decides what can be done", lambda score: score.enforced.isolation,
+        to_text=lambda name: name.replace(" with ", "+"),
     ),
     Condition(
         "GPU", "gpu", "whether the runs had GPUs", CHANGES, "methods that need one, and a criterion of S2",
-        lambda score: "yes" if score.enforced.gpu else "no", ("enforced.gpu",),
+        lambda score: "yes" if score.enforced.gpu else "no",
     ),
     Condition(
         "image flavour", "image", "name of the image that the agent works in", NOT, "the name alone decides nothing",
         lambda score: score.recipe.image_flavour or (NOTHING if score.enforced.backend == "local" else None),
-        ("recipe.image_flavour",),
     ),
     Condition(
         "image", "image", "digest of what it is made from", MAY, "other packages and tools are there from the start",
         lambda score: score.recipe.image_recipe or (NOTHING if score.enforced.backend == "local" else None),
-        ("recipe.image_recipe",), (), _cut,
+        to_text=_cut,
     ),
     Condition(
         "brief", "brief", "digest of the brief without what is an agent's own", MAY, "agents are told something else",
-        lambda score: score.recipe.common_brief_sha256, ("recipe.common_brief_sha256",), ("task", "tier"), _cut,
+        lambda score: score.recipe.common_brief_sha256, ("task", "tier"), _cut,
     ),
     Condition(
         "brief wording", "brief", "words of the brief (the first are not said)", MAY, "the same was said otherwise",
-        lambda score: score.recipe.brief_wording, ("recipe.brief_wording",), (),
-        lambda number: NOTHING if number == 1 else f"words{number}",
+        lambda score: score.recipe.brief_wording, to_text=lambda number: NOTHING if number == 1 else f"words{number}",
     ),
     Condition(
         "limits", "limits", "digest of the limits of time, turns, memory, disk and processes", MAY,
-        "with more of it more can be done", _limits, ("recipe.limits",), _TASK, _cut,
+        "with more of it more can be done", _limits, _TASK, _cut,
     ),
     Condition(
         "spending limits", "limits", "digest of the limits of tokens and cost (not said where there are none)", MAY,
-        "with more of it more can be done", _spending, ("recipe.limits",), _TASK, _cut,
+        "with more of it more can be done", _spending, _TASK, _cut,
     ),
     Condition(
         "keeping of limits", SITE, "whether a cgroup kept memory and processes, and how much of them", MAY,
-        "limits that are only looked at are kept less exactly",
-        lambda score: hash_json(
-            [score.enforced.limits, score.enforced.memory_bytes, score.enforced.max_processes]
-        ),
-        ("enforced.limits", "enforced.memory_bytes", "enforced.max_processes"), _TASK, _cut,
+        "limits that are only looked at are kept less exactly", _enforcement, _TASK, _cut,
     ),
     Condition(
         "egress lists", SITE, "digest of the lists of what can be reached", MAY,
-        "another place can be reached, or another cannot", _lists, ("enforced.egress_sha256",), _TASK, _cut,
+        "another place can be reached, or another cannot", _lists, _TASK, _cut,
     ),
     Condition(
         "evidence", SITE, "what watched the runs: decoy, tripwire, trace, filter, hook, self-check", MAY,
-        "a violation that is not seen takes no score away", _evidence,
-        tuple(f"enforced.{name}" for name in ("decoy", "tripwire", "trace", "seccomp", "hook", "selfcheck")), (), _cut,
+        "a violation that is not seen takes no score away", _evidence, to_text=_cut,
     ),
     Condition(
         "hardware", SITE, "processors, memory, GPUs and their driver", MAY,
-        "a slower machine gets less done within the limit of time", _hardware,
-        ("used.machines", "used.gpu_models", "used.gpu_drivers", "enforced.gpu_names"), (), _cut,
+        "a slower machine gets less done within the limit of time", _hardware, to_text=_cut,
     ),
     Condition(
         "code", "code", "digest of the code that scored", MAY, "a version should tell, but was not raised perhaps",
-        lambda score: score.recipe.code.digest, ("recipe.code",), (), _cut,
+        lambda score: score.recipe.code.digest, to_text=_cut,
     ),
     Condition(
         "code of the run", "code", "digest of the code that ran the agent", MAY,
         "loop, tools and sandbox are the agent's surroundings",
-        lambda score: score.recipe.run_code.digest, ("recipe.run_code",), (), _cut,
+        lambda score: score.recipe.run_code.digest, to_text=_cut,
     ),
     Condition(
         "agent", "", "digest of the agent's settings", CHANGES, "another agent under the same name",
-        lambda score: score.recipe.agent_digest, ("recipe.agent_digest", "recipe.agent_settings"), ("agent", "task"),
+        lambda score: score.recipe.agent_digest, ("agent", "task"),
     ),
     Condition(
         "model served", "", "names of the model in its replies", CHANGES, "the provider changed the model",
-        lambda score: ", ".join(sorted(score.recipe.served)), ("recipe.served",), _AGENT,
+        lambda score: ", ".join(sorted(score.recipe.served)), _AGENT,
     ),
     Condition(
         "agent's program", "", "digest of a command-line agent's layer", MAY, "another build, or another version",
-        lambda score: score.enforced.layer_sha256 or NOTHING, ("enforced.layer_sha256",), _AGENT, _cut,
+        lambda score: score.enforced.layer_sha256 or NOTHING, _AGENT,
     ),
     Condition(
         "agent's brief", "", "digest of the whole brief that the run got", MAY, "the agent was told something else",
-        lambda score: score.recipe.brief_sha256, ("recipe.brief_sha256",), _EACH, _cut,
+        lambda score: score.recipe.brief_sha256, _EACH,
     ),
     Condition(
         "image file", "", "digest of the image's file", NOT, "two builds of the same are never the same bytes",
-        lambda score: score.recipe.image_sha256 or NOTHING, ("recipe.image_sha256", "enforced.image_sha256"), (), _cut,
+        lambda score: score.recipe.image_sha256 or NOTHING,
     ),
     Condition(
-        "commit", "", "commit of the code that scored", NOT, "the digest of the code decides",
-        _commit, ("recipe.code",),
+        "commit", "", "commit of the code that scored", NOT, "the digest of the code decides", _commit,
     ),
     Condition(
         "package version", "", "version of automedbench", NOT, "the digest of the code decides",
-        lambda score: score.recipe.code_version, ("recipe.code_version",),
+        lambda score: score.recipe.code_version,
     ),
 )  # fmt: skip
 """Order: as in the signature."""
