@@ -23,7 +23,6 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import build_leaderboard
-from automedbench.leaderboard.papers import PAPER_TABLES
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import StatisticsMethod
 
@@ -61,7 +60,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     built = build(tmp_path, write_campaign(tmp_path, campaign()), root)
     written = set(files(tmp_path / "leaderboard"))
     tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
-    papers = {f"{name}.{suffix}" for name in PAPER_TABLES for suffix in ("tex", "md")}
+    papers = {f"{name}.tex" for name in ("overall", "tracks", "stages", "tiers")}
     pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
     single = {"index.html", "beside.html", "leaderboard.json"}
     assert tables | papers | pages | single <= written

@@ -8,17 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 
-from automedbench.leaderboard.papers import (
-    PaperCell,
-    PaperTable,
-    latex_text,
-    markdown_text,
-    one_line,
-    to_latex,
-    to_markdown,
-)
+from automedbench.leaderboard.papers import PaperCell, PaperTable, latex_text, to_latex
 
 HOSTILE = [
     r"\input{/etc/passwd}",
@@ -64,25 +55,6 @@ def test_latex_text(text: str, expected: str) -> None:
     assert latex_text(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("", "", id="nothing"),
-        pytest.param("agent_1", r"agent\_1", id="underscore"),
-        pytest.param("a|b", r"a\|b", id="a column"),
-        pytest.param("<b>&", "&lt;b&gt;&amp;", id="markup"),
-        pytest.param("[x](y)", r"\[x\](y)", id="a link"),
-        pytest.param("www.x.example http://y", r"www\.x\.example http\://y", id="a bare link"),
-        pytest.param("50.0 [40.5, 60.0].", r"50.0 \[40.5, 60.0\].", id="numbers stay readable"),
-        pytest.param("1. x", r"1\. x", id="a numbered list"),
-        pytest.param("- b - c", r"\- b - c", id="a list"),
-        pytest.param("x\u200by", "x?y", id="what cannot be seen"),
-    ],
-)
-def test_markdown_text(text: str, expected: str) -> None:
-    assert markdown_text(text) == expected
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_changes_the_latex_table(text: str) -> None:
     """As many lines, columns and open braces as with a harmless name; no command that we did not write."""
@@ -97,20 +69,6 @@ def test_no_text_changes_the_latex_table(text: str) -> None:
         assert set(re.findall(r"\\\w+", text_only)) <= set(re.findall(r"\\\w+", expected))
         assert text_only.count("\\\\") == expected.count("\\\\")
         assert "%" not in text_only or text_only == expected
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_markdown_reader_shows_the_text(text: str) -> None:
-    """Read by another library: two cells, each with the text and nothing else in it; one note."""
-    tokens = MarkdownIt("commonmark", {"html": True, "linkify": False}).enable("table").parse(to_markdown(table(text)))
-    heads = [tokens[at + 1] for at, token in enumerate(tokens) if token.type == "th_open"]
-    cells = [tokens[at + 1] for at, token in enumerate(tokens) if token.type == "td_open"]
-    notes = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
-    assert [len(heads), len(cells), len(notes)] == [2, 2, 1]
-    for inline in (heads[0], cells[0], notes[0]):
-        assert {child.type for child in inline.children or []} <= {"text", "text_special"}
-        assert "".join(child.content for child in inline.children or []) == one_line(text)
-    assert not [token for token in tokens if token.type in ("html_block", "fence", "heading_open")]
 
 
 def test_latex_table() -> None:
@@ -134,14 +92,6 @@ def test_no_name_is_an_argument_of_the_row_end(name: str) -> None:
     """``\\\\`` takes a length in brackets and an asterisk, also from the line after it."""
     lines = to_latex(PaperTable("t", [("Agent", "l")], [[PaperCell("a")], [PaperCell(name)]], [])).splitlines()
     assert lines[6] == f"{{{name[0]}}}{name[1:]} \\\\"
-
-
-def test_markdown_table() -> None:
-    """By hand."""
-    cells = [PaperCell("a"), PaperCell("50.0", "[40.0, 60.0]", "b", bold=True)]
-    assert to_markdown(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
-        "| Agent | n/N |\n| :--- | ---: |\n| a | **50.0**<sup>b</sup> \\[40.0, 60.0\\] |\n\n- A note.\n"
-    )
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")

@@ -1,4 +1,4 @@
-"""Papers: the ranking, tracks, stages and tiers as LaTeX (booktabs) and Markdown, with ties and notes.
+"""Papers: the ranking, tracks, stages and tiers as LaTeX (booktabs), with ties and notes.
 
 Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
 Nothing in them depends on the time or the machine: the same scores give the same bytes. Every text is data: escaped so
@@ -49,8 +49,6 @@ _LATEX = {
     "≥": r"$\geq$",
 }
 _LATEX_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=`)(?=`)|(?<=[?!])(?=`)")
-_MARKDOWN = re.compile(r"([\\`*_\[\]|~$^@]|:(?=\S)|\.(?=[A-Za-z])|^[-+#=])")
-_MARKDOWN_NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -85,12 +83,6 @@ def latex_text(text: str) -> str:
     return "".join("{}" if character == "\0" else _LATEX.get(character, character) for character in plain)
 
 
-def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is; no markup of its own, no HTML."""
-    plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN_NUMBER.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", plain))
-
-
 def to_latex(table: PaperTable) -> str:
     """A ``tabular`` for ``\\input``; needs the package booktabs and UTF-8 input."""
     width = len(table.heads)
@@ -108,19 +100,6 @@ def to_latex(table: PaperTable) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_markdown(table: PaperTable) -> str:
-    """A pipe table (GitHub, Pandoc), with a list of notes below it."""
-    rules = {"l": ":---", "r": "---:", "c": ":---:"}
-    lines = [
-        _markdown_row([markdown_text(head) for head, _ in table.heads]),
-        _markdown_row([rules[align] for _, align in table.heads]),
-        *(_markdown_row([_markdown_cell(cell) for cell in row]) for row in table.rows),
-        "",
-        *(f"- {markdown_text(note)}" for note in table.notes),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
@@ -134,28 +113,10 @@ def _latex_cell(cell: PaperCell) -> str:
     return text + (rf" {{\scriptsize {latex_text(cell.span)}}}" if cell.span else "")
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _markdown_cell(cell: PaperCell) -> str:
-    text = markdown_text(cell.text)
-    text = f"**{text}**" if cell.bold else text
-    text += f"<sup>{markdown_text(cell.mark)}</sup>" if cell.mark else ""
-    return text + (f" {markdown_text(cell.span)}" if cell.span else "")
-
-
-PAPER_TABLES = ("overall", "tracks", "stages", "tiers")
-
-
-def export_paper_tables(board: Board, folder: Path) -> list[Path]:
-    """Write each of ``PAPER_TABLES`` as ``.tex`` and ``.md``; returns the paths."""
-    paths = []
+def export_paper_tables(board: Board, folder: Path) -> None:
+    """Write ``overall``, ``tracks``, ``stages`` and ``tiers``, each as ``.tex``."""
     for table in (overall_table(board), track_table(board), stage_table(board), tier_table(board)):
-        for suffix, text in (("tex", to_latex(table)), ("md", to_markdown(table))):
-            paths.append(folder / f"{table.name}.{suffix}")
-            write_text(paths[-1], text)
-    return paths
+        write_text(folder / f"{table.name}.tex", to_latex(table))
 
 
 def overall_table(board: Board) -> PaperTable:
@@ -310,5 +271,5 @@ def _row_notes(ranking: Sequence[Row]) -> list[str]:
 
 
 def _version(board: Board) -> str:
-    """By what, and under which conditions."""
-    return f"automedbench {__version__}{f', signature {told}' if (told := board.signature) else ''}."
+    """Version and signature of the board."""
+    return f"automedbench {__version__}{f', signature {board.signature}' if board.signature else ''}."
