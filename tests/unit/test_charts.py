@@ -16,6 +16,7 @@ from boards import make_board, make_campaign
 from factories import make_error, make_run, make_score, make_totals
 from PIL import Image
 
+from automedbench.leaderboard import charts
 from automedbench.leaderboard.charts import (
     FOR_PAPER,
     compiled_charts,
@@ -201,13 +202,13 @@ def test_radar_says_what_is_unknown() -> None:
 
 def frontier_of(*agents: tuple[str, float, float]) -> set[tuple[float, float]]:
     """Where the line of the frontier turns, as (x, y) of drawn agents."""
-    data = [row(name, score, resource=cost, resource_said="") for name, cost, score in agents]
+    data = [row(name, score, resource=cost, resource_text="") for name, cost, score in agents]
     line = items(figures.frontier(300), data, "line")
     return {(round(item["x"], 3), round(item["y"], 3)) for item in line}
 
 
 def places_of(*agents: tuple[str, float, float]) -> dict[str, tuple[float, float]]:
-    data = [row(name, score, resource=cost, resource_said="") for name, cost, score in agents]
+    data = [row(name, score, resource=cost, resource_text="") for name, cost, score in agents]
     dots = items(figures.frontier(300), data, "symbol")
     return {name: (round(dot["x"], 3), round(dot["y"], 3)) for (name, _, _), dot in zip(agents, dots, strict=True)}
 
@@ -234,7 +235,7 @@ def test_cost_axis_is_logarithmic() -> None:
 
 
 def test_free_or_unknown_cost_is_not_drawn() -> None:
-    data = [row("a", 0.5, resource=0.0, resource_said=""), row("b", 0.5, resource=None, resource_said="")]
+    data = [row("a", 0.5, resource=0.0, resource_text=""), row("b", 0.5, resource=None, resource_text="")]
     assert items(figures.frontier(300), data, "symbol") == []
 
 
@@ -300,7 +301,7 @@ def test_rows_are_those_of_the_tables() -> None:
 def test_cost_needs_a_price() -> None:
     scores = [make_score(make_run(agent="paid")), make_score(make_run(agent="free"), totals=make_totals(cost_usd="0"))]
     scores.append(make_score(make_run(agent="unknown"), totals=make_totals(cost_usd=None)))
-    assert [(entry["agent"], entry["resource_said"]) for entry in frontier_rows(make_board(scores))] == [
+    assert [(entry["agent"], entry["resource_text"]) for entry in frontier_rows(make_board(scores))] == [
         ("paid", "$0.50")
     ]
 
@@ -308,15 +309,18 @@ def test_cost_needs_a_price() -> None:
 def test_nothing_scored_gives_no_chart(tmp_path: Path) -> None:
     board = make_board([], [make_run()])
     assert paper_charts(board) == {}
-    assert export_charts(tmp_path, board) == []
+    export_charts(tmp_path, board)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_charts_are_written_twice_the_same(tmp_path: Path) -> None:
     scores = make_campaign(["one", "two"], TASKS)
     scores[0] = scores[0].model_copy(update={"error_codes": [make_error()]})
     board = make_board(scores)
-    first = {path.name: path.read_bytes() for path in export_charts(tmp_path, board)}
-    assert {path.name: path.read_bytes() for path in export_charts(tmp_path, board)} == first
+    export_charts(tmp_path / "one", board)
+    export_charts(tmp_path / "two", board)
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("one", "two"))
+    assert first == second
     assert {Path(name).stem for name in first} == set(FOR_PAPER) == {
         "ranking", "halves", "stages", "frontier", "tasks", "errors"
     }  # fmt: skip
@@ -342,16 +346,12 @@ def test_bundle_cannot_end_its_element() -> None:
     assert "window.vegaEmbed" in bundle
 
 
-def test_bundle_is_kept_and_a_damaged_one_is_not_used(tmp_path: Path) -> None:
-    bundle = vega_bundle(tmp_path)
+def test_bundle_is_cached_where_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "CACHE", tmp_path)
+    bundle = vega_bundle()
     (path,) = tmp_path.iterdir()
-    assert vega_bundle(tmp_path) == bundle
-    path.write_text(path.read_text().replace("window.vegaEmbed", "window.evil"))
-    assert vega_bundle(tmp_path) == bundle
-    path.write_bytes(b"// \xff")
-    assert vega_bundle(tmp_path) == bundle
-
-
-def test_bundle_that_cannot_be_kept(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    assert "window.vegaEmbed" in vega_bundle(tmp_path / "file")
+    assert path.read_text() == bundle
+    path.write_text("cached")
+    assert vega_bundle() == "cached"
+    monkeypatch.setattr(charts, "CACHE", path)
+    assert vega_bundle() == bundle

@@ -52,7 +52,7 @@ def ranking_rows(board: Board) -> Rows:
 def frontier_rows(board: Board) -> Rows:
     """The headline ranking with the mean cost of a run, where it is known and above zero."""
     rows = [row for row in ranking_rows(board) if row["mean_cost_usd"]]
-    return [row | {"resource": row["mean_cost_usd"], "resource_said": _money(row)} for row in rows]
+    return [row | {"resource": row["mean_cost_usd"], "resource_text": _money(row)} for row in rows]
 
 
 def stage_rows(board: Board) -> Rows:
@@ -118,7 +118,7 @@ def paper_charts(board: Board) -> dict[str, Rows]:
     return {name: data for name, data in found.items() if data}
 
 
-def export_charts(out: Path, board: Board) -> list[Path]:
+def export_charts(out: Path, board: Board) -> None:
     """Draw the main charts into ``out`` as ``<name>.svg`` and ``<name>.png``; removes those that have no data now.
 
     The same board gives the same bytes.
@@ -126,7 +126,6 @@ def export_charts(out: Path, board: Board) -> list[Path]:
     import vl_convert
 
     drawn = paper_charts(board)
-    paths: list[Path] = []
     for name, (specify, _) in FOR_PAPER.items():
         svg, png = out / f"{name}.svg", out / f"{name}.png"
         if name not in drawn:
@@ -137,8 +136,6 @@ def export_charts(out: Path, board: Board) -> list[Path]:
         write_text(svg, text)
         with atomic_path(png) as temporary:
             temporary.write_bytes(vl_convert.svg_to_png(text, scale=_PNG_SCALE))
-        paths += [svg, png]
-    return paths
 
 
 def draw_svg(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> str:
@@ -178,48 +175,47 @@ def compiled_charts() -> dict[str, Spec]:
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
-def vega_bundle(kept: Path | None = None) -> str:
+def vega_bundle() -> str:
     """Vega as one script that defines ``window.vegaEmbed`` and cannot end its script element.
 
-    Putting it together takes two seconds: it is kept (see ``_kept``).
+    Building it takes two seconds: it is cached.
     """
 
-    def made() -> str:
+    def build() -> str:
         import vl_convert
 
         bundle: str = vl_convert.javascript_bundle(_SNIPPET)
         # In a script this sequence occurs in texts and patterns only, where the backslash means nothing.
         return bundle.replace("</script", "<\\/script")
 
-    return _kept(f"{sha256_bytes(_SNIPPET.encode())[:8]}.js", made, kept)
+    return _cached(f"{sha256_bytes(_SNIPPET.encode())[:8]}.js", build)
 
 
 def _vega(specification: Spec) -> Spec:
-    """A Vega-Lite specification compiled to Vega; kept, for this takes a tenth of a second each time."""
+    """A Vega-Lite specification compiled to Vega; cached, as this takes a tenth of a second each time."""
     text = json.dumps(specification, sort_keys=True)
 
-    def made() -> str:
+    def compile_it() -> str:
         import vl_convert
 
         return json.dumps(vl_convert.vegalite_to_vega(specification))
 
-    vega: Spec = json.loads(_kept(f"{sha256_bytes(text.encode())[:16]}.json", made))
+    vega: Spec = json.loads(_cached(f"{sha256_bytes(text.encode())[:16]}.json", compile_it))
     return vega
 
 
-def _kept(name: str, make: Callable[[], str], folder: Path | None = None) -> str:
-    """Result of ``make``, cached beside the installed packages until the version of vl-convert changes.
+CACHE = Path(sys.prefix, "share", "automedbench")
+"""Beside the installed packages."""
 
-    Where that cannot be written, or was changed since, it is made anew.
-    """
-    path = (folder or Path(sys.prefix, "share", "automedbench")) / f"vega-{version('vl-convert-python')}-{name}"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
-        if digest == f"// {sha256_bytes(text.encode())}":
-            return text
+
+def _cached(name: str, make: Callable[[], str]) -> str:
+    """Result of ``make``, cached until vl-convert has another version; made anew where nothing can be written."""
+    path = CACHE / f"vl-convert-{version('vl-convert-python')}-{name}"
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8")
     text = make()
     with contextlib.suppress(InfrastructureError):
-        write_text(path, f"// {sha256_bytes(text.encode())}\n{text}")
+        write_text(path, text)
     return text
 
 

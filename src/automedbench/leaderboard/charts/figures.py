@@ -10,20 +10,20 @@ from automedbench.leaderboard.charts.parts import (
     Width,
     agent_axis,
     agent_colour,
+    agent_dots,
     chart,
     difference_chart,
     format_field,
-    format_range,
     heat,
     hints,
     name_axis,
     points,
     score_axis,
+    score_fields,
     whisker,
     width_dependent,
 )
 
-RINGS = "[0.25, 0.5, 0.75, 1]"
 _RADAR_REACH = 1.4
 """Half the side of a radar in radii: room for the names around it."""
 
@@ -34,31 +34,27 @@ def ranking(width: Width) -> Spec:
     Rows: of a ranking (``Row``).
     """
     halves = [
-        points("overall", "total"),
-        points("overall_low", "low"),
-        points("overall_high", "high"),
-        format_field("overall", "said"),
-        format_field("agentic", "said_agentic"),
-        format_field("task_score", "said_task"),
-        format_range("overall_low", "overall_high", "said_interval"),
-        {"calculate": "datum.n_scored + ' of ' + datum.n_planned", "as": "said_runs"},
-        {"calculate": "isValid(datum.rank_best) ? datum.rank_best + '–' + datum.rank_worst : '–'", "as": "said_rank"},
-        {"calculate": "max(datum.total, isValid(datum.high) ? datum.high : 0)", "as": "end"},
-        {"calculate": "datum.said + (datum.tie ? '  ' + datum.tie : '')", "as": "label"},
+        *score_fields("overall", "overall_low", "overall_high"),
+        format_field("agentic", "agentic_text"),
+        format_field("task_score", "task_text"),
+        {"calculate": "datum.n_scored + ' of ' + datum.n_planned", "as": "runs"},
+        {"calculate": "isValid(datum.rank_best) ? datum.rank_best + '–' + datum.rank_worst : '–'", "as": "ranks"},
+        {"calculate": "max(datum.value, isValid(datum.to) ? datum.to : 0)", "as": "end"},
+        {"calculate": "datum.score + (datum.tie ? '  ' + datum.tie : '')", "as": "label"},
     ]
     tooltip = hints(
         ("Agent", "agent"),
-        ("Overall", "said"),
-        ("Interval", "said_interval"),
-        ("Possible ranks", "said_rank"),
-        ("Agentic half", "said_agentic"),
-        ("Task half", "said_task"),
-        ("Runs scored", "said_runs"),
+        ("Overall", "score"),
+        ("Interval", "interval"),
+        ("Possible ranks", "ranks"),
+        ("Agentic half", "agentic_text"),
+        ("Task half", "task_text"),
+        ("Runs scored", "runs"),
     )
     bars = {
         "transform": [
-            {"fold": ["agentic", "task_score"], "as": ["half", "value"]},
-            {"calculate": "50 * datum.value", "as": "share"},
+            {"fold": ["agentic", "task_score"], "as": ["half", "half_score"]},
+            {"calculate": "50 * datum.half_score", "as": "share"},
         ],
         "mark": {"type": "bar", "height": {"band": 0.78}},
         "encoding": {
@@ -79,7 +75,7 @@ def ranking(width: Width) -> Spec:
         "encoding": {"x": {"field": "end", "type": "quantitative"}, "text": {"field": "label"}},
     }
     inside = [_half_value("agentic", "0", "@on-agentic"), _half_value("task_score", "datum.agentic", "@on-task")]
-    layers = [bars, *inside, whisker("horizontal", low="low", high="high", cap=9), label]
+    layers = [bars, *inside, whisker("horizontal", low="from", high="to", cap=9), label]
     body = {"transform": halves, "encoding": {"y": agent_axis(width)}, "layer": layers}
     return chart(width, body, height={"step": 34 if width is None else 24})
 
@@ -91,7 +87,7 @@ def _half_legend() -> Spec:
 
 def _half_value(field: str, before: str, colour: str) -> Spec:
     """Half of what a half is, as long as its bar; at its beginning, where there is room and no whisker."""
-    clear = f"!isValid(datum.low) || datum.low > 50 * {before} + 3600 / width"
+    clear = f"!isValid(datum.from) || datum.from > 50 * {before} + 3600 / width"
     room = f"isValid(datum.{field}) && datum.{field} > 0.2 && datum.{field} * width > 110 && ({clear})"
     return {
         "transform": [
@@ -110,7 +106,7 @@ def profile(width: Width) -> Spec:
     stage = name_axis("stage", labelAngle=0, labelColor="@ink", labelFontSize=12, labelPadding=9)
     place = {"x": stage, "xOffset": offset}
     tooltip = hints(
-        ("Agent", "agent"), ("Stage", "stage"), ("Mean", "said"), ("Interval", "said_interval"), ("Runs", "n_scored")
+        ("Agent", "agent"), ("Stage", "stage"), ("Mean", "score"), ("Interval", "interval"), ("Runs", "n_scored")
     )
     lines = {
         "transform": [{"filter": "isValid(datum.value)"}],
@@ -127,13 +123,7 @@ def profile(width: Width) -> Spec:
         "encoding": {"y": score_axis("value", "Mean score of the stage"), "tooltip": tooltip, **agent_colour(width)},
     }
     body = {
-        "transform": [
-            points("mean", "value"),
-            points("low", "from"),
-            points("high", "to"),
-            format_field("mean", "said"),
-            format_range("low", "high", "said_interval"),
-        ],
+        "transform": score_fields("mean", "low", "high"),
         "encoding": place,
         "layer": [lines, whisker("vertical", low="from", high="to", colour="@muted", cap=5), dots],
     }
@@ -178,23 +168,27 @@ def _radar_layers() -> list[Spec]:
         return {"transform": at(radius), "mark": line, "encoding": place("x", "y") | {"order": order, "detail": detail}}
 
     rings = polygon("datum.ring", [{"field": "ring"}], color="@line", strokeWidth=1)
-    rings["transform"] = [{"calculate": RINGS, "as": "ring"}, {"flatten": ["ring"]}, *rings["transform"]]
+    rings["transform"] = [
+        {"calculate": "[0.25, 0.5, 0.75, 1]", "as": "ring"},
+        {"flatten": ["ring"]},
+        *rings["transform"],
+    ]
     axes = {
         "transform": [{"calculate": "0", "as": "centre"}],
         "mark": {"type": "rule", "color": "@line", "strokeWidth": 1},
         "encoding": place("centre", "centre") | {"x2": {"field": "east"}, "y2": {"field": "north"}},
     }
-    tooltip = hints(("", "axis"), ("Mean", "said"), ("Mean of all agents", "said_reference"))
+    tooltip = hints(("", "axis"), ("Mean", "score"), ("Mean of all agents", "reference_text"))
     corners = {
-        "transform": [*at("datum.value"), format_field("value", "said"), format_field("reference", "said_reference")],
+        "transform": [*at("datum.value"), format_field("value", "score"), format_field("reference", "reference_text")],
         "mark": {"type": "point", "filled": True, "size": 34, "color": "@agentic", "opacity": 1},
         "encoding": place("x", "y") | {"tooltip": tooltip},
     }
     names = {
         "transform": [
             *at("1.27"),
-            format_field("value", "said", 0),
-            {"calculate": "[datum.axis, datum.said]", "as": "name"},
+            format_field("value", "score", 0),
+            {"calculate": "[datum.axis, datum.score]", "as": "name"},
         ],
         "mark": {"type": "text", "fontSize": 12, "lineHeight": 13, "baseline": "middle", "dy": -5},
         "encoding": place("x", "y") | {"text": {"field": "name"}},
@@ -229,18 +223,14 @@ def heat_map(width: Width) -> Spec:
 def frontier(width: Width) -> Spec:
     """Score against what a run takes, on a logarithmic axis; the line joins agents that none beats on both.
 
-    Rows: ``Row`` with ``resource`` and ``resource_said``. An agent is on the frontier when no agent that takes as
+    Rows: ``Row`` with ``resource`` and ``resource_text``. An agent is on the frontier when no agent that takes as
     little or less scores as high: running maximum of the score in order of the resource. One all of whose runs are
     disqualified is never on it.
     """
     running = {"sort": [{"field": "resource"}, {"field": "overall", "order": "descending"}], "frame": [None, 0]}
     steps: list[Spec] = [
         {"filter": "isValid(datum.overall) && datum.resource > 0"},
-        points("overall", "score"),
-        points("overall_low", "low"),
-        points("overall_high", "high"),
-        format_field("overall", "said"),
-        format_range("overall_low", "overall_high", "said_interval"),
+        *score_fields("overall", "overall_low", "overall_high"),
         {"calculate": "datum.n_disqualified >= datum.n_scored ? -1 : datum.overall", "as": "earned"},
         {"window": [{"op": "max", "field": "earned", "as": "best"}], **running},
         {"window": [{"op": "lag", "field": "best", "as": "before"}], **running},
@@ -253,21 +243,17 @@ def frontier(width: Width) -> Spec:
         "scale": {"type": "log", "zero": False, "nice": False, "padding": 36},
         "axis": {"format": "@resource-format", "tickCount": 5, "labelOverlap": True, "grid": True, "ticks": False},
     }
-    score = score_axis("score", "Overall score", scale={"zero": False, "padding": 18})
-    at: Spec = {"x": cost, "y": score}
+    score = score_axis("value", "Overall score", scale={"zero": False, "padding": 18})
     tooltip = hints(
-        ("Agent", "agent"), ("Overall", "said"), ("Interval", "said_interval"), ("A run takes", "resource_said")
+        ("Agent", "agent"), ("Overall", "score"), ("Interval", "interval"), ("A run takes", "resource_text")
     )
     line = {
         "transform": [{"filter": "datum.frontier"}],
         "mark": {"type": "line", "interpolate": "step-after", "color": "@muted", "strokeDash": [5, 4]},
-        "encoding": at,
+        "encoding": {"x": cost, "y": score},
     }
-    dots = {
-        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-        "encoding": at | {"tooltip": tooltip, **agent_colour(width)},
-    }
-    spread = whisker("vertical", low="low", high="high", colour="@muted", cap=6, x=cost)
+    spread = whisker("vertical", low="from", high="to", colour="@muted", cap=6, x=cost)
+    dots = agent_dots(width, cost, score, tooltip)
     return chart(width, {"transform": steps, "layer": [line, spread, dots]}, height=340 if width is None else 220)
 
 
@@ -285,19 +271,19 @@ def halves(width: Width) -> Spec:
                 points(field, f"{half}_at"),
                 points(f"{half}_low", f"{half}_from"),
                 points(f"{half}_high", f"{half}_to"),
-                format_field(field, f"said_{half}"),
+                format_field(field, f"{half}_text"),
             )
         ),
-        format_field("overall", "said"),
+        format_field("overall", "score"),
     ]
-    at = {"x": score_axis("agentic_at", "Agentic half"), "y": score_axis("task_at", "Task half")}
+    x, y = score_axis("agentic_at", "Agentic half"), score_axis("task_at", "Task half")
     tooltip = hints(
-        ("Agent", "agent"), ("Agentic half", "said_agentic"), ("Task half", "said_task"), ("Overall", "said")
+        ("Agent", "agent"), ("Agentic half", "agentic_text"), ("Task half", "task_text"), ("Overall", "score")
     )
     ends = [
-        {"overall": points_of, "x": low, "y": high, "x2": high, "y2": low, "name": f"Overall {points_of}"}
-        for points_of in (25, 50, 75)
-        for low, high in [(max(0, 2 * points_of - 100), min(100, 2 * points_of))]
+        {"x": low, "y": high, "x2": high, "y2": low, "name": f"Overall {overall}"}
+        for overall in (25, 50, 75)
+        for low, high in [(max(0, 2 * overall - 100), min(100, 2 * overall))]
     ]
     number = {"type": "quantitative"}
     equal = {
@@ -315,15 +301,11 @@ def halves(width: Width) -> Spec:
         "mark": {"type": "text", "color": "@muted", "fontSize": 10, "align": "left", "dx": 3, "dy": 9},
         "encoding": {"x": {"field": "x"} | number, "y": {"field": "y"} | number, "text": {"field": "name"}},
     }
-    dots = {
-        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-        "encoding": at | {"tooltip": tooltip, **agent_colour(width)},
-    }
     spread = [
-        whisker("horizontal", low="agentic_from", high="agentic_to", colour="@muted", cap=6, y=at["y"]),
-        whisker("vertical", low="task_from", high="task_to", colour="@muted", cap=6, x=at["x"]),
+        whisker("horizontal", low="agentic_from", high="agentic_to", colour="@muted", cap=6, y=y),
+        whisker("vertical", low="task_from", high="task_to", colour="@muted", cap=6, x=x),
     ]
-    body = {"transform": steps, "layer": [equal, named, *spread, dots]}
+    body = {"transform": steps, "layer": [equal, named, *spread, agent_dots(width, x, y, tooltip)]}
     return chart(width, body, height=360 if width is None else 220)
 
 
@@ -331,11 +313,11 @@ def ranks(width: Width) -> Spec:
     """Share of bootstrap draws in which an agent has a rank. Rows: ``RankRow`` of one place."""
     rank = name_axis("rank", orient="top", labelAngle=0) | {"type": "ordinal", "title": "Rank"}
     text = "datum.share >= 0.995 ? '100' : datum.share >= 0.005 ? format(100 * datum.share, '.0f') : ''"
-    tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "said"))
+    tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "share_text"))
     body = {
         "transform": [
             {"calculate": text, "as": "label"},
-            {"calculate": "format(100 * datum.share, '.1f') + ' %'", "as": "said"},
+            {"calculate": "format(100 * datum.share, '.1f') + ' %'", "as": "share_text"},
         ],
         "encoding": {"x": rank, "y": agent_axis(width)},
         "layer": heat("share", tooltip),
@@ -348,9 +330,7 @@ def differences(width: Width) -> Spec:
 
     Rows: ``ComparisonRow`` with ``place``; filled where the difference is one after Holm's correction.
     """
-    tooltip = hints(
-        ("", "place"), ("Difference", "said"), ("Interval", "said_interval"), ("Task-tier cells", "n_cells")
-    )
+    tooltip = hints(("", "place"), ("Difference", "score"), ("Interval", "interval"), ("Task-tier cells", "n_cells"))
     fill = {"condition": {"test": "datum.different === true", "value": "@agentic"}, "value": "@paper"}
     marks: Spec = {
         "mark": {"type": "point", "size": 90, "opacity": 1, "color": "@agentic", "strokeWidth": 2},
@@ -361,20 +341,26 @@ def differences(width: Width) -> Spec:
 
 def error_shares(width: Width) -> Spec:
     """Share of an agent's runs that have a code. Rows: ``ErrorRow`` of whole runs with ``name`` (code and title)."""
-    tooltip = hints(
-        ("Agent", "agent"), ("Code", "name"), ("Runs with it", "said_runs"), ("Share of fired codes", "said_fired")
+    tooltip = hints(("Agent", "agent"), ("Code", "name"), ("Runs with it", "runs"), ("Share of fired codes", "fired"))
+    code = name_axis(
+        "name",
+        orient="top",
+        labelAngle=0,
+        labelColor="@ink",
+        labelLimit=width_dependent(width, 26, 150),
+        # On a narrow screen only the code of "E2 Data or model set-up".
+        labelExpr="bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
     )
-    code = _code_axis("name", width)
     body = {
         "transform": [
-            {"calculate": "isValid(datum.run_share) ? format(100 * datum.run_share, '.0f') : '–'", "as": "label"},
-            {"calculate": "datum.n_with_code + ' of ' + datum.n_runs", "as": "said_runs"},
-            {"calculate": "isValid(datum.fired_share) ? format(100 * datum.fired_share, '.1f') + ' %' : '–'",
-             "as": "said_fired"},
+            format_field("run_share", "label", 0),
+            {"calculate": "datum.n_with_code + ' of ' + datum.n_runs", "as": "runs"},
+            format_field("fired_share", "percent"),
+            {"calculate": "isValid(datum.fired_share) ? datum.percent + ' %' : '–'", "as": "fired"},
         ],
         "encoding": {"x": code, "y": agent_axis(width)},
         "layer": heat("run_share", tooltip),
-    }  # fmt: skip
+    }
     return chart(width, body, height={"step": 28 if width is None else 20})
 
 
@@ -382,8 +368,8 @@ def error_costs(width: Width) -> Spec:
     """Score difference of runs with a code to runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
     tooltip = hints(
         ("Code", "name"),
-        ("Difference", "said"),
-        ("Interval", "said_interval"),
+        ("Difference", "score"),
+        ("Interval", "interval"),
         ("Cells with both kinds of runs", "n_cells"),
         ("Runs with it", "n_with"),
     )
@@ -393,15 +379,3 @@ def error_costs(width: Width) -> Spec:
         "encoding": {"tooltip": tooltip},
     }
     return difference_chart(width, "within_difference", "name", marks)
-
-
-def _code_axis(field: str, width: Width) -> Spec:
-    """Codes on top; on a narrow screen only the code of ``E2 Data or model set-up``."""
-    return name_axis(
-        field,
-        orient="top",
-        labelAngle=0,
-        labelColor="@ink",
-        labelLimit=width_dependent(width, 26, 150),
-        labelExpr="bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
-    )

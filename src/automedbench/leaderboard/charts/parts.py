@@ -184,9 +184,28 @@ def whisker(orient: str, *, low: str, high: str, colour: str = "@ink", cap: int 
     }
 
 
+def agent_dots(width: Width, x: Spec, y: Spec, tooltip: list[Spec]) -> Spec:
+    """A symbol of each agent at its place."""
+    return {
+        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+        "encoding": {"x": x, "y": y, "tooltip": tooltip, **agent_colour(width)},
+    }
+
+
 def hints(*pairs: tuple[str, str]) -> list[Spec]:
     """Tooltips of a chart: (title, field)."""
     return [{"field": field, "title": title} for title, field in pairs]
+
+
+def score_fields(field: str, low: str, high: str) -> list[Spec]:
+    """A score with its interval as numbers (``value``, ``from``, ``to``) and as texts (``score``, ``interval``)."""
+    return [
+        points(field, "value"),
+        points(low, "from"),
+        points(high, "to"),
+        format_field(field, "score"),
+        _format_interval(low, high),
+    ]
 
 
 def format_field(field: str, name: str, digits: int = 1) -> Spec:
@@ -194,11 +213,11 @@ def format_field(field: str, name: str, digits: int = 1) -> Spec:
     return {"calculate": f"isValid(datum['{field}']) ? format(100 * datum['{field}'], '.{digits}f') : '–'", "as": name}
 
 
-def format_range(low: str, high: str, name: str) -> Spec:
-    """An interval as text in points."""
+def _format_interval(low: str, high: str) -> Spec:
+    """``interval``: as text in points."""
     text = f"format(100 * datum['{low}'], '.1f') + ' to ' + format(100 * datum['{high}'], '.1f')"
     known = f"isValid(datum['{low}']) && isValid(datum['{high}'])"
-    return {"calculate": f"{known} ? {text} : 'not enough repeats'", "as": name}
+    return {"calculate": f"{known} ? {text} : 'not enough repeats'", "as": "interval"}
 
 
 def heat(field: str, tooltip: list[Spec] | None = None, *, lines: Spec = THIN, size: int = 11) -> list[Spec]:
@@ -214,18 +233,12 @@ def heat(field: str, tooltip: list[Spec] | None = None, *, lines: Spec = THIN, s
 def difference_chart(width: Width, field: str, place: str, marks: Spec) -> Spec:
     """Differences in points with their intervals (``low``, ``high``), a line for each ``place``; zero marked.
 
-    ``marks``: the layer that draws the differences, without its x. Texts to point at: ``said``, ``said_interval``.
+    ``marks``: the layer that draws the differences, without its x. Texts for its tooltip: of ``score_fields``.
     """
     x = number_axis("value", "Difference in points", grid=True)
     y = agent_axis(width, limit=130) | {"field": place}
     body = {
-        "transform": [
-            points(field, "value"),
-            points("low", "from"),
-            points("high", "to"),
-            format_field(field, "said"),
-            format_range("low", "high", "said_interval"),
-        ],
+        "transform": score_fields(field, "low", "high"),
         "encoding": {"y": y},
         "layer": [
             {"mark": {"type": "rule", "color": "@muted"}, "encoding": {"x": {"datum": 0}, "y": None}},

@@ -75,7 +75,7 @@ function drawFrontier() {
   fill("frontier-controls",
     choice("What a run takes", Object.fromEntries(Object.entries(TAKES).map(([key, [label]]) => [key, label])), x, (chosen) => change({ x: chosen })),
     x !== state.x && el("span.aside", {}, "No agent has a known cost above zero."));
-  const rows = every.map((row) => ({ ...row, resource: known(row[name]) ? Number(row[name]) : null, resource_said: format(row[name]) }));
+  const rows = every.map((row) => ({ ...row, resource: known(row[name]) ? Number(row[name]) : null, resource_text: format(row[name]) }));
   const placed = rows.filter((row) => row.resource > 0);
   const left = rows.filter((row) => !(row.resource > 0));
   const missing = left.length > 0 && el("p.aside", {}, `Not on the logarithmic axis (unknown or zero ${title.toLowerCase()}): ${left.map((row) => `${visible(row.agent)} ${percent(row.overall)}`).join(", ")}.`);
@@ -83,7 +83,7 @@ function drawFrontier() {
   const best = frontierOf(placed);
   const columns = [
     { title: "Agent", header: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
-    { title, numeric: true, value: (row) => row.resource, cell: (row) => row.resource_said },
+    { title, numeric: true, value: (row) => row.resource, cell: (row) => row.resource_text },
     { title: "Overall", numeric: true, value: (row) => row.overall, cell: (row) => percent(row.overall) },
     { title: "On the frontier", value: (row) => Number(best.has(row.agent)), cell: (row) => (best.has(row.agent) ? "✓ yes" : "no") },
   ];
