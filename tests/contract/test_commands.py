@@ -18,7 +18,7 @@ from automedbench.campaign.load import write_campaign
 from automedbench.commands import list_commands, main, make_parser
 from automedbench.commands._campaign import add_campaign_options, find_results, other_results, select_campaign
 
-CAMPAIGN = {"--results", "--campaign", "--configfile", "--config"}
+CAMPAIGN = {"--results", "--configfile", "--config"}
 WITHOUT_CAMPAIGN = {"agents", "judge-eval"}
 """They read files that are named, or none."""
 PARSERS = {place.strip(): parser for place, parser in list_commands(make_parser()) if place}
@@ -65,8 +65,8 @@ def asked(*words: str) -> argparse.Namespace:
 
 def test_one_campaign_by_each_of_its_names(planned: Callable[[str], Path]) -> None:
     file = planned("results/mine")
-    names = (["--results", "results/mine"], ["--campaign", "results/mine/campaign.json"], ["--configfile", str(file)])
-    found = [select_campaign(asked(*words)) for words in (*names, names[0] + names[1] + names[2])]
+    names = (["--results", "results/mine"], ["--configfile", str(file)])
+    found = [select_campaign(asked(*words)) for words in (*names, names[0] + names[1])]
     assert all(
         (each.config, each.cards, each.runs) == (found[0].config, found[0].cards, found[0].runs) for each in found
     )
@@ -77,10 +77,9 @@ def test_two_campaigns_are_refused(planned: Callable[[str], Path], tmp_path: Pat
     planned("results/mine")
     other = planned("results/other")
     mine = ["--results", "results/mine"]
-    for words in ([*mine, "--campaign", "results/other/campaign.json"], [*mine, "--configfile", str(other)]):
-        for read in (select_campaign, find_results):
-            with pytest.raises(ConfigError, match=r"two campaigns are named: results/mine, and .* results/other"):
-                read(asked(*words))
+    for read in (select_campaign, find_results):
+        with pytest.raises(ConfigError, match=r"two campaigns are named: results/mine, and .* results/other"):
+            read(asked(*mine, "--configfile", str(other)))
 
 
 def test_a_copy_is_read_where_it_lies(planned: Callable[[str], Path]) -> None:

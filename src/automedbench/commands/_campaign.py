@@ -1,4 +1,4 @@
-"""Campaign that a command is about: by its results folder, by its record there, or as for Snakemake.
+"""Campaign that a command is about: by its results folder, or as for Snakemake.
 
 As for Snakemake: configuration files and single keys over config/config.yaml.
 """
@@ -36,9 +36,6 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help=f"results folder of one that was planned, with its {FILE}; for the demo: results/demo",
     )
-    group.add_argument(
-        "--campaign", type=Path, default=argparse.SUPPRESS, metavar="FILE", help=f"the same, by its {FILE}"
-    )
     add_configuration_options(group)
 
 
@@ -52,13 +49,13 @@ def select_campaign(options: argparse.Namespace) -> Campaign:
         return configured_campaign(options)
     if is_configured(options):
         campaign = configured_campaign(options)
-        _same_folder(folder, Path(campaign.config.results), "the configuration has its results in")
+        if folder.resolve() != (other := Path(campaign.config.results)).resolve():
+            raise ConfigError([f"two campaigns are named: {folder}, and the configuration's, {other}; leave one out"])
         return campaign
-    file = _record(options) or folder / FILE
-    settings = read_campaign(file).settings
+    settings = read_campaign(folder / FILE).settings
     if Path(settings.results).resolve() != folder.resolve():  # a copy: its files are not read where they were written
         settings = settings.model_copy(update={"results": str(folder)})
-    return plan(settings.model_dump(mode="json"), [file])
+    return plan(settings.model_dump(mode="json"), [folder / FILE])
 
 
 def find_results(options: argparse.Namespace) -> Path:
@@ -70,8 +67,6 @@ def find_results(options: argparse.Namespace) -> Path:
     if is_configured(options):
         return Path(select_campaign(options).config.results)
     folder = _named_folder(options)
-    if file := _record(options):
-        read_campaign(file)
     if folder is None:
         folder = _default_results()
         if other := other_results(folder):
@@ -99,21 +94,8 @@ def describe_options(options: argparse.Namespace) -> str:
     return "" if folder is None else shlex.join(["--results", str(folder)])
 
 
-def _record(options: argparse.Namespace) -> Path | None:
-    return getattr(options, "campaign", None)
-
-
 def _named_folder(options: argparse.Namespace) -> Path | None:
-    """The results folder that ``--results`` or ``--campaign`` names."""
-    results, file = getattr(options, "results", None), _record(options)
-    if results is not None and file is not None:
-        _same_folder(results, file.parent, "--campaign lies in")
-    return results if file is None else file.parent
-
-
-def _same_folder(results: Path, other: Path, source: str) -> None:
-    if results.resolve() != other.resolve():
-        raise ConfigError([f"two campaigns are named: {results}, and {source} {other}; leave one out"])
+    return getattr(options, "results", None)
 
 
 def _default_results() -> Path:
