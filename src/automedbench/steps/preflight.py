@@ -1,4 +1,4 @@
-"""Before any agent runs: does the scorer of a task have the checkpoints and word lists that it needs?
+"""Check, before any agent runs, that the scorer of a task has the checkpoints and word lists that it needs.
 
 The check runs in the scorer role, in the same container as scoring, so that a package that is missing there is found
 here too. In a rehearsal it makes up there what the configuration does not name, and nothing that is missing stops it:
@@ -8,11 +8,10 @@ components whose models cannot be had are then left out of the score, which says
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 
 from automedbench.base.errors import MissingDataError
-from automedbench.base.files import read_record, write_json, write_record
+from automedbench.base.files import read_record, write_record
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import check_resources
@@ -26,23 +25,14 @@ def preflight(campaign: CampaignRecord, task: str) -> check_resources.PreflightR
     resources, out = campaign.resources, campaign.results / "preflight" / f"{task}.json"
     made_up = campaign.made_up_resources
     there = {name: path for name, path in resources.items() if path.exists()}
-    with output_folder(out) as folder, tempfile.TemporaryDirectory(prefix="automedbench-preflight-") as name:
-        empty = Path(name)
-        write_json(empty / "nothing.json", {})
+    with output_folder(out) as folder:
         run_role(
             check_resources.__name__,
             ["--make-up"] if made_up else [],
             campaign.settings.sandbox.backend,
             campaign.scorer_image,
-            {
-                "card": campaign.card_path(task),
-                "manifest": empty / "nothing.json",
-                "private": empty,
-                "submission": empty,
-                "submission_record": empty / "nothing.json",
-            },
+            {"card": campaign.card_path(task)},
             folder,
-            public=empty,
             resources=there,
         )
         record = read_record(folder / check_resources.REPORT, check_resources.PreflightRecord)

@@ -1,4 +1,4 @@
-"""Preflight inside the scorer role: what a task's scorer lacks, found where it will score."""
+"""Preflight inside the scorer role: resources that a task's scorer lacks, found where it will score."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PreflightRecord(Model):
 def main(arguments: list[str]) -> None:
     """Check inside the scorer role."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("card", "manifest", "private", "submission", "submission-record", "output"):
+    for name in ("card", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--make-up", action="store_true", help="make up resources that are not given (a rehearsal)")
     add_resource_option(parser)
