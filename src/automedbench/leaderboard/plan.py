@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -63,18 +62,11 @@ def make_plan(campaign: Campaign) -> Plan:
     )
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """Scores in plan order, and what is not there: not scored yet, or there but not usable (path → why)."""
+class Gathered(NamedTuple):
+    """Scores in plan order, and files of others that cannot be used (path → why)."""
 
     scores: list[ScoreRecord]
-    missing: list[RunId]
     unreadable: dict[str, str]
-
-
-def run_folder(results: Path, run: RunId) -> Path:
-    """Folder of a run."""
-    return results / "runs" / run.path
 
 
 def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
@@ -96,15 +88,15 @@ def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
                 raise
             missing.append(run)
             # Without the place on this machine: the reason stands on the page.
-            reason = str(error).splitlines()[0].replace(f"{run_folder(results, run)}/", "")
-            unreadable[f"runs/{run.path}/score.json"] = reason
+            file = f"runs/{run.path}/score.json"
+            unreadable[file] = str(error).splitlines()[0].replace(f"{results / file}", "score.json")
     if missing and not partial:
         raise _incomplete(missing, plan)
-    return Gathered(scores, missing, unreadable)
+    return Gathered(scores, unreadable)
 
 
 def _read_score(results: Path, run: RunId, plan: Plan) -> ScoreRecord:
-    path = run_folder(results, run) / "score.json"
+    path = results / "runs" / run.path / "score.json"
     score = read_record(path, ScoreRecord)
     if score.run != run:
         raise InfrastructureError(
