@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from automedbench.agent.budget.bounds import bound_run_cost, expected_cost, expected_usage
 from automedbench.agent.budget.ledger import CampaignLedger, Position
@@ -26,7 +27,6 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, build_campaign_record
 
-ValueT = TypeVar("ValueT", float, int, Decimal)
 SAMPLE, LOOKED_AT = 20, 200
 """Finished runs that a mean is taken over, and the most files that are looked for to find them."""
 
@@ -109,14 +109,9 @@ class FinishedRuns:
     @functools.cache  # noqa: B019 - one object per forecast
     def like(self, agent: str, track: str, tier: str) -> tuple[Finished, ...]:
         """Finished runs of the agent on this track and tier."""
-        found: list[Finished] = []
-        for path in self._groups.get((agent, track, tier), [])[:LOOKED_AT]:
-            run = _read_finished(self._folder / path / "run.json")
-            if run is not None:
-                found.append(run)
-            if len(found) == SAMPLE:
-                break
-        return tuple(found)
+        paths = self._groups.get((agent, track, tier), [])[:LOOKED_AT]
+        found = (_read_finished(self._folder / path / "run.json") for path in paths)
+        return tuple(islice(filter(None, found), SAMPLE))
 
     @functools.cache  # noqa: B019
     def of(self, agent: str) -> tuple[Finished, ...]:
@@ -135,16 +130,15 @@ def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier
     cost = expected_cost(agent, usage, turns)
     cost = None if cost is None else cost * Decimal(share)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
-    most_held = None if most_hours is None else most_hours * campaign.config.sandbox.gpu
-    most_tokens, most_usd = _most_tokens(agent, limits), bound_run_cost(agent, limits).usd
-    amounts = (
-        *(_at_most(hours, most_hours), most_hours),
-        *(_at_most(held, most_held), most_held),
-        *(_at_most(round(share * usage.total), most_tokens), most_tokens),
-        *(_at_most(cost, most_usd), most_usd),
-    )
+    pairs: list[tuple[Any, Any]] = [
+        (hours, most_hours),
+        (held, None if most_hours is None else most_hours * campaign.config.sandbox.gpu),
+        (round(share * usage.total), _most_tokens(agent, limits)),
+        (cost, bound_run_cost(agent, limits).usd),
+    ]
+    bounded = (each for expected, most in pairs for each in (_at_most(expected, most), most))
     priced = not agent.paid or agent.pricing is not None
-    return AgentForecast(name, count, tuple(_times(count, each) for each in amounts), priced, Counter({basis: count}))
+    return AgentForecast(name, count, tuple(_times(count, each) for each in bounded), priced, Counter({basis: count}))
 
 
 def _most_tokens(agent: Agent, limits: Limits) -> int | None:
@@ -171,12 +165,8 @@ def _expect(
             return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
         return Tokens(), 0, None, None, NO_MODEL
-    return (
-        *expected_usage(build_campaign_record(campaign).limits(card, agent), campaign.config.budget),
-        None,
-        None,
-        FROM_CONFIG,
-    )
+    usage, turns = expected_usage(build_campaign_record(campaign).limits(card, agent), campaign.config.budget)
+    return usage, turns, None, None, FROM_CONFIG
 
 
 def _mean_usage(totals: Sequence[Totals]) -> Tokens:
@@ -185,7 +175,7 @@ def _mean_usage(totals: Sequence[Totals]) -> Tokens:
     return Tokens(**{name: round(getattr(total, name) / len(totals)) for name in kinds})
 
 
-def _at_most(value: ValueT | None, most: ValueT | None) -> ValueT | None:
+def _at_most(value: Any, most: Any) -> Any:
     return value if value is None or most is None else min(value, most)
 
 
