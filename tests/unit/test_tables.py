@@ -19,7 +19,7 @@ from factories import (
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.conditions import find_differences, read_conditions
-from automedbench.leaderboard.entries import BoardEntry, filter_tiers, make_samples, match_scores
+from automedbench.leaderboard.entries import BoardEntry, make_samples, match_scores
 from automedbench.leaderboard.tables.cells import tabulate_runs
 from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import Row
@@ -93,7 +93,7 @@ def test_tracks_are_separate_rows() -> None:
 
 def test_pro_is_not_in_the_headline() -> None:
     entries = [entry("a", "one", "lite", 1, 0.4), entry("a", "one", "pro", 1, 1.0)]
-    row = only(build_rows(filter_tiers(entries, HEADLINE_TIERS), "overall"))
+    row = only(build_rows([entry for entry in entries if entry.run.tier in HEADLINE_TIERS], "overall"))
     assert (row.overall, row.n_planned) == (0.4, 1)
 
 
@@ -422,6 +422,6 @@ def test_cases_count_only_while_they_are_the_same() -> None:
     changed = [entries[0], BoardEntry(restaged.run, "detection", restaged)]
     assert [sample.cases for sample in make_samples(changed)] == [None, None]
     out = disqualify(scores[0])
-    sample = BoardEntry(out.run, "detection", out).sample
-    assert sample is not None and sample.cases is not None and sample.cases.tolist() == [0.0, 0.0]
+    [sample] = make_samples([BoardEntry(out.run, "detection", out)])
+    assert sample.cases is not None and sample.cases.tolist() == [0.0, 0.0]
     assert (sample.agentic, sample.task_score) == (0.0, 0.0)

@@ -12,7 +12,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.conditions import RecordedConditions, find_differences, signature
-from automedbench.leaderboard.entries import BoardEntry, filter_tiers
+from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.cells import ledger_row, select_scored, tabulate_runs
 from automedbench.leaderboard.tables.error_codes import error_tables
@@ -50,7 +50,7 @@ class Board:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """Planned runs: of ``runs_of``."""
+        """Planned runs, as ``tabulate_runs`` makes them."""
         return tabulate_runs(self.entries)
 
     @property
@@ -106,8 +106,8 @@ class Board:
             BoardTable("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),
         ]
-        errors = error_tables(filter_tiers(self.entries, HEADLINE_TIERS), self.method.confidence)
-        return {table.name: table for table in found} | errors
+        headline = [entry for entry in self.entries if entry.run.tier in HEADLINE_TIERS]
+        return {table.name: table for table in found} | error_tables(headline, self.method.confidence)
 
 
 def tier_choices(entries: Iterable[BoardEntry]) -> dict[str, tuple[str, ...]]:

@@ -5,16 +5,14 @@ Scores are in [0, 1]. Nothing is imputed: a run without a score is in no mean. H
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
 import numpy as np
 
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
-from automedbench.leaderboard.conditions import RecordedConditions, read_conditions
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
@@ -35,23 +33,6 @@ class BoardEntry:
     score: ScoreRecord | None
     outdated: tuple[str, ...] = ()
 
-    @cached_property
-    def sample(self) -> Sample | None:
-        """The run as the statistics see it; with zeros when it was disqualified."""
-        score, run = self.score, self.run
-        if score is None:
-            return None
-        cases = None if score.case_scores is None else np.array(score.case_scores)
-        if score.disqualified and cases is not None:
-            cases = np.zeros_like(cases)
-        halves = score_value(score, "agentic"), score_value(score, "task")
-        return Sample(run.task, run.tier, run.repeat, *halves, cases, judge_scores(score))
-
-    @cached_property
-    def conditions(self) -> RecordedConditions | None:
-        """Conditions that the run's records hold."""
-        return read_conditions(self.score) if self.score else None
-
 
 def match_scores(
     planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]
@@ -60,11 +41,6 @@ def match_scores(
     found = {score.run.path: score for score in scores}
     known = dict(tracks) | {score.run.task: score.track for score in found.values()}
     return [BoardEntry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
-
-
-def filter_tiers(entries: Iterable[BoardEntry], tiers: Sequence[str]) -> list[BoardEntry]:
-    """The entries of these tiers."""
-    return [entry for entry in entries if entry.run.tier in tiers]
 
 
 def scored(entries: Iterable[BoardEntry]) -> list[ScoreRecord]:
@@ -122,7 +98,18 @@ def make_samples(entries: Iterable[BoardEntry]) -> list[Sample]:
     Cases are resampled only where all runs of a task had the same ones; a task that was staged anew in between has none
     that its runs share.
     """
-    found = [(entry.score, entry.sample) for entry in entries if entry.score and entry.sample]
-    cases = group_by(found, lambda pair: pair[0].run.task)
-    changed = {task for task, pairs in cases.items() if len({score.recipe.cases_sha256 for score, _ in pairs}) > 1}
-    return [replace(sample, cases=None) if sample.task in changed else sample for _, sample in found]
+    scores = scored(entries)
+    tasks = group_by(scores, lambda score: score.run.task)
+    changed = {task for task, runs in tasks.items() if len({score.recipe.cases_sha256 for score in runs}) > 1}
+    return [_make_sample(score, same_cases=score.run.task not in changed) for score in scores]
+
+
+def _make_sample(score: ScoreRecord, *, same_cases: bool) -> Sample:
+    """The run as the statistics see it; with zeros when it was disqualified."""
+    run, cases = score.run, None
+    if same_cases and score.case_scores is not None:
+        cases = np.array(score.case_scores)
+        if score.disqualified:
+            cases = np.zeros_like(cases)
+    halves = score_value(score, "agentic"), score_value(score, "task")
+    return Sample(run.task, run.tier, run.repeat, *halves, cases, judge_scores(score))

@@ -184,7 +184,7 @@ def interaction(matrix: Floats) -> float:
 
 
 def group_cells(samples: Iterable[Sample]) -> dict[Place, RunCell]:
-    """Cells by (task, tier), in order. Raises ValueError for what ``in_order`` refuses."""
+    """Cells by (task, tier), in order. Raises ValueError for a run that comes twice."""
     ordered = sort_samples(samples)
     groups = groupby(ordered, key=lambda sample: (sample.task, sample.tier))
     return {place: RunCell(tuple(runs)) for place, runs in groups}

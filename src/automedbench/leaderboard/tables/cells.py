@@ -32,7 +32,7 @@ from automedbench.statistics.samples import Pooling, Sample
 def has_other_tasks(runs: pd.DataFrame, where: Sequence[str]) -> pd.Series:
     """Agent by place (``where``) → planned on other cells than most agents there, whose means its own can't rank with.
 
-    Of sets that equally many agents have, the largest counts. ``runs``: of ``runs_of``.
+    Of sets that equally many agents have, the largest counts. ``runs``: of ``tabulate_runs``.
     """
     planned = runs.drop_duplicates(list(CELL))
     cells = pd.Series(list(zip(planned.task, planned.tier, strict=True)), planned.index)

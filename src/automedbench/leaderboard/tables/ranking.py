@@ -58,7 +58,7 @@ NO_RANKING = Ranking(BoardTable("cells"), [], [])
 def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) -> Ranking:
     """One row per agent and place, ranked within it; places by track, task and tier.
 
-    ``runs``: of ``runs_of``; which tiers take part is the caller's choice, a cell row always stands for one.
+    ``runs``: of ``tabulate_runs``; which tiers take part is the caller's choice, a cell row always stands for one.
     """
     if runs.empty:
         return NO_RANKING
@@ -124,7 +124,7 @@ def _inferred(
 
 
 def pooled_ranks(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
-    """Pooled scores and rank of every agent with a score, by ``where``; of ``cells_of`` and ``has_other_tasks``.
+    """Pooled scores and rank of every agent with a score, by ``where``; of ``tabulate_cells`` and ``has_other_tasks``.
 
     Rank = 1 + number of agents that are better by more than rounding, among those on the tasks that most have.
     """

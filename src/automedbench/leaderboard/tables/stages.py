@@ -27,7 +27,7 @@ STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 
 
 def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
-    """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``runs_of``."""
+    """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``tabulate_runs``."""
     return BoardTable(
         "stages", [row for track, part in split_by_track(runs) for row in _stage_rows(track, part, method)]
     )

@@ -18,7 +18,7 @@ _MEASURES = {"agentic": "agentic", "task": "task_score", "overall": "overall"}
 def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> BoardTable:
     """One row per track (first all of them) and agent, over the tasks that it has scored runs of in both tiers.
 
-    ``runs``: of ``runs_of``, those of the headline. An agent without such a task has no row.
+    ``runs``: of ``tabulate_runs``, those of the headline. An agent without such a task has no row.
     """
     return BoardTable("tiers", [row for track, part in split_by_track(runs) for row in _rows(track, part, pooling)])
 
