@@ -69,11 +69,6 @@ def test_below_three_repeats_nothing_is_inferred(samples: list[Sample]) -> None:
     assert found.estimate is not None
 
 
-def test_a_run_that_comes_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"t/lite/r1 comes twice"):
-        interval([*one_cell(0.1, 0.2, 0.3), run(0.4)])
-
-
 def test_a_clean_record_allows_for_failures_by_hand() -> None:
     """Six runs of 0.8: every resample is 0.8 less the share of the added failure, which half of the resamples have.
 

@@ -64,10 +64,7 @@ def intervals(
     method: StatisticsMethod = USUAL,
     measures: Sequence[Measure] = MEASURES,
 ) -> dict[Measure, Interval]:
-    """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
-
-    Raises ValueError for a run that comes twice.
-    """
+    """Confidence intervals of one agent's pooled score on each measure, in [0, 1]."""
     cells = group_cells(samples)
     places = list(cells)
     sampled = len({task for task, _ in places}) >= MIN_TASKS

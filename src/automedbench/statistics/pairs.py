@@ -28,10 +28,10 @@ def compare_pairs(
 ) -> list[samples.PairedComparison]:
     """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, Holm-corrected together.
 
-    From ``permutation.MIN_FLIPPED`` common tasks on the tasks are a sample and the signs of their differences are
+    From ``MIN_FLIPPED`` common tasks on the tasks are a sample and the signs of their differences are
     flipped; below, the comparison is about these very tasks and the runs of a cell change agents. Two agents are
     ``different`` when the corrected p is below 1 - confidence and the interval excludes 0. With pooling ``runs`` a cell
-    counts by the runs of both. Raises what ``intervals`` raises.
+    counts by the runs of both.
     """
     cells = {name: samples.group_cells(agents[name]) for name in sorted(agents)}
     tested = [_test(a, b, cells[a], cells[b], measure, method) for a, b in combinations(cells, 2)]
@@ -106,8 +106,7 @@ def draw_gap(
 
     Paired by task; cases are others, so that those of both draws add their variance. There is no test: the interval
     says whether a gap is seen (``different``: it excludes 0). Not sufficient where fewer than ``MIN_TASKS`` tasks hold
-    one whose score is no mean over cases (detection): by how much other cases change it is then unknown. Raises what
-    ``intervals`` raises.
+    one whose score is no mean over cases (detection): by how much other cases change it is then unknown.
     """
     cells_a, cells_b = samples.group_cells(published), samples.group_cells(fresh)
     places = sorted(cells_a.keys() & cells_b.keys())

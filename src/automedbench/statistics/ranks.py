@@ -46,8 +46,7 @@ def rank_distribution(
     """Best and worst rank of each agent at the confidence, and the share of resamples in each rank.
 
     Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equals take the
-    better rank. An agent with too few repeats may have any, so that it widens the ranges of the others. Raises what
-    ``intervals`` raises.
+    better rank. An agent with too few repeats may have any, so that it widens the ranges of the others.
     """
     cells = {name: group_cells(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}

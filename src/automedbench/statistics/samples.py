@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -51,22 +51,6 @@ class Sample:
     task_score: float
     cases: NDArray[Any] | None = None
     judged: Mapping[str, float] = field(default_factory=dict)
-
-
-def sort_samples(samples: Iterable[Sample]) -> list[Sample]:
-    """Samples by task, tier and repeat, so that no result depends on the order in which runs were read.
-
-    Raises ValueError for a run that comes twice.
-    """
-    ordered = sorted(samples, key=_place)
-    for first, second in pairwise(map(_place, ordered)):
-        if first == second:
-            raise ValueError(f"run {'/'.join(first[:2])}/r{first[2]} comes twice")
-    return ordered
-
-
-def _place(sample: Sample) -> tuple[str, str, int]:
-    return sample.task, sample.tier, sample.repeat
 
 
 Unit = Literal["tasks", "runs"]
@@ -184,8 +168,8 @@ def interaction(matrix: Floats) -> float:
 
 
 def group_cells(samples: Iterable[Sample]) -> dict[Place, RunCell]:
-    """Cells by (task, tier), in order. Raises ValueError for a run that comes twice."""
-    ordered = sort_samples(samples)
+    """Cells by (task, tier), runs by repeat: no result depends on the order in which runs were read."""
+    ordered = sorted(samples, key=lambda sample: (sample.task, sample.tier, sample.repeat))
     groups = groupby(ordered, key=lambda sample: (sample.task, sample.tier))
     return {place: RunCell(tuple(runs)) for place, runs in groups}
 
