@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -160,7 +159,7 @@ def is_configured(options: argparse.Namespace) -> bool:
 
 def format_options(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
     """The options that mean the same campaign, for a shell command; ``configfiles`` in the order of their weight."""
-    shown = [os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else str(file) for file in configfiles]
+    shown = [_display_name(str(file)) for file in configfiles]
     files = [file for file in shown if file != str(DEFAULT)] or [str(DEFAULT)]
     words = ["--configfile", *files]
     if keys:
@@ -204,18 +203,10 @@ def given_keys(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_value(text: str) -> Any:
-    if text == "":
-        return None
-    readers: tuple[Callable[[str], Any], ...] = (int, float, _boolean, parse_yaml)
+    readers: tuple[Callable[[str], Any], ...] = (int, float, parse_yaml)
     for read in readers:
         try:
             return read(text)
         except (ValueError, yaml.YAMLError):
             continue
     return text
-
-
-def _boolean(text: str) -> bool:
-    if text in ("True", "true", "False", "false"):
-        return text in ("True", "true")
-    raise ValueError(text)

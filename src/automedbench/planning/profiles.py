@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,21 +17,22 @@ Table = Mapping[str, Mapping[str, Any]]
 def refuse_lost_resources(
     words: Sequence[str], environment: Mapping[str, str], kept: Table, find: Callable[[str], tuple[Path, Path] | None]
 ) -> None:
-    """Raises ConfigError when ``--set-resources`` on the command line took values of the profile away.
+    """Raise ConfigError when ``--set-resources`` on the command line took values of the profile away.
 
     Snakemake lets it replace the profile's whole table: partition, account and memory of every rule would be gone.
     ``words`` are those of the command line, ``kept`` is the table that Snakemake goes by, and ``find`` gives folder and
     file of a profile.
     """
-    profile = _option("--profile", words) or environment.get("SNAKEMAKE_PROFILE", "")
-    if not profile or not any(word.partition("=")[0] == "--set-resources" for word in words):
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--profile", default=environment.get("SNAKEMAKE_PROFILE", ""))
+    profile = options.parse_known_args(words[1:])[0].profile
+    replaced = any(word.partition("=")[0] == "--set-resources" for word in words)
+    if not (replaced and profile and (found := find(profile))):
         return
-    found = find(profile)
-    path = os.path.relpath(found[1]) if found else ""
-    table = set_resources(load_yaml(Path(path))) if found else {}
+    path = os.path.relpath(found[1])
     lost = [
         f"{rule}:{name}={value}"
-        for rule, values in table.items()
+        for rule, values in set_resources(load_yaml(Path(path))).items()
         for name, value in values.items()
         if name not in kept.get(rule, {})
     ]
@@ -47,12 +49,3 @@ def set_resources(content: Any) -> Table:
     """The table ``set-resources`` of a profile; empty where there is none."""
     table = content.get("set-resources") if isinstance(content, dict) else None
     return {rule: values for rule, values in (table or {}).items() if isinstance(values, dict)}
-
-
-def _option(name: str, words: Sequence[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        if word == name:
-            return following
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
