@@ -254,10 +254,9 @@ CONDITIONS: tuple[Condition, ...] = (
 )  # fmt: skip
 """Order: as in the signature."""
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
-KEYS: dict[str, list[Condition]] = {}
-for _one in CONDITIONS:
-    if _one.key:
-        KEYS.setdefault(_one.key, []).append(_one)
+KEYS = {
+    key: [one for one in CONDITIONS if one.key == key] for key in dict.fromkeys(one.key for one in CONDITIONS) if key
+}
 OTHER_KEYS = {
     "amb": "version of the signature's form",
     "mixed": "conditions that are not the same for all runs",

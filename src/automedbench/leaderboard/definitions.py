@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from automedbench.base.cards import TaskCard
@@ -178,20 +178,17 @@ def short_title(track: str) -> str:
     return text.short if text else track_title(track)
 
 
-def interval_text(method: StatisticsMethod, judges: str) -> str:
-    """Method of intervals, ties and ranks; ``judges``: of ``judge_noise``."""
+def interval_text(method: StatisticsMethod, n_judges: Iterable[int]) -> str:
+    """Method of intervals, ties and ranks; ``n_judges``: of every run that a model judged."""
+    fewest = min(n_judges, default=None)
+    if fewest is None:
+        judges = "Rules judged: the same record gets the same marks."
+    elif fewest < 2:
+        judges = "Some runs have one judge: what another would say cannot be measured, and is not in their intervals."
+    else:
+        judges = "Each run has several judges: what they differ by is in the intervals."
     return (
         f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm): pairs "
         f"decide, also where intervals overlap. "
         f"Below {MIN_REPEATS} repeats in a cell nothing is inferred."
     )
-
-
-def judge_noise(judges: Iterable[Collection[str]]) -> str:
-    """Statement whether intervals include judge variance; ``judges``: of every run that a model judged."""
-    numbers = sorted(map(len, judges))
-    if not numbers:
-        return "Rules judged: the same record gets the same marks."
-    if numbers[0] < 2:
-        return "Some runs have one judge: what another would say cannot be measured, and is not in their intervals."
-    return "Each run has several judges: what they differ by is in the intervals."

@@ -172,15 +172,12 @@ def _available_repeats(cells: BoardTable) -> list[int]:
     return [k for k in REPEAT_COUNTS if k == 1 or any(row.min_repeats >= k for row in cells)]
 
 
-def _uncertainty_texts(board: Board, scores: Sequence[ScoreRecord]) -> str:
+def _interval_text(board: Board, scores: Sequence[ScoreRecord]) -> str:
     """Method of intervals, ties and ranks, where there are any."""
     if not any(row.sufficient for row in board.tables["cells"]):
         return f"Below {MIN_REPEATS} repeats in a cell nothing is inferred: no intervals, no ties, no tests."
-    return definitions.interval_text(board.method, _judge_noise(scores))
-
-
-def _judge_noise(scores: Iterable[ScoreRecord]) -> str:
-    return definitions.judge_noise(judge_scores(score) for score in scores if score.recipe.judge_kind == "llm")
+    judges = (len(judge_scores(score)) for score in scores if score.recipe.judge_kind == "llm")
+    return definitions.interval_text(board.method, judges)
 
 
 def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
@@ -238,7 +235,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
-        "interval_text": _uncertainty_texts(board, found),
+        "interval_text": _interval_text(board, found),
         "heuristic": _heuristic(found),
         "issues": {
             f"{card.title}: {card.id}": definitions.known_issues(card) for _, card in sorted(board.cards.items())

@@ -196,7 +196,7 @@ def cut_turn(turn: TranscriptTurn, limit: int) -> TranscriptTurn:
     """The turn with every text cut to ``limit`` characters."""
     return TranscriptTurn.model_construct(
         turn=turn.turn,
-        messages=[_cut_message(message, limit) for message in turn.messages],
+        messages=[_cut_texts(message, ("content", "reasoning"), limit) for message in turn.messages],
         calls=[_cut_call(call, limit) for call in turn.calls],
     )
 
@@ -224,20 +224,16 @@ def _texts(turn: TranscriptTurn) -> list[str]:
     ]
 
 
-def _cut_message(message: Message, limit: int) -> Message:
-    if max(len(message.content), len(message.reasoning)) <= limit:
-        return message
-    texts = {"content": cut_text(message.content, limit), "reasoning": cut_text(message.reasoning, limit)}
-    return message.model_copy(update=texts)
+def _cut_texts(record: RecordT, names: Sequence[str], limit: int) -> RecordT:
+    long = {name: cut_text(text, limit) for name in names if len(text := getattr(record, name)) > limit}
+    return record.model_copy(update=long) if long else record
 
 
 def _cut_call(call: CodeCall, limit: int) -> CodeCall:
-    longest = max(len(call.code), len(call.stdout), len(call.stderr))
-    if longest <= limit and len(call.new_files) <= _MAX_NEW_FILES:
-        return call
-    texts = {name: cut_text(getattr(call, name), limit) for name in ("code", "stdout", "stderr")}
-    files, more = call.new_files[:_MAX_NEW_FILES], len(call.new_files) - _MAX_NEW_FILES
-    return call.model_copy(update={**texts, "new_files": [*files, f"… and {more} more"] if more > 0 else files})
+    more = len(call.new_files) - _MAX_NEW_FILES
+    if more > 0:
+        call = call.model_copy(update={"new_files": [*call.new_files[:_MAX_NEW_FILES], f"… and {more} more"]})
+    return _cut_texts(call, ("code", "stdout", "stderr"), limit)
 
 
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
