@@ -183,5 +183,4 @@ def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:
 
 def _load_rubrics(folder: Path, entries: Sequence[BoardEntry]) -> dict[str, Rubric]:
     """Rubrics of the planned tracks."""
-    tracks = sorted({entry.track for entry in entries})
-    return {track: load_rubric(folder, track) for track in tracks}
+    return {track: load_rubric(folder, track) for track in sorted({entry.track for entry in entries})}

@@ -25,10 +25,9 @@ JUDGING: dict[str, int | str] = {"runtime": 60}
 def run_resources(campaign: Campaign) -> dict[str, int | str]:
     """Resources of ``run_agent``, enough for every run of the campaign: minutes, MiB, CPUs, GPUs where it has some."""
     limits = [effective_limits(campaign, task) for task in campaign.tasks]
-    times, memories = [each.time_limit_s for each in limits], [each.mem_gb for each in limits]
     wanted: dict[str, int | str] = {
-        "runtime": max((job_minutes(time) for time in times), default=UNLIMITED_MIN),
-        "mem_mb": max((job_memory_mb(memory) for memory in memories), default=DRIVER_MB),
+        "runtime": max(job_minutes(each.time_limit_s) for each in limits),
+        "mem_mb": max(job_memory_mb(each.mem_gb) for each in limits),
         "cpus_per_task": CPUS,
     }
     sandbox = campaign.config.sandbox

@@ -20,7 +20,6 @@ from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.rehearsal import can_be_made_up
 from automedbench.tracks import get_track, judges_answers
 
-TABLE_FORMATS = ("csv", "parquet")
 LOOKED_AT = 50
 """Staged files of a task that planning looks at; the run itself looks at all."""
 
@@ -74,7 +73,7 @@ def filled_cache(campaign: Campaign, record: str) -> list[str]:
 def leaderboard_tables(campaign: Campaign) -> list[str]:
     """Every table of the leaderboard."""
     folder = f"{campaign.config.results}/leaderboard"
-    tables = [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in TABLE_FORMATS]
+    tables = [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in ("csv", "parquet")]
     return [*tables, f"{folder}/leaderboard.json"]
 
 
@@ -98,12 +97,7 @@ def lost_files(campaign: Campaign, page: str, score: str, patterns: Iterable[str
 
 
 def _fill(pattern: str, run: RunId) -> str:
-    return (
-        pattern.replace("{agent}", run.agent)
-        .replace("{task}", run.task)
-        .replace("{tier}", run.tier)
-        .replace("{repeat}", str(run.repeat))
-    )
+    return pattern.format(agent=run.agent, task=run.task, tier=run.tier, repeat=run.repeat)
 
 
 def answer_verdicts(campaign: Campaign, task: str, run: str) -> list[str]:

@@ -175,8 +175,7 @@ COLUMNS: dict[str, Column] = {
     "mean_wall_s": Column(float, "wall-clock seconds per run (mean)"),
     "mean_tokens": Column(float, "prompt and completion tokens per run (mean)"),
     "mean_cost_usd": Column(
-        Decimal,
-        "cost per run in USD (mean over runs with a known price; unknown is not 0); the judge's is apart",
+        Decimal, "cost per run in USD (mean over runs with a known price; unknown is not 0); the judge's is apart"
     ),
     "n_priced": Column(int, "number of runs with a known price"),
     "mean_gpu_held_s": Column(
@@ -185,8 +184,7 @@ COLUMNS: dict[str, Column] = {
     "mean_gpu_busy_s": Column(float, "seconds in which these computed (mean over runs where that is known)"),
     "mean_cpu_s": Column(float, "CPU seconds per run, of driver and agent's code (mean over runs where that is known)"),
     "judge_cost_usd": Column(
-        Decimal,
-        "of the judge, in USD, apart from what the run cost (in rows of agents a mean per run)",
+        Decimal, "of the judge, in USD, apart from what the run cost (in rows of agents a mean per run)"
     ),
     "n_judge_priced": Column(int, "number of runs whose judge has a known price"),
     "n_scored": Column(int, "scored runs, the n of n/N"),
@@ -201,8 +199,7 @@ COLUMNS: dict[str, Column] = {
     "sandbox": Column(str, "what isolated the runs: backend/network"),
     "judge": Column(str, "who judged: kind (id); kinds are never mixed in a table"),
     "mixed": Column(
-        str,
-        "conditions that differ between the runs of this row, so that they should not be compared silently",
+        str, "conditions that differ between the runs of this row, so that they should not be compared silently"
     ),
     "outdated": Column(
         str,
@@ -228,8 +225,7 @@ COLUMNS: dict[str, Column] = {
     "inference": Column(str, "whether the outputs came out of a method: verified, unverified or unknown"),
     "above_prior": Column(float, "task score minus what the best constant answers earn; empty where they earn nothing"),
     "n_case_scores": Column(
-        int,
-        "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases",
+        int, "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases"
     ),
     "error_codes": Column(str, "error codes of the run, separated by blanks"),
     "n_findings": Column(int, "findings of the audit"),
@@ -272,8 +268,7 @@ COLUMNS: dict[str, Column] = {
     "rubric_version": Column(int, "version of the rubric"),
     "code_version": Column(str, "version of automedbench"),
     "sources": Column(
-        str,
-        "digest of the digests of the records that were scored (score.json, sources); see automedbench verify",
+        str, "digest of the digests of the records that were scored (score.json, sources); see automedbench verify"
     ),
     "stage": Column(str, "S1 to S5; empty: the whole run"),
     "mean": Column(float, "mean of the stage score, pooled as everything"),
@@ -307,8 +302,7 @@ COLUMNS: dict[str, Column] = {
     "p_min": Column(float, "smallest p that this design can give"),
     "share": Column(float, "share of the joint resamples in which the agent takes this rank"),
     "measure": Column(
-        str,
-        "alpha: Krippendorff's α of all raters (interval scale); kappa: quadratically weighted κ of two",
+        str, "alpha: Krippendorff's α of all raters (interval scale); kappa: quadratically weighted κ of two"
     ),
     "first": Column(str, "the first rater (<judge>#<repeat>) or error code; empty for the whole panel"),
     "second": Column(str, "the second rater or error code; empty for the whole panel"),
@@ -333,8 +327,7 @@ COLUMNS: dict[str, Column] = {
     "mean_with": Column(float, "mean overall score of runs with the code"),
     "mean_without": Column(float, "mean overall score of runs without the code"),
     "within_difference": Column(
-        float,
-        "the same difference within cells that have both kinds of runs (mean over cells)",
+        float, "the same difference within cells that have both kinds of runs (mean over cells)"
     ),
     "n_without_code": Column(int, "runs without any code"),
     "n_knowledge": Column(int, "fired codes E1; empty where rules judge, which cannot tell"),

@@ -59,18 +59,17 @@ def choose_cases(cases: Sequence[CaseScore], metric: str, limit: int) -> list[Ch
     the cases. What is left is filled up with further cases that were handed in.
     """
     shared = [Choice(case, OF_EVERY_RUN) for case in cases[: limit // SHARED_PART]]
-    cases = cases[len(shared) :]
+    others = cases[len(shared) :]
     seen, limit = {choice.case.status for choice in shared}, limit - len(shared)
-    faulty = [each for each in _first_faulty(cases, limit // 2 if limit > 1 else 0) if each.case.status not in seen]
-    every = [*(choice.case for choice in shared), *cases]
-    known = [case for case in every if case.status == "valid" and case.metrics.get(metric) is not None]
+    faulty = [each for each in _first_faulty(others, limit // 2 if limit > 1 else 0) if each.case.status not in seen]
+    known = [case for case in cases if case.status == "valid" and case.metrics.get(metric) is not None]
     ranked = sorted(known, key=lambda case: case.metrics[metric] or 0.0)
     there = {choice.case.case for choice in shared}
     places = [place for place, case in enumerate(ranked) if case.case not in there]
     spaced = [places[number] for number in spread(len(places), limit - len(faulty))]
     chosen = [Choice(ranked[place], _why(place, ranked, metric)) for place in spaced]
     taken = {choice.case.case for choice in [*chosen, *faulty]}
-    rest = [Choice(case, f"{case.status}") for case in cases if case.status != "missing" and case.case not in taken]
+    rest = [Choice(case, case.status) for case in others if case.status != "missing" and case.case not in taken]
     return [*shared, *chosen, *faulty, *rest[: limit - len(chosen) - len(faulty)]]
 
 
