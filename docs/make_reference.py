@@ -16,9 +16,10 @@ INTRODUCTION = """\
 `automedbench COMMAND --help`, of every command. After a change of commands `python docs/make_reference.py
 docs/reference.md` makes this page anew.
 
-- **Which campaign.** Every command that reads one takes the same three options. `--results FOLDER` means the
-  campaign that was planned there, `--configfile` and `--config` what they do for Snakemake. Without any it is that of `config/config.yaml`. Two that name different campaigns are refused. Commands
-  that read nothing but results work on a copied folder without `campaign.json` too.
+- **Which campaign.** Every command that reads one takes the same three options. `--results FOLDER` means the campaign
+  that was planned there, `--configfile` and `--config` what they do for Snakemake. Without any it is that of
+  `config/config.yaml`. Two that name different campaigns are refused. Commands that read nothing but results work on a
+  copied folder without `campaign.json` too.
 - **`--json`** prints one JSON document and nothing else. Errors go to standard error.
 - **Exit codes.** 0: done; 1: it could not be done, and why; 2: a wrong option; 3: a check says no.
 
