@@ -52,10 +52,8 @@ def agent_at(url: str, **changes: Any) -> dict[str, Any]:
     return {"provider": "openai", "model": "m", "base_url": url, "api_key_env": "DOCTOR_KEY"} | changes
 
 
-def config_of(
-    place: Path, agent: dict[str, Any], gateways: dict[str, str] | None = None, **changes: Any
-) -> dict[str, Any]:
-    (place / "agents.yaml").write_text(yaml.safe_dump({"agents": {"one": agent}, "gateways": gateways or {}}))
+def config_of(place: Path, agent: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    (place / "agents.yaml").write_text(yaml.safe_dump({"agents": {"one": agent}}))
     return {
         "agents_file": "agents.yaml",
         "cards": ["cards"],
@@ -422,15 +420,15 @@ def test_nobody_listens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "refused" in found.message
 
 
-def test_through_a_gateway(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The endpoint's name exists nowhere: only the gateway can have answered."""
+def test_through_a_proxy(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint's name exists nowhere: only the proxy can have answered."""
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    with serving(Answer(200, MODELS)) as (gateway, seen):
-        agent = agent_at("http://endpoint.invalid/v1", gateway="campus")
-        host = host_of(place, agent, gateways={"campus": gateway.removesuffix("/v1")})
-        found = only(inputs.endpoints(host))
+    with serving(Answer(200, MODELS)) as (proxy, seen):
+        monkeypatch.setenv("http_proxy", proxy.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "")
+        found = only(inputs.endpoints(host_of(place, agent_at("http://endpoint.invalid/v1"))))
     assert found.status == "ok", found.message
-    assert "through the gateway" in found.message
+    assert "through the proxy" in found.message
     assert seen[0][0].endswith("/v1/models")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,19 +15,18 @@ from automedbench.base.endpoint.client import EndpointTarget
 from automedbench.base.endpoint.keys import KeySource, shown_place
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import asked_tokens
-from automedbench.base.errors import ConfigError
 from automedbench.base.files import hash_json, sha256_file
 from automedbench.base.records import Model
-from automedbench.base.yamlfile import load_yaml, suggestion, validate
+from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.prices import Pricing
 from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets, without_secrets
 
 REACHED = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "rate", "endpoint_file"),
+    *("rate", "endpoint_file"),
 }
 """How a model is reached and what it costs; no part of its identity."""
-_OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "gateway", "gateway_url", "endpoint_file"}
+_OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "endpoint_file"}
 _NO_BEHAVIOUR = REACHED | {
     *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
 }
@@ -63,13 +62,9 @@ class Reasoning(Model):
 
 
 class EndpointSettings(KeySource):
-    """Settings of an endpoint: key, gateway, limits, and what goes with every request."""
+    """Settings of an endpoint: key, limits, and what goes with every request."""
 
     api_key_rotation: bool = Field(False, description="use the file's keys in turn, one per attempt of a request")
-    gateway: Name | None = Field(
-        None, description="name of a proxy in 'gateways', for compute nodes without internet; default: HTTPS_PROXY"
-    )
-    gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
     rate: RateLimits | None = Field(
@@ -79,11 +74,9 @@ class EndpointSettings(KeySource):
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _way(self) -> Self:
+    def _require_key_file(self) -> Self:
         if self.api_key_rotation and not self.api_key_file:
             raise ValueError("'api_key_rotation' needs 'api_key_file'")
-        if self.gateway and self.endpoint_file:
-            raise ValueError("'gateway' and 'endpoint_file' exclude each other: own servers are reached directly")
         return self
 
     def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> EndpointTarget:
@@ -94,7 +87,6 @@ class EndpointSettings(KeySource):
             keys=tuple(keys),
             key_name=self.api_key_env or self.api_key_file or "",
             rotate=self.api_key_rotation,
-            gateway=self.gateway_url,
             timeout_s=self.request_timeout_s,
             rate=self.rate,
             protocol=protocol,
@@ -105,32 +97,6 @@ class EndpointSettings(KeySource):
         """The entry in full, for records that others read: without keys, the way to them, and places of this site."""
         found: dict[str, Any] = without_secrets(self.model_dump(mode="json", exclude=_OF_THE_SITE, exclude_none=True))
         return found | ({"base_url": shown_place(self.base_url)} if self.base_url else {})
-
-
-SettingsT = TypeVar("SettingsT", bound=EndpointSettings)
-
-
-class GatewaysFile(Model):
-    """Gateways of a file of agents or judges."""
-
-    gateways: dict[Name, str] = Field(
-        default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
-    )
-
-    def reached(self, kind: str, entries: Mapping[str, SettingsT], source: Path) -> dict[str, SettingsT]:
-        """The entries with the URLs of their gateways; raises ConfigError for a gateway that is not there."""
-        known = list(self.gateways)
-        problems = [
-            f"{source}: {kind}.{name}.gateway: unknown gateway '{entry.gateway}'{suggestion(entry.gateway, known)}"
-            for name, entry in entries.items()
-            if entry.gateway is not None and entry.gateway not in known
-        ]
-        if problems:
-            raise ConfigError(problems)
-        return {
-            name: entry.model_copy(update={"gateway_url": self.gateways[entry.gateway]}) if entry.gateway else entry
-            for name, entry in entries.items()
-        }
 
 
 class Agent(EndpointSettings):
@@ -277,7 +243,7 @@ def _contents(folder: str | None) -> dict[str, str] | None:
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
-class AgentsFile(GatewaysFile):
+class AgentsFile(Model):
     """``config/agents.yaml``."""
 
     agents: dict[Name, Agent]
@@ -292,7 +258,7 @@ class AgentsFile(GatewaysFile):
 def load_agents(path: Path) -> dict[str, Agent]:
     """Read the agents file; raises ConfigError with every problem."""
     found = validate(load_yaml(path), AgentsFile, str(path))
-    return found.reached("agents", found.agents, path)
+    return found.agents
 
 
 class JudgeModel(EndpointSettings):
@@ -323,7 +289,7 @@ class JudgeModel(EndpointSettings):
         return hash_json(self.model_dump(mode="json", exclude=REACHED))
 
 
-class JudgesFile(GatewaysFile):
+class JudgesFile(Model):
     """``config/judges.yaml``."""
 
     judges: dict[Name, JudgeModel]
@@ -332,4 +298,4 @@ class JudgesFile(GatewaysFile):
 def load_judges(path: Path) -> dict[str, JudgeModel]:
     """Read the judges file; raises ConfigError with every problem."""
     found = validate(load_yaml(path), JudgesFile, str(path))
-    return found.reached("judges", found.judges, path)
+    return found.judges

@@ -177,9 +177,7 @@ def pack(
         record = Bundle(
             labels=labels,
             code_version=__version__,
-            agents={
-                name: campaign.agents[name].model_dump(mode="json", exclude={"gateway"}) for name in campaign.takes_part
-            },
+            agents={name: campaign.agents[name].model_dump(mode="json") for name in campaign.takes_part},
             runs=campaign.runs,
             files={
                 name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()

@@ -59,7 +59,6 @@ class EndpointTarget:
     keys: tuple[str, ...]
     key_name: str
     rotate: bool = False
-    gateway: str | None = None
     timeout_s: float = 600.0
     protocol: ProtocolName = "chat"
     rate: RateLimits | None = None
@@ -124,7 +123,7 @@ class Client(Closing):
         self._target, self._on_attempt = target, on_attempt
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
-        self._http: EndpointHttp = EndpointHttp(target.base_url, target.gateway, clock)
+        self._http: EndpointHttp = EndpointHttp(target.base_url, clock)
         self._pacers = [
             Pacer(path, target.rate, sleep=sleep, clock=clock, jitter=jitter) for path in pace_files(target, shared)
         ]
@@ -252,10 +251,10 @@ class Client(Closing):
         return RequestGivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
     def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
-        from automedbench.base.endpoint.http import way
+        from automedbench.base.endpoint.http import describe_proxy
 
         target = self._target
-        where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where = f"{shown_place(url)} (model {target.model}){describe_proxy(target.base_url)}"
         where += f", listed in {self._servers.path}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         remedy = {

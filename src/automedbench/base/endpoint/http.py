@@ -112,14 +112,14 @@ _OPENAI = frozenset({"chat", "responses"})
 class EndpointHttp(Closing):
     """The connections to one endpoint, or to the servers of one file; a context manager that closes them.
 
-    Through ``gateway`` or else the proxies of the environment; loopback and servers of a file (a ``file:`` URL) are
-    always reached directly. Redirects are not followed: a conversation and a key belong to the configured endpoint
+    Through the proxies of the environment; loopback and servers of a file (a ``file:`` URL) are always reached
+    directly. Redirects are not followed: a conversation and a key belong to the configured endpoint
     alone. Usable by several threads. Raises ConfigError when a proxy cannot be used.
     """
 
-    def __init__(self, base_url: str, gateway: str | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(self, base_url: str, clock: Clock = time.monotonic) -> None:
         self._deadline, self._last = Deadline(clock), LastAnswer()
-        self._client = _make_client(base_url, gateway, self._limit)
+        self._client = _make_client(base_url, self._limit)
         self._openai: dict[str, OpenAI] = {}
 
     def close(self) -> None:
@@ -240,34 +240,33 @@ class EndpointHttp(Closing):
             response.stream = _Limited(response.stream, response.status_code, self._deadline, network)
 
 
-def _make_client(base_url: str, gateway: str | None, hook: Callable[[httpx2.Response], None]) -> httpx2.Client:
-    proxy = None if is_direct(base_url) else gateway
+def _make_client(base_url: str, hook: Callable[[httpx2.Response], None]) -> httpx2.Client:
     mounts: dict[str, Any] = {}
     if is_direct(base_url):
         mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
     try:
         return httpx2.Client(
             headers={"User-Agent": USER_AGENT},
-            proxy=proxy,
             mounts=mounts,
             follow_redirects=False,
             event_hooks={"response": [hook]},
         )
     except (ImportError, ValueError) as error:
-        name = f"gateway {shown_place(gateway)}" if proxy else "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
-        raise ConfigError([f"{name}: cannot be used for {shown_place(base_url)}: {type(error).__name__}"]) from error
+        place = shown_place(base_url)
+        raise ConfigError(
+            [f"HTTPS_PROXY, HTTP_PROXY or ALL_PROXY: cannot be used for {place}: {type(error).__name__}"]
+        ) from error
 
 
-def way(base_url: str, gateway: str | None) -> str:
+def describe_proxy(base_url: str) -> str:
     """`` through the proxy …`` for messages when requests take one, without its credentials."""
     if is_direct(base_url):
         return ""
     proxies = urllib.request.getproxies()
-    scheme, host = urlsplit(base_url).scheme, _host(base_url)
-    proxy = gateway or proxies.get(scheme) or proxies.get("all")
-    if not proxy or (gateway is None and urllib.request.proxy_bypass(host)):
+    proxy = proxies.get(urlsplit(base_url).scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(_host(base_url)):
         return ""
-    return f" through the {'gateway' if gateway else 'proxy'} {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
+    return f" through the proxy {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
 
 
 def is_direct(base_url: str) -> bool:

@@ -45,7 +45,7 @@ def keys(host: Host) -> ProbeResults:
 
 
 def endpoints(host: Host) -> ProbeResults:
-    """Every endpoint answers with this key, through the configured gateway."""
+    """Every endpoint answers with this key."""
     clients = _list_clients(host.campaign)
     if not clients:
         return
@@ -75,13 +75,13 @@ def _check_client(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult
 
 
 def _probe_endpoint(name: str, client: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
-    from automedbench.base.endpoint.http import way
+    from automedbench.base.endpoint.http import describe_proxy
 
-    place = f"{name}: {shown_place(url)}{way(client.address, client.gateway_url)}"
+    place = f"{name}: {shown_place(url)}{describe_proxy(client.address)}"
     try:
         status, models = ask_for_models(client, url, key)
     except AutoMedBenchError as error:
-        fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
+        fix = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
         if client.endpoint_file:
             fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
         return fail("endpoints", f"{place} gives no answer: {error}", fix)
@@ -110,15 +110,15 @@ _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?p
 def ask_for_models(client: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
     """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
 
-    Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
-    of theirs holds a key.
+    Raises InfrastructureError when there is no answer in time, ConfigError when a proxy cannot be used; no text of
+    theirs holds a key.
     """
     from automedbench.base.endpoint.http import FAILURES, EndpointHttp
 
     protocol = client.protocol if isinstance(client, Agent) else "chat"
     url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
     try:
-        with EndpointHttp(client.address, client.gateway_url) as http:
+        with EndpointHttp(client.address) as http:
             return http.list_models(url, credentials(protocol, key), ENDPOINT_S)
     except (*FAILURES, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None

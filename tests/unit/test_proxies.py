@@ -1,4 +1,4 @@
-"""Proxies on the way to an endpoint: a named gateway, those of the environment, and never for loopback."""
+"""Proxies on the way to an endpoint: those of the environment, and never for loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.base.endpoint.client import Attempt
-from automedbench.base.endpoint.http import is_loopback, way
+from automedbench.base.endpoint.http import describe_proxy, is_loopback
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -103,8 +103,8 @@ class Asked:
     attempts: list[Attempt] = field(default_factory=list)
 
 
-def ask(url: str, gateway: str | None = None) -> Asked:
-    agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K", gateway_url=gateway)
+def ask(url: str) -> Asked:
+    agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K")
     asked = Asked()
     try:
         with EndpointModel(agent, ["sk-key"], on_attempt=asked.attempts.append, sleep=lambda _s: None) as model:
@@ -124,54 +124,41 @@ def port_of(server: ScriptedServer) -> int:
     return urlsplit(server.url).port or 0
 
 
-def test_a_gateway_reaches_what_this_machine_does_not(server: ScriptedServer) -> None:
-    with proxy(port_of(server)) as gateway:
-        asked = ask(f"http://{FAR}/v1", gateway.url)
-    assert asked.reply is not None, asked.error
-    assert gateway.asked[0].startswith(f"POST http://{FAR}/v1/chat/completions HTTP/1.1")
-    assert server.headers[0]["authorization"] == "Bearer sk-key"
-
-
-def test_tls_goes_through_a_tunnel(server: ScriptedServer) -> None:
-    """The gateway sees a host name and nothing else: no key, no conversation."""
-    with proxy(port_of(server)) as gateway:
-        asked = ask(f"https://{FAR}/v1", gateway.url)
+def test_tls_goes_through_a_tunnel(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy sees a host name and nothing else: no key, no conversation."""
+    with proxy(port_of(server)) as found:
+        monkeypatch.setenv("https_proxy", found.url)
+        asked = ask(f"https://{FAR}/v1")
     assert isinstance(asked.error, EndpointError)  # the server behind it speaks no TLS
-    assert gateway.asked[0].startswith(f"CONNECT {FAR}:443 HTTP/1.1")
-    assert "sk-key" not in "".join(gateway.asked)
+    assert found.asked[0].startswith(f"CONNECT {FAR}:443 HTTP/1.1")
+    assert "sk-key" not in "".join(found.asked)
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 def test_the_environments_proxy(name: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with proxy(port_of(server)) as gateway:
-        monkeypatch.setenv(name, gateway.url)
+    with proxy(port_of(server)) as found:
+        monkeypatch.setenv(name, found.url)
         assert ask(f"http://{FAR}/v1").reply is not None
-        assert len(gateway.asked) == 1
+        (head,) = found.asked
+    assert head.startswith(f"POST http://{FAR}/v1/chat/completions HTTP/1.1")
+    assert server.headers[0]["authorization"] == "Bearer sk-key"
 
 
 def test_no_proxy_is_honoured(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with proxy(port_of(server)) as gateway:
-        monkeypatch.setenv("http_proxy", gateway.url)
+    with proxy(port_of(server)) as found:
+        monkeypatch.setenv("http_proxy", found.url)
         monkeypatch.setenv("no_proxy", "endpoint.invalid")
         assert ask("http://endpoint.invalid/v1").reply is None
-        assert gateway.asked == []
-
-
-def test_a_named_gateway_goes_before_the_environment(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with proxy(port_of(server)) as named, proxy(port_of(server)) as other:
-        monkeypatch.setenv("http_proxy", other.url)
-        monkeypatch.setenv("no_proxy", FAR)
-        assert ask(f"http://{FAR}/v1", named.url).reply is not None
-        assert (len(named.asked), other.asked) == (1, [])
+        assert found.asked == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_loopback_never(host: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with proxy(port_of(server)) as gateway:
+    with proxy(port_of(server)) as found:
         for name in ("http_proxy", "https_proxy", "all_proxy"):
-            monkeypatch.setenv(name, gateway.url)
-        assert ask(server.url.replace("127.0.0.1", host), gateway.url).reply is not None
-        assert gateway.asked == []
+            monkeypatch.setenv(name, found.url)
+        assert ask(server.url.replace("127.0.0.1", host)).reply is not None
+        assert found.asked == []
 
 
 REFUSALS = {
@@ -182,29 +169,31 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
-def test_a_tunnel_that_is_refused_is_the_networks_fault(refusal: bytes) -> None:
-    with proxy(9, refuse=refusal) as gateway:
-        asked = ask(f"https://{FAR}/v1", gateway.url.replace("//", "//user:word@"))
+def test_a_tunnel_that_is_refused_is_the_networks_fault(refusal: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(9, refuse=refusal) as found:
+        monkeypatch.setenv("https_proxy", found.url.replace("//", "//user:word@"))
+        asked = ask(f"https://{FAR}/v1")
     assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
-    assert f"through the gateway {gateway.url}" in str(asked.error)
+    assert f"through the proxy {found.url}" in str(asked.error)
     assert "word" not in str(asked.error) + str(asked.attempts)
 
 
-def test_a_login_page_of_the_proxy_without_tunnel() -> None:
-    with proxy(9, refuse=REFUSALS["login"]) as gateway:
-        asked = ask(f"http://{FAR}/v1", gateway.url)
+def test_a_login_page_of_the_proxy_without_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(9, refuse=REFUSALS["login"]) as found:
+        monkeypatch.setenv("http_proxy", found.url)
+        asked = ask(f"http://{FAR}/v1")
     assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
 
 
-def test_a_gateway_that_is_down() -> None:
-    asked = ask(f"https://{FAR}/v1", "http://127.0.0.1:9")
+def test_a_proxy_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    asked = ask(f"https://{FAR}/v1")
     assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
-    assert "through the gateway http://127.0.0.1:9" in str(asked.error)
+    assert "through the proxy http://127.0.0.1:9" in str(asked.error)
 
 
 @pytest.mark.parametrize("url", ["gopher://proxy.example", "socks5://proxy.example:1080"])
 def test_a_proxy_of_a_kind_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(ask(f"https://{FAR}/v1", url).error, ConfigError)
     monkeypatch.setenv("all_proxy", url.replace("//", "//user:word@"))
     error = ask(f"https://{FAR}/v1").error
     assert isinstance(error, ConfigError)
@@ -227,11 +216,10 @@ def test_what_loopback_is(url: str, expected: bool) -> None:
     assert is_loopback(url) == expected
 
 
-def test_the_way_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert way("https://host.example/v1", None) == ""
+def test_the_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert describe_proxy("https://host.example/v1") == ""
     monkeypatch.setenv("https_proxy", "http://user:word@proxy.example:3128")
     monkeypatch.setenv("no_proxy", "near.example")
-    assert way("https://host.example/v1", None) == " through the proxy http://proxy.example:3128"
-    assert way("https://near.example/v1", None) == ""
-    assert way("http://host.example/v1", None) == ""
-    assert way("https://near.example/v1", "http://gate.example") == " through the gateway http://gate.example"
+    assert describe_proxy("https://host.example/v1") == " through the proxy http://proxy.example:3128"
+    assert describe_proxy("https://near.example/v1") == ""
+    assert describe_proxy("http://host.example/v1") == ""
