@@ -234,18 +234,12 @@ def test_gzip_headers(data: bytes, code: str | None, tmp_path: Path) -> None:
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize(("size", "sound"), [(256, False), (4096, True)], ids=["256 bytes each", "4 kB each"])
-def test_many_gzip_members(size: int, sound: bool, tmp_path: Path) -> None:
-    """Tiny members cost time by their number: beyond a thousand they must hold 4 kB on average."""
-    plain = gzip.decompress(nifti(np.zeros((100, 100, 20 * size // 256), np.int16)))
-    members = [gzip.compress(plain[start : start + size], 1) for start in range(0, len(plain), size)]
+def test_many_gzip_members(tmp_path: Path) -> None:
+    """bgzip and pigz write such files."""
+    plain = gzip.decompress(nifti(np.zeros((100, 100, 20), np.int16)))
+    members = [gzip.compress(plain[start : start + 256], 1) for start in range(0, len(plain), 256)]
     assert len(members) > 1500
-    if sound:
-        assert read(b"".join(members), tmp_path)[1].size == 100 * 100 * 320
-        return
-    with pytest.raises(InvalidSubmission) as caught:
-        read(b"".join(members), tmp_path)
-    assert caught.value.code == "corrupt"
+    assert read(b"".join(members), tmp_path)[1].size == 100 * 100 * 20
 
 
 UNREADABLE = [each for each in LOST if each[2] != "shape_mismatch"]

@@ -7,14 +7,15 @@ voxel the end of the file and gzip's checksum are demanded, which nibabel and Si
 Header fields mean what nibabel's header classes say; they are asked, with their start of 0.2 s, only where a header has
 no sform, an unusual type or a scaling that makes no sense. Data never passes through nibabel.
 
-Gzip data is read as a bounded stream that says what exactly is wrong with a damaged file. Several members in a row are
-one file, as the gzip format has it (``pigz`` and ``bgzip`` write such files); padding with zeros behind the last one is
-allowed, anything else is not. ``isal`` inflates: the same bytes as zlib, 2–5 times as fast.
+Gzip data is inflated by ``isal``: the same bytes as zlib, 2–5 times as fast. Several members in a row are one file, as
+the gzip format has it (``pigz`` and ``bgzip`` write such files); padding with zeros behind the last one is allowed,
+anything else is not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import math
 import os
 import stat
@@ -24,102 +25,22 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
-from isal import isal_zlib
+from isal import igzip, isal_zlib
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
 
 MAGIC: Final = b"\x1f\x8b"
-_INPUT = 32 * 1024
-_ERROR: Any = isal_zlib.error
-_GZIP_FORMAT = 31  # window bits of zlib's interface: 15 + 16 asks for gzip's header and checksum
-# Beyond this many members they must hold some data on average: millions of tiny ones would cost seconds and say nothing
-# (what writes members in earnest, bgzip first of all, fills them with 64 kB).
-_FREE_MEMBERS, _MEMBER_BYTES = 1000, 4096
-
-
-class Damaged(Exception):
-    """Compressed data that cannot be read: ``code`` is truncated, corrupt, bad_crc or trailing_data."""
-
-    def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
-class Inflated:
-    """The uncompressed bytes of a gzip file, front to back."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        """``raw`` stands at the start of a file that begins with ``MAGIC``."""
-        self._raw = raw
-        self._member: Any = None
-        self._pending = b""
-        self._position = 0
-        self._members = 0
-
-    def tell(self) -> int:
-        """Number of uncompressed bytes read so far."""
-        return self._position
-
-    def read(self, n_bytes: int) -> bytes:
-        """Up to ``n_bytes``, fewer only at the end of the file; raises Damaged. Inflates not one byte more."""
-        parts: list[bytes] = []
-        wanted = n_bytes
-        while wanted and (self._in_member() or self._next_member()):
-            part = self._some(wanted)
-            wanted -= len(part)
-            parts.append(part)
-            self._position += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _in_member(self) -> bool:
-        return self._member is not None and not self._member.eof
-
-    def _some(self, wanted: int) -> bytes:
-        """At most ``wanted`` bytes of this member, at least one unless it ended or more input is needed."""
-        source = self._pending or self._raw.read(_INPUT)
-        try:
-            part: bytes = self._member.decompress(source, wanted)
-        except _ERROR as error:
-            raise _explained(error) from error
-        self._pending = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-        if not source and not part and not self._member.eof:
-            raise Damaged("truncated", "the compressed data ends too early")
-        return part
-
-    def _next_member(self) -> bool:
-        """Go on to the first or the next member; False at the end of the file, zeros included."""
-        while not (rest := self._pending.lstrip(b"\0")) and (more := self._raw.read(_INPUT)):
-            self._pending = more
-        self._pending = rest
-        if not rest:
-            return False
-        self._pending += self._raw.read(len(MAGIC))
-        if not self._pending.startswith(MAGIC):
-            raise Damaged("trailing_data", "something lies behind the compressed data")
-        self._members += 1
-        if self._members > _FREE_MEMBERS + self._position // _MEMBER_BYTES:
-            raise Damaged("corrupt", "the compressed data is cut into too many tiny parts")
-        self._member = isal_zlib.decompressobj(_GZIP_FORMAT)
-        return True
-
-
-def _explained(error: Exception) -> Damaged:
-    """What isal says of a checksum, and of everything else."""
-    text = str(error).partition(" ")[2]
-    if "checksum" in text:
-        return Damaged("bad_crc", "its checksum does not fit its content")
-    return Damaged("corrupt", f"its compressed data cannot be inflated ({text})")
-
 
 Array = NDArray[Any]
-Stream = IO[bytes] | Inflated
 Failure = Callable[[str, str], Exception]
 """Makes the exception for a code and a message: an agent's file is judged, one of ours is reported."""
 
 BLOCK_VOXELS: Final = 2**18
 """Voxels per block: small enough that a block and its temporaries stay in the processor's cache."""
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
+SURPLUS_BYTES: Final = 2 * MAX_EXTENSION_BYTES
+"""Compressed bytes beyond twice those of the voxels: extensions, names, padding."""
 _NIFTI1_BYTES, _NIFTI2_BYTES = 348, 540
 _MAGIC = {_NIFTI1_BYTES: (344, b"n+1\0"), _NIFTI2_BYTES: (4, b"n+2\0\r\n\x1a\n")}
 _FLAG_BYTES, _EXTENSION_UNIT = 4, 16
@@ -180,7 +101,7 @@ class VolumeHeader:
 class VolumeReader:
     """The data of one open volume, once, front to back; made by :func:`open_volume` or :func:`open_trusted`."""
 
-    def __init__(self, stream: Stream, header: VolumeHeader, fail: Failure) -> None:
+    def __init__(self, stream: IO[bytes], header: VolumeHeader, fail: Failure) -> None:
         self.header = header
         self._stream, self._fail = stream, fail
         self._started = False
@@ -227,11 +148,7 @@ class VolumeReader:
         return _read_exactly(self._stream, n_bytes, self._fail)
 
     def _demand_end(self) -> None:
-        try:
-            surplus = self._stream.read(1)
-        except Damaged as error:
-            raise self._fail(error.code, f"is damaged: {error}") from error
-        if surplus:
+        if _read(self._stream, 1, self._fail):
             raise self._fail("trailing_data", f"holds more data than its shape {self.header.shape} needs")
 
 
@@ -286,14 +203,16 @@ def _reader(raw: IO[bytes], *, plain: bool, fail: Failure) -> VolumeReader:
     raw.seek(0)
     if magic != MAGIC and not plain:
         raise fail("not_gzip", f"is not a gzip file (starts with {magic!r})" if magic else "is empty")
-    stream: Stream = Inflated(raw) if magic == MAGIC else raw
+    stream: Any = igzip.IGzipFile(fileobj=raw, mode="rb") if magic == MAGIC else raw
     header, order = _header(stream, fail)
     if not plain:
+        if os.fstat(raw.fileno()).st_size > 2 * header.n_voxels * header.dtype.itemsize + SURPLUS_BYTES:
+            raise fail("corrupt", "is compressed to more than its content")  # empty members cost time and say nothing
         _check_extensions(stream, header.offset, order, fail)
     return VolumeReader(stream, header, fail)
 
 
-def _header(stream: Stream, fail: Failure) -> tuple[VolumeHeader, str]:
+def _header(stream: IO[bytes], fail: Failure) -> tuple[VolumeHeader, str]:
     """The header and its byte order, ``<`` or ``>``."""
     block = _read_exactly(stream, _NIFTI1_BYTES, fail)
     size, order = _size_and_order(block, fail)
@@ -304,7 +223,7 @@ def _header(stream: Stream, fail: Failure) -> tuple[VolumeHeader, str]:
     return _interpreted(block, order, fail), order
 
 
-def _check_extensions(stream: Stream, offset: int, order: str, fail: Failure) -> None:
+def _check_extensions(stream: IO[bytes], offset: int, order: str, fail: Failure) -> None:
     """Demand sizes of header extensions that lead from one to the next and end before the data.
 
     Their content is not read, but with other sizes nibabel cannot open the file.
@@ -386,11 +305,23 @@ def _offset(stated: float, least: int, fail: Failure) -> int:
     return int(stated)
 
 
-def _read_exactly(stream: Stream, n_bytes: int, fail: Failure) -> bytes:
-    try:
-        data = stream.read(n_bytes)
-    except Damaged as error:
-        raise fail(error.code, f"is damaged: {error}") from error
+def _read_exactly(stream: IO[bytes], n_bytes: int, fail: Failure) -> bytes:
+    data = _read(stream, n_bytes, fail)
     if len(data) < n_bytes:
         raise fail("truncated", "holds fewer bytes than its header promises")
     return data
+
+
+def _read(stream: IO[bytes], n_bytes: int, fail: Failure) -> bytes:
+    """Up to ``n_bytes``, fewer only at the end of the data."""
+    try:
+        return stream.read(n_bytes)
+    except EOFError as error:
+        raise fail("truncated", "is damaged: the compressed data ends too early") from error
+    except (gzip.BadGzipFile, isal_zlib.error) as error:
+        text = str(error)
+        if text.startswith("Not a gzipped file"):
+            raise fail("trailing_data", "is damaged: something lies behind the compressed data") from error
+        is_checksum = text.startswith(("CRC check", "Incorrect length", "Corrupted gzip header"))
+        code = "bad_crc" if is_checksum else "corrupt"
+        raise fail(code, f"is damaged: its compressed data cannot be inflated ({text[:80]})") from error
