@@ -268,7 +268,7 @@ def test_a_server_that_answers_in_its_own_way_is_well(statuses: tuple[int, int])
     well.start()
     try:
         with EndpointHttp("file:///served") as http:
-            assert http.trouble_of(f"http://127.0.0.1:{well.server_port}/v1", "m") == ""
+            assert http.find_problem(f"http://127.0.0.1:{well.server_port}/v1", "m") == ""
     finally:
         well.stop()
 

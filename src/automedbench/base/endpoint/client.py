@@ -216,7 +216,9 @@ class Client(Closing):
         target, key = self._target, self._target.keys[self._key]
         shown = credentials(target.protocol, key)
         try:
-            return servers.find(lambda url: self._http.trouble_of(api_root(url, target.protocol), target.model, shown))
+            return servers.find(
+                lambda url: self._http.find_problem(api_root(url, target.protocol), target.model, shown)
+            )
         except ConfigError as error:
             raise self._lost(request, str(error)) from None
 
@@ -268,7 +270,7 @@ class Client(Closing):
         self, root: str, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
     ) -> T | FaultyReply:
         """The outcome of one attempt, complete within ``timeout_s``: what was read, or the fault."""
-        from automedbench.base.endpoint.http import FAILURES, CutStream, fault_of
+        from automedbench.base.endpoint.http import FAILURES, CutStream, classify_failure
 
         target = self._target
         try:
@@ -276,9 +278,9 @@ class Client(Closing):
         except FaultyReply as failure:
             return failure
         except CutStream as cut:
-            return _read_cut(cut.data, read, fault_of(cut.reason, timeout_s))
+            return _read_cut(cut.data, read, classify_failure(cut.reason, timeout_s))
         except FAILURES as error:
-            return FaultyReply(fault_of(error, timeout_s))
+            return FaultyReply(classify_failure(error, timeout_s))
 
 
 def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | FaultyReply:

@@ -29,7 +29,7 @@ from automedbench.base.endpoint.replies import cleaned, is_stream
 from automedbench.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from openai import APIResponse, OpenAI
+    from openai import APIResponse
 
 CONNECT_S = 30.0
 ANSWERS_S = 10.0
@@ -37,12 +37,12 @@ ANSWERS_S = 10.0
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 USER_AGENT = "automedbench"
-_OF_OPENAI = ("X-Stainless-Retry-Count", "X-Stainless-Read-Timeout")
+_LIBRARY_HEADERS = ("X-Stainless-Retry-Count", "X-Stainless-Read-Timeout")
 """Headers that ``openai`` adds to its default ones."""
 Clock = Callable[[], float]
 
 
-class TooLong(Exception):
+class ReplyTooLong(Exception):
     """A reply of more bytes than any reply may have."""
 
 
@@ -65,14 +65,14 @@ class CutStream(Exception):
 def read_all(parts: Iterable[bytes]) -> bytes:
     """A decoded body in one piece.
 
-    Raises TooLong, so that a small compressed body cannot fill the memory, and CutStream.
+    Raises ReplyTooLong, so that a small compressed body cannot fill the memory, and CutStream.
     """
     data = bytearray()
     try:
         for part in parts:
             data += part
             if len(data) > MAX_REPLY_BYTES:
-                raise TooLong
+                raise ReplyTooLong
     except httpx2.TransportError as error:
         if is_stream(bytes(data[:64])):
             raise CutStream(bytes(data), error) from error
@@ -80,27 +80,10 @@ def read_all(parts: Iterable[bytes]) -> bytes:
     return bytes(data)
 
 
-class Deadline:
-    """When the current attempt of this thread must be over."""
+class Exchange(threading.local):
+    """The request under way in this thread: when it must be over, status and headers of the last answer, good or bad."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._local = threading.local()
-
-    def set(self, seconds: float) -> None:
-        """The attempt that starts now may take ``seconds``."""
-        self._local.end = self._clock() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds left; below zero when it is over."""
-        end: float = getattr(self._local, "end", float("inf"))
-        return end - self._clock()
-
-
-class LastAnswer(threading.local):
-    """Status and headers of the last answer that this thread got, good or bad."""
-
+    end: float = float("inf")
     status: int = 0
     headers: Mapping[str, str] = {}
 
@@ -118,9 +101,8 @@ class EndpointHttp(Closing):
     """
 
     def __init__(self, base_url: str, clock: Clock = time.monotonic) -> None:
-        self._deadline, self._last = Deadline(clock), LastAnswer()
+        self._clock, self._exchange = clock, Exchange()
         self._client = _make_client(base_url, self._limit)
-        self._openai: dict[str, OpenAI] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -129,7 +111,7 @@ class EndpointHttp(Closing):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of the last answer that this thread got; empty where there was none."""
-        return self._last.headers
+        return self._exchange.headers
 
     def post(
         self, protocol: ProtocolName, root: str, path: str, key: str, body: dict[str, Any], timeout_s: float
@@ -139,8 +121,8 @@ class EndpointHttp(Closing):
         ``root``: URL of the API (see ``api_root``), ``path``: behind it. Raises what stands in ``FAILURES``, and
         CutStream.
         """
-        self._deadline.set(timeout_s)
-        self._last.status, self._last.headers = 0, {}
+        self._exchange.end = self._clock() + timeout_s
+        self._exchange.status, self._exchange.headers = 0, {}
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
@@ -156,7 +138,7 @@ class EndpointHttp(Closing):
                 raise BadStatus(response.status_code, _text(response), response.headers)
             return read_all(response.iter_bytes())
 
-    def trouble_of(self, root: str, model: str | None = None, credentials: Mapping[str, str] | None = None) -> str:
+    def find_problem(self, root: str, model: str | None = None, credentials: Mapping[str, str] | None = None) -> str:
         """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
 
         Requested are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
@@ -165,10 +147,10 @@ class EndpointHttp(Closing):
             health = status = self._get(f"{root.removesuffix('/v1')}/health", None, ANSWERS_S).status_code
             if health < 500:
                 response = self._get(f"{root}/models", credentials, ANSWERS_S)
-                status, ids = response.status_code, model_ids(response.content)
+                status, ids = response.status_code, parse_model_ids(response.content)
                 if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
                     return f"{shown_place(root)} does not list '{model}'"
-        except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (ReplyTooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
             return f"{shown_place(root)} gives no answer ({type(error).__name__})"
         is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
         return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
@@ -176,10 +158,10 @@ class EndpointHttp(Closing):
     def list_models(self, url: str, credentials: Mapping[str, str], timeout_s: float) -> tuple[int, list[str] | None]:
         """Status and names of models (None: not told) of a list of models; raises what stands in ``FAILURES``."""
         response = self._get(url, credentials, timeout_s)
-        return response.status_code, model_ids(response.content)
+        return response.status_code, parse_model_ids(response.content)
 
     def _get(self, url: str, headers: Mapping[str, str] | None, timeout_s: float) -> httpx2.Response:
-        self._deadline.set(timeout_s)
+        self._exchange.end = self._clock() + timeout_s
         return self._client.get(url, headers=headers, timeout=timeout_s)
 
     def _post_by_openai(
@@ -196,48 +178,40 @@ class EndpointHttp(Closing):
         except APIConnectionError as error:
             raise error.__cause__ or error from None
         except httpx2.DecodingError as error:
-            if self._last.status < 300:
+            status, headers = self._exchange.status, self._exchange.headers
+            if status < 300:
                 raise
-            raise BadStatus(
-                self._last.status, f"unreadable body ({type(error).__name__})", self._last.headers
-            ) from None
+            raise BadStatus(status, f"unreadable body ({type(error).__name__})", headers) from None
 
     def _openai_request(
         self, protocol: ProtocolName, root: str, headers: dict[str, str], body: dict[str, Any], timeout: httpx2.Timeout
     ) -> AbstractContextManager[APIResponse[Any]]:
         """The request; its raw answer is read in parts, so that of a stream that breaks off the beginning is known."""
-        from openai import omit
+        from openai import OpenAI, omit
 
-        api = self._openai_at(root)
-        sent = {name.lower(): omit for name in (*api.default_headers, *_OF_OPENAI)} | headers
+        api = OpenAI(
+            base_url=root,
+            api_key="set by each request",
+            admin_api_key="",
+            organization="",
+            project="",
+            webhook_secret="",
+            max_retries=0,
+            http_client=self._client,
+        )
+        sent = {name.lower(): omit for name in (*api.default_headers, *_LIBRARY_HEADERS)} | headers
         if protocol == "responses":
             return api.responses.with_streaming_response.create(extra_body=body, extra_headers=sent, timeout=timeout)
         return api.chat.completions.with_streaming_response.create(
             model="", messages=[], extra_body=body, extra_headers=sent, timeout=timeout
         )
 
-    def _openai_at(self, root: str) -> OpenAI:
-        from openai import OpenAI
-
-        if root not in self._openai:
-            self._openai[root] = OpenAI(
-                base_url=root,
-                api_key="set by each request",
-                admin_api_key="",
-                organization="",
-                project="",
-                webhook_secret="",
-                max_retries=0,
-                http_client=self._client,
-            )
-        return self._openai[root]
-
     def _limit(self, response: httpx2.Response) -> None:
         """Note an answer, and bound the time and the size of its body."""
-        self._last.status, self._last.headers = response.status_code, response.headers
+        self._exchange.status, self._exchange.headers = response.status_code, response.headers
         if isinstance(response.stream, httpx2.SyncByteStream):
-            network = response.extensions.get("network_stream")
-            response.stream = _Limited(response.stream, response.status_code, self._deadline, network)
+            network, left_s = response.extensions.get("network_stream"), self._exchange.end - self._clock()
+            response.stream = _Limited(response.stream, response.status_code, left_s, network)
 
 
 def _make_client(base_url: str, hook: Callable[[httpx2.Response], None]) -> httpx2.Client:
@@ -290,18 +264,18 @@ def _host(url: str) -> str:
 class _Limited(httpx2.SyncByteStream):
     """A body that ends in time. The rest of a long or slow error body is left away; its status says enough."""
 
-    def __init__(self, stream: httpx2.SyncByteStream, status: int, deadline: Deadline, network: Any) -> None:
-        self._stream, self._deadline, self._network = stream, deadline, network
+    def __init__(self, stream: httpx2.SyncByteStream, status: int, left_s: float, network: Any) -> None:
+        self._stream, self._left_s, self._network = stream, left_s, network
         self._is_reply = status == 200
 
     def __iter__(self) -> Iterator[bytes]:
         size = 0
-        with _hang_up_after(self._deadline.left, self._network) as hung_up:
+        with _hang_up_after(self._left_s, self._network) as hung_up:
             try:
                 for part in self._stream:
                     size += len(part)
                     if self._is_reply and size > MAX_REPLY_BYTES:
-                        raise TooLong
+                        raise ReplyTooLong
                     yield part
                     if hung_up.is_set() or (not self._is_reply and size > MAX_ERROR_BYTES):
                         break
@@ -339,29 +313,29 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def model_ids(body: bytes) -> list[str] | None:
+def parse_model_ids(body: bytes) -> list[str] | None:
     """Names in a list of models; None where it is none."""
     try:
-        told = json.loads(body)
-        if "models" in told:
-            return [str(model["name"]).removeprefix("models/") for model in told["models"]]
-        return [str(model["id"]) for model in told["data"]]
+        listing = json.loads(body)
+        if "models" in listing:
+            return [str(model["name"]).removeprefix("models/") for model in listing["models"]]
+        return [str(model["id"]) for model in listing["data"]]
     except (ValueError, KeyError, TypeError):
         return None
 
 
-FAILURES = (TooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
+FAILURES = (ReplyTooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
 """Everything that an attempt may raise."""
 
 
-def fault_of(error: Exception, timeout_s: float) -> Fault:
+def classify_failure(error: Exception, timeout_s: float) -> Fault:
     """What was wrong with an attempt that was given ``timeout_s``."""
-    if isinstance(error, TooLong):
+    if isinstance(error, ReplyTooLong):
         return Fault("malformed", 200, f"a reply of more than {MAX_REPLY_BYTES} bytes")
     if isinstance(error, BadStatus):
-        return _of_status(error.status, error.text, error.headers)
+        return _classify_status(error.status, error.text, error.headers)
     if isinstance(error, httpx2.TimeoutException):
-        return _of_time_out(error, timeout_s)
+        return _classify_timeout(error, timeout_s)
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError)):
         return Fault("bad_request", None, text)
@@ -370,13 +344,13 @@ def fault_of(error: Exception, timeout_s: float) -> Fault:
     return Fault("network", None, text)
 
 
-def _of_status(status: int, text: str, headers: Mapping[str, str]) -> Fault:
+def _classify_status(status: int, text: str, headers: Mapping[str, str]) -> Fault:
     if 300 <= status < 400:
         text = f"redirect to {shown_place(headers.get('location'))}, which is not followed"
     return Fault(classify_status(status, text), status, text, retry_after(headers, body=text))
 
 
-def _of_time_out(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
+def _classify_timeout(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
     """No connection is a fault of the network; a late answer may also mean that the run is over."""
     if isinstance(reason, httpx2.ConnectTimeout):
         return Fault("network", None, f"timeout: no connection within {min(timeout_s, CONNECT_S):g} s")
