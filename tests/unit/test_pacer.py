@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, EndpointTarget, RequestGivenUp, pace_files
+from automedbench.base.endpoint.client import (
+    PATIENCE_S,
+    Attempt,
+    Client,
+    EndpointTarget,
+    RequestGivenUp,
+    list_pace_files,
+)
 from automedbench.base.endpoint.faults import Fault
 from automedbench.base.endpoint.pacer import (
     DOWN_AFTER,
@@ -152,12 +159,12 @@ def test_a_given_limit_is_never_exceeded() -> None:
 def test_endpoints_models_and_keys_are_kept_apart(tmp_path: Path) -> None:
     target = EndpointTarget("http://a.example/v1", "m", ("sk-canary-1", "sk-canary-2"), "KEYS")
     files = [
-        *pace_files(target, tmp_path),
-        *pace_files(EndpointTarget("http://b.example/v1", "m", ("sk-canary-1",), "KEYS"), tmp_path),
-        *pace_files(EndpointTarget("http://a.example/v1", "n", ("sk-canary-1",), "KEYS"), tmp_path),
+        *list_pace_files(target, tmp_path),
+        *list_pace_files(EndpointTarget("http://b.example/v1", "m", ("sk-canary-1",), "KEYS"), tmp_path),
+        *list_pace_files(EndpointTarget("http://a.example/v1", "n", ("sk-canary-1",), "KEYS"), tmp_path),
     ]
     assert len(set(files)) == 4
-    assert files[0] == pace_files(EndpointTarget("http://a.example/v1", "m", ("another",), "KEYS"), tmp_path)[0]
+    assert files[0] == list_pace_files(EndpointTarget("http://a.example/v1", "m", ("another",), "KEYS"), tmp_path)[0]
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import EndpointTarget
-from automedbench.base.endpoint.keys import KeySource, shown_place
+from automedbench.base.endpoint.keys import EndpointSource, shown_place
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import asked_tokens
 from automedbench.base.files import hash_json, sha256_file
@@ -61,7 +61,7 @@ class Reasoning(Model):
         return self
 
 
-class EndpointSettings(KeySource):
+class EndpointSettings(EndpointSource):
     """Settings of an endpoint: key, limits, and what goes with every request."""
 
     api_key_rotation: bool = Field(False, description="use the file's keys in turn, one per attempt of a request")

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from automedbench.base.cards import Limits, Name, TaskCard
 from automedbench.base.code import PROMPTS as PROMPTS
 from automedbench.base.code import RUBRICS as RUBRICS
+from automedbench.base.endpoint.keys import KeySource
 from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, Wording
 from automedbench.base.yamlfile import suggestion
 
@@ -75,16 +76,12 @@ class FetchConfig(Model):
     workers: int = Field(4, ge=1, le=32, description="files of one data set downloaded at a time")
 
 
-class HubToken(Model):
+class HubToken(KeySource):
     """A token for gated models of the hub. The driver's proxy adds it; agent code never sees it."""
 
     models: list[Annotated[str, Field(pattern=r"^[\w.-]+/([\w.-]+|\*)$")]] = Field(
         min_length=1, description="repositories that it is for: owner/name, or owner/* for all of an owner's"
     )
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
-        None, description="name of the environment variable that holds it"
-    )
-    api_key_file: str | None = Field(None, description="instead: file outside of the repository, mode 0600, one line")
 
     @model_validator(mode="after")
     def _one_place(self) -> HubToken:
@@ -93,8 +90,8 @@ class HubToken(Model):
         return self
 
     @property
-    def base_url(self) -> str:
-        """Endpoint that the token is for, in messages."""
+    def address(self) -> str:
+        """The hub."""
         return "https://huggingface.co"
 
 

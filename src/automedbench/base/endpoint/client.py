@@ -25,7 +25,7 @@ from automedbench.base.endpoint.faults import MAX_ATTEMPTS, TRANSIENT, Fault, Fa
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.pacer import Pacer, Turn
 from automedbench.base.endpoint.rate_headers import RateLimits
-from automedbench.base.endpoint.servers import Servers, endpoint_file_of, look_again_s
+from automedbench.base.endpoint.servers import RETRY_S, Servers, parse_file_url
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError
 from automedbench.base.masking import masked, secret_forms
@@ -125,9 +125,10 @@ class Client(Closing):
         self._key = 0
         self._http: EndpointHttp = EndpointHttp(target.base_url, clock)
         self._pacers = [
-            Pacer(path, target.rate, sleep=sleep, clock=clock, jitter=jitter) for path in pace_files(target, shared)
+            Pacer(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
+            for path in list_pace_files(target, shared)
         ]
-        listed = endpoint_file_of(target.base_url)
+        listed = parse_file_url(target.base_url)
         self._servers = Servers(listed, target.asker) if listed else None
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class Client(Closing):
         """
         request = _RequestState(self._target, timeout_s, self._max_attempts)
         while True:
-            request.url = self._located(request)
+            request.url = self._choose_server(request)
             self._wait_while_down(request)
             key = self._key
             pacer = self._pacers[key]
@@ -167,15 +168,15 @@ class Client(Closing):
             self._next_key()
             again = request.may_repeat(fault, is_down, elapsed, pacer)
             wait = self._pause(request, fault) if again and not is_down else 0.0
-            attempt = Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key, turn.waited_s)
+            attempt = Attempt(fault.kind, fault.status, wait, self.excerpt(fault.body), elapsed, key, turn.waited_s)
             self._on_attempt(attempt)
             if not again:
-                raise self._given_up(request, fault)
+                raise self._make_error(request, fault)
             if fault.kind != "rate_limit":  # for which the pacer waits
                 self._sleep(wait)
             request.retry_s += elapsed + wait
 
-    def shown(self, body: str) -> str:
+    def excerpt(self, body: str) -> str:
         """The beginning of a body on one line, with every key masked."""
         return masked(" ".join(body.split()), secret_forms(self._target.keys))[:SHOWN_BODY]
 
@@ -192,52 +193,49 @@ class Client(Closing):
             self._pacers[0].recovered()
         elif fault.kind not in _OUTAGE:
             self._book_answer(turn, pacer)
-        elif not request.is_over(fault) and not self._moves_on(request.url, fault):
+        elif not request.is_over(fault) and not self._fails_over(request.url, fault):
             return self._pacers[0].failed()
         return False
 
-    def _located(self, request: _RequestState) -> str:
+    def _choose_server(self, request: _RequestState) -> str:
         """Base URL for the next attempt; waits for a server that answers, where a file lists them."""
-        servers, started, looks = self._servers, self._clock(), 0
+        servers, began, waited_s = self._servers, self._clock(), 0.0
         if servers is None:
             return self._target.base_url
-        while not (url := self._found(servers, request)):
-            waited = self._clock() - started
-            if waited >= request.patience_s:
-                request.waited(waited)
-                raise self._lost(request, servers.explain(waited))
-            self._sleep(look_again_s(looks))
-            looks += 1
-        if looks:
-            request.waited(self._clock() - started)
+        while not (url := self._find_server(servers, request)) and waited_s < request.patience_s:
+            self._sleep(RETRY_S)
+            waited_s = self._clock() - began
+        request.book_wait(waited_s)
+        if not url:
+            raise self._no_server(request, servers.explain(waited_s))
         return url
 
-    def _found(self, servers: Servers, request: _RequestState) -> str:
-        target, key = self._target, self._target.keys[self._key]
-        shown = credentials(target.protocol, key)
+    def _find_server(self, servers: Servers, request: _RequestState) -> str:
+        target = self._target
+        headers = credentials(target.protocol, target.keys[self._key])
         try:
             return servers.find(
-                lambda url: self._http.find_problem(api_root(url, target.protocol), target.model, shown)
+                lambda url: self._http.find_problem(api_root(url, target.protocol), target.model, headers)
             )
         except ConfigError as error:
-            raise self._lost(request, str(error)) from None
+            raise self._no_server(request, str(error)) from None
 
-    def _moves_on(self, url: str, fault: Fault) -> bool:
+    def _fails_over(self, url: str, fault: Fault) -> bool:
         """True when another server may answer: the loss of one is no outage of the endpoint, which is all of them."""
         if self._servers is None or fault.kind not in _OUTAGE:
             return False
         self._servers.lose(url)
         return fault.kind == "network"
 
-    def _lost(self, request: _RequestState, message: str) -> RequestGivenUp:
+    def _no_server(self, request: _RequestState, message: str) -> RequestGivenUp:
         return RequestGivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
 
     def _wait_while_down(self, request: _RequestState) -> None:
         """Wait while the endpoint is down for all, as long as the request is patient."""
         pacer = self._pacers[0]
-        request.waited(pacer.wait_while_down(request.patience_s))
+        request.book_wait(pacer.wait_while_down(request.patience_s))
         if request.patience_s <= 0 and (outage := pacer.outage) is not None:
-            raise self._lost(request, _explain_outage(self._target.base_url, *outage))
+            raise self._no_server(request, _explain_outage(self._target.base_url, *outage))
 
     def _pause(self, request: _RequestState, fault: Fault) -> float:
         return pause(fault, request.failures, self._jitter()) if fault.kind in TRANSIENT else 0.0
@@ -247,8 +245,8 @@ class Client(Closing):
         if self._target.rotate:
             self._key = (self._key + 1) % len(self._target.keys)
 
-    def _given_up(self, request: _RequestState, fault: Fault) -> RequestGivenUp:
-        shown = self.shown(fault.body)
+    def _make_error(self, request: _RequestState, fault: Fault) -> RequestGivenUp:
+        shown = self.excerpt(fault.body)
         message = self._explain(request.url, fault, request.failures, shown)
         return RequestGivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
@@ -293,7 +291,7 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
         return failure
 
 
-def pace_files(target: EndpointTarget, folder: Path | None) -> list[Path | None]:
+def list_pace_files(target: EndpointTarget, folder: Path | None) -> list[Path | None]:
     """One file for each key of an endpoint and model, named without anything of the key."""
     names = [
         hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
@@ -339,7 +337,7 @@ class _RequestState:
         """Failed attempts that count."""
         return sum(self._counts.values()) + self._refusals
 
-    def waited(self, seconds: float) -> None:
+    def book_wait(self, seconds: float) -> None:
         """The endpoint was known to be down: what failed before is no sign of what comes."""
         if seconds > 0:
             self.retry_s += seconds

@@ -81,7 +81,7 @@ def read_all(parts: Iterable[bytes]) -> bytes:
 
 
 class Exchange(threading.local):
-    """The request under way in this thread: when it must be over, status and headers of the last answer, good or bad."""
+    """The request under way in this thread: its deadline, and status and headers of the last answer, good or bad."""
 
     end: float = float("inf")
     status: int = 0

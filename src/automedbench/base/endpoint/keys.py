@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, model_validator
@@ -20,13 +20,8 @@ _KEY = re.compile(r"[!-~]+")
 
 
 class KeySource(Model):
-    """An endpoint and where its keys come from: of an agent or a judge."""
+    """Keys of an agent's or a judge's endpoint, or a token of the hub: from a variable or from a file."""
 
-    base_url: str | None = Field(None, description="where the endpoint is: docs/models.md")
-    endpoint_file: str | None = Field(
-        None,
-        description="instead of base_url: file that holds URLs of own servers, one a line; read again when one fails",
-    )
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
     )
@@ -34,8 +29,23 @@ class KeySource(Model):
         None, description="instead of api_key_env: file outside of the repository, mode 0600, one key per line"
     )
 
+    @property
+    def address(self) -> str:
+        """Where the keys are shown; empty where nothing is set."""
+        return ""
+
+
+class EndpointSource(KeySource):
+    """An endpoint and where its keys come from."""
+
+    base_url: str | None = Field(None, description="where the endpoint is: docs/models.md")
+    endpoint_file: str | None = Field(
+        None,
+        description="instead of base_url: file that holds URLs of own servers, one a line; read again when one fails",
+    )
+
     @model_validator(mode="after")
-    def _one_address(self) -> Self:
+    def _check_address(self) -> Self:
         if self.base_url and self.endpoint_file:
             raise ValueError("'base_url' and 'endpoint_file' exclude each other")
         if urlsplit(self.base_url or "").scheme == "file":
@@ -50,32 +60,19 @@ class KeySource(Model):
         return self.base_url or ""
 
 
-class Keyed(Protocol):
-    """What has keys: an endpoint's, or a token of the hub."""
-
-    @property
-    def base_url(self) -> str | None: ...
-
-    @property
-    def api_key_env(self) -> str | None: ...
-
-    @property
-    def api_key_file(self) -> str | None: ...
-
-
-def read_keys(source: Keyed, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def read_keys(source: KeySource, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """All keys of a source, in order, at least one.
 
     Raises InfrastructureError naming the variable or the file when there is none to read, and ConfigError when the
     file lies in the repository, others may read it, or a line of it is no key. No message holds a value.
     """
     if source.api_key_file:
-        return _from_file(Path(source.api_key_file).expanduser())
+        return _read_key_file(Path(source.api_key_file).expanduser())
     key = environment.get(source.api_key_env or "", "").strip()
     if not key:
         raise InfrastructureError(
             f"The environment variable {source.api_key_env} is not set; it must hold the key for "
-            f"{shown_place(source.base_url)}.\n"
+            f"{shown_place(source.address)}.\n"
             "Export it where this command (or the Slurm job) runs, then run the same command again."
         )
     if not _KEY.fullmatch(key):
@@ -106,7 +103,7 @@ def read_small(path: Path) -> tuple[os.stat_result, bytes]:
         return status, stream.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else b""
 
 
-def _from_file(path: Path) -> tuple[str, ...]:
+def _read_key_file(path: Path) -> tuple[str, ...]:
     name = f"api_key_file {path}"
     try:
         real = path.resolve(strict=True)
@@ -117,7 +114,7 @@ def _from_file(path: Path) -> tuple[str, ...]:
             "Put it where this command (or the Slurm job) runs, then run the same command again."
         ) from error
     mode, problems = status.st_mode, []
-    for root in _repositories():
+    for root in _find_repositories():
         if root == real or root in real.parents:
             problems.append(f"{name}: lies in the repository {root}; move it outside, where no commit can take it")
             break
@@ -125,7 +122,7 @@ def _from_file(path: Path) -> tuple[str, ...]:
         problems.append(f"{name}: is not a small regular file")
     elif mode & 0o077:
         problems.append(f"{name}: has mode {mode & 0o777:04o}, so that others may use it; run `chmod 600` on it")
-    keys, faulty = _keys_of(data)
+    keys, faulty = _parse_keys(data)
     problems += [f"{name}: line {number} is not one key in ASCII" for number in faulty]
     if not keys and not problems:
         problems.append(f"{name}: holds no key; it needs one per line")
@@ -134,14 +131,14 @@ def _from_file(path: Path) -> tuple[str, ...]:
     return keys
 
 
-def _keys_of(data: bytes) -> tuple[tuple[str, ...], list[int]]:
+def _parse_keys(data: bytes) -> tuple[tuple[str, ...], list[int]]:
     """Keys of a file, and numbers of the lines that are none."""
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
     keys = tuple(line for line in lines if line and _KEY.fullmatch(line))
     return keys, [number for number, line in enumerate(lines, start=1) if line and not _KEY.fullmatch(line)]
 
 
-def _repositories() -> list[Path]:
+def _find_repositories() -> list[Path]:
     """The checkout that this package runs from, if it is one, and that around the current folder."""
     package = Path(__file__).resolve().parents[4]
     here = Path.cwd().resolve()

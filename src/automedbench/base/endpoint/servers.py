@@ -17,11 +17,12 @@ from urllib.parse import unquote, urlsplit
 from automedbench.base.endpoint.keys import read_small
 from automedbench.base.errors import ConfigError
 
-FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 15.0
+RETRY_S = 10.0
+"""From one look for a server that answers to the next."""
 SHOWN_SERVERS = 3
 
 
-def endpoint_file_of(address: str) -> Path | None:
+def parse_file_url(address: str) -> Path | None:
     """The file that an address names as ``file:`` URL; None where it is the endpoint's own address."""
     parts = urlsplit(address)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
@@ -51,7 +52,7 @@ def read_servers(path: Path) -> list[str]:
     problems = [
         f"endpoint_file {path}: line {number} {problem}"
         for number, line in enumerate(lines, start=1)
-        if (problem := _problem_of(line))
+        if (problem := _find_url_problem(line))
     ]
     if problems:
         raise ConfigError(problems[:SHOWN_SERVERS])
@@ -62,7 +63,7 @@ def _is_url(line: str) -> bool:
     return bool(line) and not line.startswith("#")
 
 
-def _problem_of(line: str) -> str:
+def _find_url_problem(line: str) -> str:
     """What is wrong with a line; empty when it is a URL of a server or none at all."""
     if not _is_url(line):
         return ""
@@ -90,8 +91,8 @@ class Servers:
         self._problems: list[str] = []
         self._read()
 
-    def find(self, trouble: Callable[[str], str]) -> str:
-        """URL of a server that answers; empty when there is none now. ``trouble`` says what is wrong with one.
+    def find(self, probe: Callable[[str], str]) -> str:
+        """URL of a server that answers; empty when there is none now. ``probe`` says what is wrong with one.
 
         By rendezvous hash: an asker always begins with the same server, all askers spread over them, and a server
         that comes or goes moves its own share only.
@@ -99,7 +100,7 @@ class Servers:
         if self._current:
             return self._current
         for url in sorted(self._read(), key=self._rank):
-            if not (problem := trouble(url)):
+            if not (problem := probe(url)):
                 self._current = url
                 break
             self._problems.append(problem)
@@ -130,8 +131,3 @@ class Servers:
 
     def _rank(self, url: str) -> tuple[bool, str]:
         return url == self._lost, hashlib.sha256(f"{self._asker}\0{url}".encode()).hexdigest()
-
-
-def look_again_s(looks: int) -> float:
-    """Seconds from one look for a server that answers to the next."""
-    return min(LONGEST_LOOK_S, FIRST_LOOK_S * 2.0 ** min(looks, 10))

@@ -12,7 +12,7 @@ from pathlib import Path
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.keys import read_keys, shown_place
-from automedbench.base.endpoint.servers import endpoint_file_of, read_servers
+from automedbench.base.endpoint.servers import parse_file_url, read_servers
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
 from automedbench.base.plaintable import counted
@@ -60,7 +60,7 @@ def _check_client(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult
         key = read_keys(client, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # the probe 'keys' says so
-    urls, path = [client.base_url] if client.base_url else [], endpoint_file_of(client.address)
+    urls, path = [client.base_url] if client.base_url else [], parse_file_url(client.address)
     try:
         urls = urls or (read_servers(path) if path else [])
     except ConfigError as error:
