@@ -86,7 +86,7 @@ def test_nothing_known_nothing_written(tmp_path: Path) -> None:
     one = driver(tmp_path / "x.pace", Time())
     for _ in range(3):
         turn = one.acquire(lambda: pytest.fail("tokens are counted only where they are limited"))
-        one.answered(turn, reported(500, 400), Tokens(prompt=5))
+        one.book_answer(turn, reported(500, 400), Tokens(prompt=5))
         assert turn.waited_s == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_given_tokens(tmp_path: Path) -> None:
     """600 a minute are 10 a second; what a request used beyond its estimate is charged to the next one."""
     one = driver(tmp_path / "x.pace", Time(), rate(None, 600))
     turn = one.acquire(lambda: 100)
-    one.answered(turn, {}, Tokens(prompt=120, completion=30))
+    one.book_answer(turn, {}, Tokens(prompt=120, completion=30))
     assert waits(one, 20) == pytest.approx(10)
     assert waits(one, 0) == pytest.approx((20 + 50) / 10)
 
@@ -127,7 +127,7 @@ def test_cached_tokens_are_free_where_the_provider_says_so() -> None:
     """Anthropic counts none; what was charged too much is given back."""
     one = driver(None, Time(), rate(None, 6000))
     headers = {"anthropic-ratelimit-tokens-limit": "96000", "anthropic-ratelimit-tokens-remaining": "40000"}
-    one.answered(one.acquire(lambda: 1000), headers, Tokens(prompt=1000, cached=900))
+    one.book_answer(one.acquire(lambda: 1000), headers, Tokens(prompt=1000, cached=900))
     assert one.acquire(lambda: 1000).tokens == 100
 
 
@@ -141,18 +141,18 @@ def test_reported_limits_count_when_half_is_used(tmp_path: Path) -> None:
     """They hold for drivers that wait already, too."""
     time = Time()
     one = driver(tmp_path / "x.pace", time)
-    one.answered(one.acquire(lambda: 0), reported(60, 30), None)
+    one.book_answer(one.acquire(lambda: 0), reported(60, 30), None)
     assert [waits(one) for _ in range(3)] == pytest.approx([0, 1, 1])
     other = driver(tmp_path / "x.pace", time)
     for _ in range(30):
-        other._join(lambda: 0)  # thirty that wait
-    time.meanwhile = lambda: other.answered(Turn(), reported(600, 599), None)
+        other._take_place(lambda: 0)  # thirty that wait
+    time.meanwhile = lambda: other.book_answer(Turn(), reported(600, 599), None)
     assert waits(one) <= LOOK_S + 30 / 10  # at 60 a minute it would be 30; it learns of the new limit at its next look
 
 
-def test_a_given_limit_is_never_exceeded() -> None:
+def test_a_configured_limit_is_never_exceeded() -> None:
     one = driver(None, Time(), rate(30))
-    one.answered(one.acquire(lambda: 0), reported(600, 10), None)
+    one.book_answer(one.acquire(lambda: 0), reported(600, 10), None)
     assert [waits(one) for _ in range(2)] == pytest.approx([2, 2])
 
 
@@ -175,11 +175,11 @@ def test_a_refusal_of_one_driver_is_its_pause_alone(tmp_path: Path) -> None:
     time = Time()
     one, other = (driver(tmp_path / "x.pace", time) for _ in range(2))
     for _ in range(10):
-        one.refused(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
+        one.book_refusal(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
         for _ in range(3):
             turn = other.acquire(lambda: 0)
             assert turn.waited_s == 0
-            other.answered(turn, {}, None)
+            other.book_answer(turn, {}, None)
         assert waits(one) == pytest.approx(7)
     assert (pace_in(tmp_path / "x.pace").limits, pace_in(tmp_path / "x.pace").until) == (rate(), 0)
 
@@ -188,13 +188,13 @@ def test_a_refusal_is_forgotten_when_others_are_answered(tmp_path: Path) -> None
     """The driver that was refused may have died; the next refusal, hours later, is the first again."""
     time = Time()
     one, other = (driver(tmp_path / "x.pace", time) for _ in range(2))
-    one.refused(Turn(), {}, REFUSED, 0.0)
+    one.book_refusal(Turn(), {}, REFUSED, 0.0)
     for _ in range(OTHERS_ANSWERED):
-        other.answered(other.acquire(lambda: 0), {}, None)
+        other.book_answer(other.acquire(lambda: 0), {}, None)
     before = (tmp_path / "x.pace").read_bytes()
-    other.answered(other.acquire(lambda: 0), {}, None)
+    other.book_answer(other.acquire(lambda: 0), {}, None)
     assert (tmp_path / "x.pace").read_bytes() == before
-    other.refused(Turn(), {}, REFUSED, 0.0)
+    other.book_refusal(Turn(), {}, REFUSED, 0.0)
     assert pace_in(tmp_path / "x.pace").limits == rate()
 
 
@@ -204,7 +204,7 @@ def test_refusals_of_two_drivers_slow_all_down(tmp_path: Path) -> None:
     drivers = [driver(path, time, rate(600)) for _ in range(10)]
     turns = [one.acquire(lambda: 0) for one in drivers]
     for one, turn in zip(drivers, turns, strict=True):
-        one.refused(turn, {}, REFUSED, 0.0)
+        one.book_refusal(turn, {}, REFUSED, 0.0)
     assert pace_in(path).speed == pytest.approx(0.9, abs=0.01)
 
 
@@ -212,11 +212,11 @@ def test_a_limit_is_guessed_when_two_are_refused(tmp_path: Path) -> None:
     """60 a minute at first; while drivers wait, it grows by 15 % per second and more."""
     time, path = Time(), tmp_path / "x.pace"
     one, other = (driver(path, time) for _ in range(2))
-    one.refused(Turn(), {}, REFUSED, 0.0)
-    other.refused(Turn(), {}, REFUSED, 0.0)
+    one.book_refusal(Turn(), {}, REFUSED, 0.0)
+    other.book_refusal(Turn(), {}, REFUSED, 0.0)
     assert (pace_in(path).limits, pace_in(path).is_guess, pace_in(path).speed) == (rate(60), True, 1)
     for _ in range(8):
-        other._join(lambda: 0)
+        other._take_place(lambda: 0)
         time.now += 1
     assert 1.5 < pace_in(path).speed < 4
 
@@ -225,12 +225,12 @@ def test_a_pause_moves_the_time_of_all(tmp_path: Path) -> None:
     """One driver is refused twice in a row and no other is answered: what it is asked to wait, all wait, in order."""
     time, path = Time(), tmp_path / "x.pace"
     one, other, third = (driver(path, time, rate(60)) for _ in range(3))
-    one.refused(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
-    place, _ = third._join(lambda: 0)
-    one.refused(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
+    one.book_refusal(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
+    place, _ = third._take_place(lambda: 0)
+    one.book_refusal(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
     began = time.now
     assert waits(other) >= 7
-    assert place is not None and third._look() and third._left_s(place) <= 0
+    assert place is not None and third._read() and third._wait_left_s(place) <= 0
     assert waits(one) <= 1 and time.now - began <= 7 + 4
 
 
@@ -240,11 +240,11 @@ def test_refusals_in_a_row_without_answer_wait_longer() -> None:
     for _ in range(5):
         turn = one.acquire(lambda: 0)
         found.append(turn.waited_s)
-        one.refused(turn, {}, REFUSED, 0.0)
+        one.book_refusal(turn, {}, REFUSED, 0.0)
     found.append(waits(one))
     assert found == pytest.approx([0, 2, 4, 8, 15, 15], abs=1.1)
-    one.answered(Turn(), {}, None)
-    one.refused(Turn(), {}, REFUSED, 0.0)
+    one.book_answer(Turn(), {}, None)
+    one.book_refusal(Turn(), {}, REFUSED, 0.0)
     assert waits(one) == pytest.approx(2, abs=0.1)
 
 
@@ -253,10 +253,10 @@ def test_anyones_answer_is_a_sign(tmp_path: Path) -> None:
     path, time = tmp_path / "x.pace", Time()
     one, other = driver(path, time, rate(60)), driver(path, time, rate(60))
     for minute in range(300):
-        one.refused(one.acquire(lambda: 0), {}, Fault("rate_limit", 429, "", 60.0), 0.0)
+        one.book_refusal(one.acquire(lambda: 0), {}, Fault("rate_limit", 429, "", 60.0), 0.0)
         if minute < 200:
-            other.answered(other.acquire(lambda: 0), {}, None)
-            one._look()
+            other.book_answer(other.acquire(lambda: 0), {}, None)
+            one._read()
             assert one.is_patient(1800.0)
     assert not one.is_patient(1800.0)
 
@@ -267,20 +267,20 @@ def test_anyones_answer_is_a_sign(tmp_path: Path) -> None:
 def fail(path: Path, times: int = DOWN_AFTER) -> None:
     """Failures of several processes, one each."""
     for _ in range(times):
-        driver(path, Time()).failed()
+        driver(path, Time()).book_failure()
 
 
 def test_failures_of_all_without_an_answer_are_an_outage(tmp_path: Path) -> None:
     """An answer to any driver, good or not, starts the count anew."""
     path = tmp_path / "x.pace"
     fail(path, DOWN_AFTER - 1)
-    driver(path, Time()).answered(Turn(), {}, None)
+    driver(path, Time()).book_answer(Turn(), {}, None)
     fail(path, DOWN_AFTER - 1)
-    driver(path, Time()).recovered()
+    driver(path, Time()).book_recovery()
     fail(path, DOWN_AFTER - 1)
     one = driver(path, Time())
-    assert not one._look() or one.outage is None
-    assert one.failed()
+    assert not one._read() or one.outage is None
+    assert one.book_failure()
     assert one.outage is not None and one.outage[1] == DOWN_AFTER
 
 
@@ -288,10 +288,10 @@ def test_failures_of_one_driver_while_others_are_answered_are_its_own(tmp_path: 
     """Its request has as many attempts as ever, for the endpoint is not down; the other driver never waits."""
     one, other = (driver(tmp_path / "x.pace", Time()) for _ in range(2))
     for _ in range(5 * DOWN_AFTER):
-        assert not one.failed()
+        assert not one.book_failure()
         turn = other.acquire(lambda: 0)
         assert (other.wait_while_down(1800), turn.waited_s) == (0, 0)
-        other.answered(turn, {}, None)
+        other.book_answer(turn, {}, None)
 
 
 def test_a_driver_asks_again_ever_more_seldom(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_driver_asks_again_ever_more_seldom(tmp_path: Path) -> None:
     fail(tmp_path / "x.pace", DOWN_AFTER - 1)
     one = driver(tmp_path / "x.pace", time)
     for _ in range(8):
-        assert one.failed()
+        assert one.book_failure()
         found.append(one.wait_while_down(1800))
     assert found == pytest.approx([5, 10, 20, 40, 80, 160, 300, 300], abs=0.1)
     assert driver(tmp_path / "x.pace", Time()).wait_while_down(1800) == 0
@@ -317,8 +317,8 @@ def test_the_first_answer_lets_all_go_on(tmp_path: Path) -> None:
     time = Time()
     one, other = (driver(tmp_path / "x.pace", time) for _ in range(2))
     fail(tmp_path / "x.pace", 20)
-    one.failed()
-    time.meanwhile = lambda: other.answered(Turn(), {}, None) if time.now > 20 else None
+    one.book_failure()
+    time.meanwhile = lambda: other.book_answer(Turn(), {}, None) if time.now > 20 else None
     assert one.wait_while_down(1800) == pytest.approx(20 + LOOK_S, abs=LOOK_S)
     assert one.outage is None
 
@@ -337,7 +337,7 @@ def test_a_driver_that_is_stopped_gives_its_place_back(tmp_path: Path) -> None:
     for _ in range(20):
         with pytest.raises(KeyboardInterrupt):
             Pacer(path, rate(1), sleep=stop, clock=time.clock).acquire(lambda: 0)
-    driver(path, time, rate(1))._join(lambda: 0)
+    driver(path, time, rate(1))._take_place(lambda: 0)
     assert 60 <= waits(driver(path, time, rate(1))) <= 120
 
 
@@ -382,7 +382,7 @@ def test_a_file_that_is_made_anew_stops_no_one(tmp_path: Path) -> None:
     path, time = tmp_path / "x.pace", Time()
     one = driver(path, time, rate(60))
     for _ in range(100):
-        one._join(lambda: 0)
+        one._take_place(lambda: 0)
 
     def begin_anew() -> None:
         if time.now < 10:
@@ -397,10 +397,10 @@ def test_a_folder_that_cannot_be_used_paces_this_driver_alone(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     one = driver(tmp_path / "file" / "x.pace", Time(), rate(60))
     assert [waits(one) for _ in range(3)] == pytest.approx([0, 1, 1])
-    one.refused(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
+    one.book_refusal(one.acquire(lambda: 0), {}, AFTER_7, 0.0)
     assert waits(one) == pytest.approx(7, abs=0.1)
     for _ in range(DOWN_AFTER):
-        one.failed()
+        one.book_failure()
     assert one.wait_while_down(1800) == pytest.approx(5)
 
 
@@ -437,7 +437,7 @@ def test_headers_of_answers_arrive() -> None:
     assert retries == pytest.approx([0, 0, 1, 1], abs=0.01)
 
 
-def test_a_refusal_without_end_is_given_up() -> None:
+def test_a_refusal_without_end_is_configured_up() -> None:
     time = Time()
     server = ScriptedServer(answers=[Answer(429, {}, {"retry-after": "300"})])
     with server, client(server.url, time) as one, pytest.raises(RequestGivenUp, match="rate_limit, status 429"):
@@ -603,9 +603,9 @@ class SlowPacer(Pacer):
     stage: Stage
     dice = random.Random(2)
 
-    def _look(self) -> Pace:
+    def _read(self) -> Pace:
         self.stage.spend(self.dice.uniform(*OPERATION_S))
-        return super()._look()
+        return super()._read()
 
     def _write(self, pace: Pace) -> None:
         self.stage.spend(self.dice.uniform(*OPERATION_S) + self.dice.uniform(*OPERATION_S))
@@ -638,9 +638,9 @@ def storm(
             counts[number] += answered
             if answered:
                 stage.spend(dice.uniform(*ANSWER_S))
-                one.answered(turn, headers, None)
+                one.book_answer(turn, headers, None)
             else:
-                one.refused(turn, headers, REFUSED, 0.0)
+                one.book_refusal(turn, headers, REFUSED, 0.0)
 
     def watch() -> None:
         for seconds in (warm_s, end_s - warm_s):
@@ -693,8 +693,8 @@ def test_a_dead_endpoint_is_asked_by_each_driver_once_in_five_minutes(
             asked[number].append(stage.now)
             stage.spend(dice.uniform(*ANSWER_S))
             if stage.now > dead_s:
-                return one.answered(Turn(), {}, None)
-            if not one.failed():
+                return one.book_answer(Turn(), {}, None)
+            if not one.book_failure():
                 stage.spend(2.0)  # of the client, before the endpoint is known to be down
 
     stage.run([functools.partial(drive, number) for number in range(60)])

@@ -182,19 +182,19 @@ class Client(Closing):
 
     def _book_answer(self, turn: Turn, pacer: Pacer, usage: Tokens | None = None) -> None:
         """Tell the pacers of an answer; that of the first key knows whether the endpoint is down."""
-        pacer.answered(turn, self._http.headers, usage)
+        pacer.book_answer(turn, self._http.headers, usage)
         if pacer is not self._pacers[0]:
-            self._pacers[0].recovered()
+            self._pacers[0].book_recovery()
 
     def _book_fault(self, request: _RequestState, fault: Fault, turn: Turn, pacer: Pacer, elapsed_s: float) -> bool:
         """Tell the pacers of a failed attempt; True when the endpoint is down for all."""
         if fault.kind == "rate_limit":
-            pacer.refused(turn, self._http.headers, fault, elapsed_s)
-            self._pacers[0].recovered()
+            pacer.book_refusal(turn, self._http.headers, fault, elapsed_s)
+            self._pacers[0].book_recovery()
         elif fault.kind not in _OUTAGE:
             self._book_answer(turn, pacer)
         elif not request.is_over(fault) and not self._fails_over(request.url, fault):
-            return self._pacers[0].failed()
+            return self._pacers[0].book_failure()
         return False
 
     def _choose_server(self, request: _RequestState) -> str:

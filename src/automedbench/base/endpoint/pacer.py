@@ -105,13 +105,13 @@ class Pace(Model):
         left = max(((taken - due) / rate for taken, due, rate in parts if rate), default=0.0)
         return max(0.0, self.until - self.clock) + max(0.0, left)
 
-    def is_news(self, limits: RateLimits) -> bool:
+    def differs(self, limits: RateLimits) -> bool:
         """True for reported limits that are not those known."""
-        return limits != RateLimits() and (self.is_guess or not self.limits.but(limits).is_close(self.limits))
+        return limits != RateLimits() and (self.is_guess or not self.limits.override(limits).is_close(self.limits))
 
     def learn(self, limits: RateLimits) -> None:
         """Go by limits that the provider reports."""
-        self.limits = limits if self.is_guess else self.limits.but(limits)
+        self.limits = limits if self.is_guess else self.limits.override(limits)
         self.is_guess, self.speed = False, 1.0
 
     def slow_down(self, limits: RateLimits) -> None:
@@ -155,28 +155,28 @@ class Pacer:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.path, self._given, self._driver = path, given or RateLimits(), secrets.token_hex(4)
+        self.path, self._configured, self._driver = path, given or RateLimits(), secrets.token_hex(4)
         self._sleep, self._real_clock, self._jitter = sleep, clock, jitter
-        self._one_place, self._books = threading.Lock(), threading.RLock()
+        self._turn_lock, self._state_lock = threading.Lock(), threading.RLock()
         self._slept_ahead = 0.0
-        self._pace, self._ahead = Pace(), -clock()
+        self._pace, self._offset = Pace(), -clock()
         self._is_blind = path is None
         self._refusals = self._retries = 0
         self._owed = self._unanswered_s = 0.0
-        self._alone_until = self._retry_at = clock()
+        self._paused_until = self._retry_at = clock()
 
     # --- before a request -------------------------------------------------------------------------------------
 
     def acquire(self, tokens: Callable[[], int]) -> Turn:
         """Wait for this driver's turn; a driver with several requests at once takes one place at a time."""
-        with self._one_place:
+        with self._turn_lock:
             began = self._clock()
-            self._rest(self._alone_until - began)
-            place, charged = self._join(tokens)
+            self._sleep_full(self._paused_until - began)
+            place, charged = self._take_place(tokens)
             try:
-                while place is not None and (left := self._left_s(place)) > 0:
-                    self._rest(min(left, LOOK_S))
-                    self._look()
+                while place is not None and (left := self._wait_left_s(place)) > 0:
+                    self._sleep_full(min(left, LOOK_S))
+                    self._read()
             except BaseException:
                 with self._writing() as pace:  # the run is stopped: those behind it move up
                     pace.due = (pace.due[0] + 1, pace.due[1] + charged)
@@ -186,9 +186,9 @@ class Pacer:
                 self._unanswered_s += waited
             return Turn(waited, self._pace.round, charged)
 
-    def _join(self, tokens: Callable[[], int]) -> tuple[Place | None, float]:
+    def _take_place(self, tokens: Callable[[], int]) -> tuple[Place | None, float]:
         """Take a place, where anything limits, and the tokens that it is charged."""
-        limits = self._limits(self._look())
+        limits = self._limits(self._read())
         if limits == RateLimits():
             return None, 0.0
         charged = 0.0
@@ -198,21 +198,21 @@ class Pacer:
         with self._writing() as pace:
             return pace.take(charged, self._limits(pace)), charged
 
-    def _left_s(self, place: Place) -> float:
-        with self._books:
+    def _wait_left_s(self, place: Place) -> float:
+        with self._state_lock:
             limits = self._limits(self._pace)
-            self._pace.advance(self._clock() + self._ahead, limits)
+            self._pace.advance(self._clock() + self._offset, limits)
             return self._pace.wait_s(place, limits)
 
     def wait_while_down(self, patience_s: float) -> float:
         """Wait, ``patience_s`` at most, while the endpoint is down and this driver is not to try yet; the seconds."""
         began, waited = self._clock(), 0.0
-        while self._look().failures >= DOWN_AFTER and waited < patience_s:
-            with self._books:
+        while self._read().failures >= DOWN_AFTER and waited < patience_s:
+            with self._state_lock:
                 if (left := self._retry_at - self._clock()) <= 0:
                     self._retry_at = self._clock() + LONGEST_RETRY_S  # of this driver's requests one tries at a time
                     break
-            self._rest(min(left, LOOK_S, patience_s - waited))
+            self._sleep_full(min(left, LOOK_S, patience_s - waited))
             waited = self._clock() - began
         return waited
 
@@ -224,50 +224,50 @@ class Pacer:
 
     # --- after it -----------------------------------------------------------------------------------------------
 
-    def answered(self, turn: Turn, headers: Mapping[str, str], used: Tokens | None) -> None:
+    def book_answer(self, turn: Turn, headers: Mapping[str, str], used: Tokens | None) -> None:
         """Book a request that was answered, if only by an error of its own, and what the answer reports of limits."""
         report = read_rate_limits(headers)
-        with self._books:
+        with self._state_lock:
             self._refusals, self._unanswered_s = 0, 0.0
             if turn.tokens and used is not None:
                 self._owed += used.total - (used.cached if report.cached_free else 0) - turn.tokens
-            pace = self._look()
-            is_news = (report.pressing or pace.limits != RateLimits()) and pace.is_news(report.rate)
-            if is_news or pace.failures or pace.refused:
+            pace = self._read()
+            is_new = (report.pressing or pace.limits != RateLimits()) and pace.differs(report.rate)
+            if is_new or pace.failures or pace.refused:
                 with self._writing() as pace:
                     pace.failures, pace.down_since, pace.answers = 0, None, pace.answers + 1
                     if pace.refused == self._driver or pace.answers >= OTHERS_ANSWERED:
                         pace.refused = ""
-                    if is_news:
+                    if is_new:
                         pace.learn(report.rate)
 
-    def refused(self, turn: Turn, headers: Mapping[str, str], fault: Fault, elapsed_s: float) -> None:
+    def book_refusal(self, turn: Turn, headers: Mapping[str, str], fault: Fault, elapsed_s: float) -> None:
         """Book a request that was refused for its rate: its driver pauses alone, or all slow down, or all pause."""
         with self._writing() as pace:
             self._refusals, self._unanswered_s = self._refusals + 1, self._unanswered_s + elapsed_s
             self._owed -= turn.tokens
-            if pace.is_news(limits := read_rate_limits(headers, fault.body).rate):
+            if pace.differs(limits := read_rate_limits(headers, fault.body).rate):
                 pace.learn(limits)
             limits, seconds = self._limits(pace), pause(fault, self._refusals, self._jitter())
-            is_alone = not pace.refused or (pace.refused == self._driver and pace.answers > 0)
+            is_own_trouble = not pace.refused or (pace.refused == self._driver and pace.answers > 0)
             is_silent = self._refusals > 1 and not pace.answers  # to be slower would not help, only to come later
-            if is_alone:
-                self._alone_until = self._clock() + seconds
+            if is_own_trouble:
+                self._paused_until = self._clock() + seconds
             elif turn.round == pace.round and not (is_silent and limits != RateLimits()):
                 pace.slow_down(limits)
             if is_silent:
                 pace.hold(seconds if fault.retry_after_s else min(seconds, LONGEST_HOLD_S))
-            elif not is_alone:
-                self._alone_until = self._clock() + (fault.retry_after_s or 0.0)
+            elif not is_own_trouble:
+                self._paused_until = self._clock() + (fault.retry_after_s or 0.0)
             pace.refused, pace.answers = self._driver, 0
 
-    def recovered(self) -> None:
+    def book_recovery(self) -> None:
         """Book that the endpoint gives answers, of any kind."""
-        if self._look().failures:
+        if self._read().failures:
             with self._writing() as pace:
                 pace.failures, pace.down_since = 0, None
 
-    def failed(self) -> bool:
+    def book_failure(self) -> bool:
         """Book a request without answer; True when a shared file says that the endpoint is down for all."""
         if self.path is None:
             return False
@@ -289,17 +289,18 @@ class Pacer:
 
     def _limits(self, pace: Pace) -> RateLimits:
         """The given and the reported limits; a guess only where there is neither."""
-        return self._given if pace.is_guess and self._given != RateLimits() else self._given.and_of(pace.limits)
+        configured = self._configured
+        return configured if pace.is_guess and configured != RateLimits() else configured.tighten(pace.limits)
 
-    def _look(self) -> Pace:
+    def _read(self) -> Pace:
         """The pace as it stands in the file; what this process knows where there is none, or a damaged one."""
-        with self._books:
+        with self._state_lock:
             pace = self._pace
             if self.path is not None and not self._is_blind:
                 with contextlib.suppress(OSError, pydantic.ValidationError):
                     pace = Pace.model_validate_json(self.path.read_bytes())
             ahead = pace.clock - self._clock()
-            self._ahead = max(self._ahead, ahead) if pace.id == self._pace.id else ahead
+            self._offset = max(self._offset, ahead) if pace.id == self._pace.id else ahead
             self._pace = pace
             if pace.answers:
                 self._unanswered_s = 0.0
@@ -310,11 +311,11 @@ class Pacer:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Pace]:
         """The pace as of now, to be changed while no other process does; written at the end."""
-        with self._books:
+        with self._state_lock:
             since = self._lock()
             self._is_blind = since is None
-            pace = self._look()
-            pace.advance(self._clock() + self._ahead, self._limits(pace))
+            pace = self._read()
+            pace.advance(self._clock() + self._offset, self._limits(pace))
             try:
                 yield pace
             finally:
@@ -347,7 +348,7 @@ class Pacer:
                 os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
                 return self._clock()
             except FileExistsError:
-                self._rest(nap * random.random())
+                self._sleep_full(nap * random.random())
                 nap = min(2 * nap, 0.5)
             except OSError:
                 return None
@@ -361,7 +362,7 @@ class Pacer:
     def _clock(self) -> float:
         return self._real_clock() + self._slept_ahead
 
-    def _rest(self, seconds: float) -> None:
+    def _sleep_full(self, seconds: float) -> None:
         """Sleep; what ``sleep`` shortens (benchmarks do) counts in full."""
         if seconds > 0:
             began = self._clock()

@@ -28,15 +28,15 @@ class RateLimits(Model):
     requests_per_minute: float | None = Field(None, gt=0, description="requests per minute, of all runs together")
     tokens_per_minute: float | None = Field(None, gt=0, description="tokens per minute, of all runs together")
 
-    def and_of(self, other: RateLimits) -> RateLimits:
+    def tighten(self, other: RateLimits) -> RateLimits:
         """The stricter of both."""
         return RateLimits(
             requests_per_minute=_least(self.requests_per_minute, other.requests_per_minute),
             tokens_per_minute=_least(self.tokens_per_minute, other.tokens_per_minute),
         )
 
-    def but(self, other: RateLimits) -> RateLimits:
-        """What ``other`` says, and where it says nothing, this."""
+    def override(self, other: RateLimits) -> RateLimits:
+        """``other``, and where it has no limit, this one's."""
         return self.model_copy(update=other.model_dump(exclude_none=True))
 
     def is_close(self, other: RateLimits) -> bool:
@@ -46,7 +46,7 @@ class RateLimits(Model):
 
 
 class ReportedLimits(NamedTuple):
-    """Limits as an answer tells them; ``pressing``: half of one is used up; ``cached_free``: cached tokens are none."""
+    """Limits that an answer reports; ``pressing``: one is half used; ``cached_free``: cached tokens do not count."""
 
     rate: RateLimits = RateLimits()
     pressing: bool = False
@@ -54,17 +54,17 @@ class ReportedLimits(NamedTuple):
 
 
 def read_rate_limits(headers: Mapping[str, str], body: str = "") -> ReportedLimits:
-    """Limits in the headers of an answer, or in the ``body`` of a refusal; what is not understood tells nothing."""
+    """Limits in the headers of an answer, or in the ``body`` of a refusal; what is not understood is ignored."""
     requests, requests_left = _limit(headers, _REQUESTS)
     tokens, tokens_left = _limit(headers, _TOKENS)
     quotas = RateLimits() if requests or tokens else _quotas(body)
     pressing = any(left is not None and left <= 0.5 for left in (requests_left, tokens_left))
-    rate = RateLimits(requests_per_minute=requests, tokens_per_minute=tokens).and_of(quotas)
+    rate = RateLimits(requests_per_minute=requests, tokens_per_minute=tokens).tighten(quotas)
     return ReportedLimits(rate, pressing, any(name.startswith("anthropic-ratelimit-") for name in headers))
 
 
 def _limit(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[float | None, float | None]:
-    """A limit per minute, and the share of it that is left; None for what is not told."""
+    """A limit per minute, and the share of it that is left; None for what is not reported."""
     for name in names:
         limit = _number(headers.get(name.format("limit")))
         if not limit:
