@@ -6,17 +6,16 @@ endpoint that is down is waited for, is the pacer's.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from automedbench.base.closing import Closing
@@ -28,21 +27,15 @@ from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import RETRY_S, Servers, parse_file_url
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError
+from automedbench.base.files import sha256_bytes
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Tokens, now
 
-if TYPE_CHECKING:
-    from automedbench.base.endpoint.http import EndpointHttp
-
-
-def _slug(base_url: str) -> str:
-    """A file name that tells the host and is different for every base URL."""
-    host = re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(base_url).hostname or "endpoint").lower())
-    return f"{host}-{hashlib.sha256(shown_place(base_url).encode()).hexdigest()[:8]}"
-
-
 SHOWN_BODY = 200
+PATIENCE_S = 1800.0
+"""How long one request waits in all for an endpoint that is known to be down, or that refuses all for their rate."""
+_OUTAGE = frozenset({"server", "network", "malformed"})
 T = TypeVar("T")
 
 
@@ -123,7 +116,7 @@ class Client(Closing):
         self._target, self._on_attempt = target, on_attempt
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
-        self._http: EndpointHttp = EndpointHttp(target.base_url, clock)
+        self._http = EndpointHttp(target.base_url, clock)
         self._pacers = [
             Pacer(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
             for path in list_pace_files(target, shared)
@@ -153,7 +146,7 @@ class Client(Closing):
             self._wait_while_down(request)
             key = self._key
             pacer = self._pacers[key]
-            turn = pacer.acquire(lambda: _estimated_tokens(body))
+            turn = pacer.acquire(lambda: len(json.dumps(body, default=str)) // 4)
             request.retry_s += turn.waited_s
             started = self._clock()
             outcome = self._attempt(api_root(request.url, self._target.protocol), path, body, read, request.attempt_s)
@@ -165,9 +158,11 @@ class Client(Closing):
             fault = outcome.fault
             request.spent += outcome.spent
             is_down = self._book_fault(request, fault, turn, pacer, elapsed)
-            self._next_key()
+            if self._target.rotate:  # the key that worked is kept
+                self._key = (key + 1) % len(self._target.keys)
             again = request.may_repeat(fault, is_down, elapsed, pacer)
-            wait = self._pause(request, fault) if again and not is_down else 0.0
+            is_paused = again and not is_down and fault.kind in TRANSIENT
+            wait = pause(fault, request.failures, self._jitter()) if is_paused else 0.0
             attempt = Attempt(fault.kind, fault.status, wait, self.excerpt(fault.body), elapsed, key, turn.waited_s)
             self._on_attempt(attempt)
             if not again:
@@ -222,7 +217,7 @@ class Client(Closing):
 
     def _fails_over(self, url: str, fault: Fault) -> bool:
         """True when another server may answer: the loss of one is no outage of the endpoint, which is all of them."""
-        if self._servers is None or fault.kind not in _OUTAGE:
+        if self._servers is None:
             return False
         self._servers.lose(url)
         return fault.kind == "network"
@@ -235,26 +230,20 @@ class Client(Closing):
         pacer = self._pacers[0]
         request.book_wait(pacer.wait_while_down(request.patience_s))
         if request.patience_s <= 0 and (outage := pacer.outage) is not None:
-            raise self._no_server(request, _explain_outage(self._target.base_url, *outage))
-
-    def _pause(self, request: _RequestState, fault: Fault) -> float:
-        return pause(fault, request.failures, self._jitter()) if fault.kind in TRANSIENT else 0.0
-
-    def _next_key(self) -> None:
-        """The key that worked is kept; after a failure the next one has its turn."""
-        if self._target.rotate:
-            self._key = (self._key + 1) % len(self._target.keys)
+            since, failures = outage
+            minutes = max(0.0, (now() - since).total_seconds()) / 60
+            raise self._no_server(
+                request,
+                f"{shown_place(self._target.base_url)} has been down for {minutes:.0f} min, since "
+                f"{since:%Y-%m-%d %H:%M:%S} UTC; {counted(failures, 'attempt')} failed.\n"
+                "Nothing is lost: run the same command again when it is back.",
+            )
 
     def _make_error(self, request: _RequestState, fault: Fault) -> RequestGivenUp:
-        shown = self.excerpt(fault.body)
-        message = self._explain(request.url, fault, request.failures, shown)
-        return RequestGivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
-
-    def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
         from automedbench.base.endpoint.http import describe_proxy
 
-        target = self._target
-        where = f"{shown_place(url)} (model {target.model}){describe_proxy(target.base_url)}"
+        target, shown = self._target, self.excerpt(fault.body)
+        where = f"{shown_place(request.url)} (model {target.model}){describe_proxy(target.base_url)}"
         where += f", listed in {self._servers.path}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         remedy = {
@@ -262,7 +251,9 @@ class Client(Closing):
             "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
-        return f"{where} failed after {counted(attempts, 'attempt')}: {fault.kind}, {status}: {shown}\n{remedy}"
+        attempts = counted(request.failures, "attempt")
+        message = f"{where} failed after {attempts}: {fault.kind}, {status}: {shown}\n{remedy}"
+        return RequestGivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
     def _attempt(
         self, root: str, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
@@ -292,31 +283,15 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
 
 
 def list_pace_files(target: EndpointTarget, folder: Path | None) -> list[Path | None]:
-    """One file for each key of an endpoint and model, named without anything of the key."""
-    names = [
-        hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
-        for number in range(len(target.keys))
-    ]
-    return [folder and folder / f"{_slug(target.base_url)}-{name}.pace" for name in names]
+    """One file for each key of an endpoint and model, named by the host and without anything of the key."""
+    host = re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(target.base_url).hostname or "endpoint").lower())
+    place = _digest(shown_place(target.base_url))
+    names = [_digest(f"{target.model}\n{target.key_name}\n{number}") for number in range(len(target.keys))]
+    return [folder and folder / f"{host}-{place}-{name}.pace" for name in names]
 
 
-def _explain_outage(base_url: str, since: datetime, failures: int) -> str:
-    minutes = max(0.0, (now() - since).total_seconds()) / 60
-    return (
-        f"{shown_place(base_url)} has been down for {minutes:.0f} min, since {since:%Y-%m-%d %H:%M:%S} UTC; "
-        f"{counted(failures, 'attempt')} failed.\nNothing is lost: run the same command again when it is back."
-    )
-
-
-def _estimated_tokens(body: dict[str, Any]) -> int:
-    """Tokens of a request by its length: characters / 4."""
-    return len(json.dumps(body, default=str)) // 4
-
-
-PATIENCE_S = 1800.0
-"""How long one request waits in all for an endpoint that is known to be down, or that refuses all for their rate."""
-
-_OUTAGE = frozenset({"server", "network", "malformed"})
+def _digest(text: str) -> str:
+    return sha256_bytes(text.encode())[:8]
 
 
 class _RequestState:
@@ -324,8 +299,7 @@ class _RequestState:
 
     def __init__(self, target: EndpointTarget, timeout_s: float, max_attempts: int) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
-        self._counts: dict[str, int] = {}
-        self._refusals = 0
+        self._counts = Counter[str]()
         self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
@@ -335,7 +309,7 @@ class _RequestState:
     @property
     def failures(self) -> int:
         """Failed attempts that count."""
-        return sum(self._counts.values()) + self._refusals
+        return self._counts.total()
 
     def book_wait(self, seconds: float) -> None:
         """The endpoint was known to be down: what failed before is no sign of what comes."""
@@ -350,23 +324,18 @@ class _RequestState:
 
     def may_repeat(self, fault: Fault, is_down: bool, elapsed_s: float, pacer: Pacer) -> bool:
         """Book a failed attempt; True when another one may follow."""
-        if fault.kind == "rate_limit":
-            self._refusals += 1
-            return pacer.is_patient(PATIENCE_S)
-        if self.is_over(fault):
-            self._book(fault)
-            return False
         if is_down:
             self.patience_s -= elapsed_s
             return True  # how long to wait for the endpoint is bounded by patience
-        count = self._book(fault)
+        self._counts[fault.kind] += 1
+        count = self._counts[fault.kind]
+        if self.is_over(fault):
+            return False
+        if fault.kind == "rate_limit":
+            return pacer.is_patient(PATIENCE_S)
         if fault.kind == "content_policy":
             return count < 2
         if fault.kind == "auth" and self._target.rotate:
             return count < len(self._target.keys)
         allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts)
-        return count < allowed and sum(self._counts.values()) < self._max_attempts
-
-    def _book(self, fault: Fault) -> int:
-        self._counts[fault.kind] = self._counts.get(fault.kind, 0) + 1
-        return self._counts[fault.kind]
+        return count < allowed and self._counts.total() - self._counts["rate_limit"] < self._max_attempts
