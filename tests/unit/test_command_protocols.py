@@ -489,19 +489,6 @@ def test_a_stream_that_is_waited_for_lives(
         assert form.error(event) == "the endpoint refuses this request"
 
 
-def test_gemini_streams_an_array_where_no_events_are_asked_for(serve: Callable[..., Bench]) -> None:
-    form, told = FORMS["gemini"], []
-
-    def program(client: Client) -> int:
-        told.append(post(client, "/v1beta/models/mine:streamGenerateContent", form.first())[1])
-        return 0
-
-    serve(program, "gemini").loop.run()
-    chunks = json.loads(told[0])
-    texts = [part.get("text", "") for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
-    assert "First." in texts and "usageMetadata" in chunks[-1]
-
-
 def test_tokens_are_counted_here(serve: Callable[..., Bench]) -> None:
     """An estimate that asks no endpoint; a run that only counted got no answer."""
 

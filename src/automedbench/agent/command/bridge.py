@@ -381,7 +381,7 @@ class _BridgeHandler(BaseHTTPRequestHandler):
         try:
             while not wait([pending], ALIVE_S).done:
                 if not begun:
-                    self._begin_stream(call)
+                    self._begin_stream()
                     begun = True
                 self.wfile.write(protocol.KEEP_ALIVE)
         except OSError:
@@ -396,14 +396,14 @@ class _BridgeHandler(BaseHTTPRequestHandler):
             self.wfile.write(protocol.error_event(masked))
             return
         if not begun:
-            self._begin_stream(call)
+            self._begin_stream()
         for part in protocol.stream_answer(request, whole):
             self.wfile.write(part)
 
-    def _begin_stream(self, call: ApiCall) -> None:
+    def _begin_stream(self) -> None:
         self._note(200)
         self.send_response(200)
-        self.send_header("Content-Type", "application/json" if call.stream == "array" else "text/event-stream")
+        self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-cache")
         self.send_header("Connection", "close")
         self.end_headers()

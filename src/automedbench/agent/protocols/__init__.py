@@ -94,7 +94,7 @@ def read_reply(protocol: ProtocolName, data: bytes, sent: Sequence[ChatMessage])
 
 PATHS = (
     "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, /v1/models, "
-    "/v1beta/models/<model>:generateContent, :streamGenerateContent, :countTokens"
+    "/v1beta/models/<model>:generateContent, :streamGenerateContent?alt=sse, :countTokens"
 )
 _POSTS: Mapping[str, ApiCall] = {
     "/chat/completions": ApiCall("chat"),
@@ -110,22 +110,17 @@ def find_call(method: str, target: str) -> ApiCall | None:
     """The API call that a request line names; None where there is none. Of the query only Gemini's ``alt`` counts."""
     path, _, query = target.partition("?")
     if method == "POST":
-        known = _POSTS.get(path.removeprefix("/v1"))
-        found = _GEMINI.fullmatch(path)
-        if known is not None or found is None:
-            return known
-        return _gemini_call(unquote(found[1]), found[2], "alt=sse" in query.split("&"))
+        if (gemini := _GEMINI.fullmatch(path)) is None:
+            return _POSTS.get(path.removeprefix("/v1"))
+        stream = gemini[2] == "streamGenerateContent"
+        if stream and "alt=sse" not in query.split("&"):
+            return None
+        return ApiCall("gemini", "count" if gemini[2] == "countTokens" else "reply", unquote(gemini[1]), stream)
     listed = _MODELS.fullmatch(path)
     if listed is None:
         return None
     protocol: ProtocolName = "gemini" if listed[1] == "v1beta" else "chat"
     return ApiCall(protocol, "model" if listed[2] else "models", unquote(listed[2] or ""))
-
-
-def _gemini_call(model: str, verb: str, sse: bool) -> ApiCall:
-    if verb == "streamGenerateContent":
-        return ApiCall("gemini", "reply", model, "sse" if sse else "array")
-    return ApiCall("gemini", "reply" if verb == "generateContent" else "count", model)
 
 
 def whole_answer(request: ProgramRequest, reply: Reply) -> Body:

@@ -27,7 +27,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     body: Body = {"model": agent.model}
     if agent.native_tools:
         body["messages"] = [_message(message, agent.echo_reasoning) for message in messages]
-        body["tools"] = [_tool(tool) for tool in tools]
+        body["tools"] = [{"type": "function", "function": common.declare_tool(tool)} for tool in tools]
         body["tool_choice"] = "auto"
     else:
         turns = common.calls_as_text(messages, native=False)
@@ -60,11 +60,6 @@ def _message(message: ChatMessage, echo: bool) -> Body:
             for call in message.calls
         ]
     return result | ({name: message.opaque[name] for name in OPAQUE if name in message.opaque} if echo else {})
-
-
-def _tool(tool: ToolSpec) -> Body:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": function}
 
 
 def _joined(messages: list[Body]) -> list[Body]:
@@ -244,7 +239,7 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
         model=str(body.get("model") or ""),
         max_tokens=min(lengths.values(), default=None),
         stream=body.get("stream") is True,
-        form="usage" if isinstance(options, dict) and options.get("include_usage") is True else "",
+        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
 
 
@@ -321,7 +316,7 @@ def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator
         yield common.sse_event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     end = {"index": 0, "delta": {}, "finish_reason": choice.get("finish_reason")}
     yield common.sse_event(head | {"choices": [end]})
-    if request.form == "usage":
+    if request.include_usage:
         yield common.sse_event(head | {"choices": [], "usage": whole.get("usage")})
     yield b"data: [DONE]\n\n"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
-from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, estimate_tokens
+from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, ToolSpec, estimate_tokens
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
 from automedbench.base.endpoint.replies import clean_text, cleaned
@@ -69,6 +69,11 @@ def _part_text(part: Any) -> str:
 
 
 # --- requests to an endpoint ----------------------------------------------------------------------------------
+
+
+def declare_tool(tool: ToolSpec, schema_name: str = "parameters") -> Body:
+    """A function as a protocol declares it, its JSON Schema under the protocol's name."""
+    return {"name": tool.name, "description": tool.description, schema_name: dict(tool.parameters)}
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Body:
@@ -199,8 +204,8 @@ class ApiCall:
     protocol: ProtocolName
     action: Literal["reply", "count", "models", "model"] = "reply"
     model: str = ""
-    stream: Literal["", "sse", "array"] = ""
-    """Gemini alone says in the path that it wants a stream, and in which form."""
+    stream: bool = False
+    """Gemini alone says in the path that it wants a stream."""
 
 
 @dataclass(frozen=True)
@@ -216,8 +221,8 @@ class ProgramRequest:
     """As the program named it; the endpoint is asked for the agent's."""
     max_tokens: int | None = None
     stream: bool = False
-    form: str = ""
-    """Of a stream: ``usage`` (chat: usage at its end), ``array`` (Gemini: one JSON array)."""
+    include_usage: bool = False
+    """Of a stream of chat: with usage at its end."""
 
     def __post_init__(self) -> None:
         turns = len(self.chat) + sum(len(message.calls) for message in self.chat)
@@ -326,6 +331,11 @@ def limit_reply(request: ProgramRequest, settings: Body, name: str) -> None:
 def without(settings: Mapping[str, Any], names: Collection[str]) -> Body:
     """The fields of the agent's own request, less those that are the program's."""
     return {name: value for name, value in settings.items() if name not in names}
+
+
+def error_text(refused: RequestRefused, overflow: str) -> str:
+    """Message of an error object; a conversation that is too long is known by the protocol's words, ``overflow``."""
+    return f"{overflow if refused.code == 'context_length_exceeded' else ''}{refused}"
 
 
 def sse_event(value: Any, name: str = "") -> bytes:

@@ -35,11 +35,9 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     if system := common.system_text(messages):
         body["systemInstruction"] = {"parts": [{"text": system}]}
     if tools and agent.native_tools:
-        declared = [
-            {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
-            for tool in tools
+        body["tools"] = [
+            {"functionDeclarations": [common.declare_tool(tool, "parametersJsonSchema") for tool in tools]}
         ]
-        body["tools"] = [{"functionDeclarations": declared}]
     return common.merged(body, agent.extra_body)
 
 
@@ -208,8 +206,7 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
         chat=tuple(_logged(fields)),
         model=call.model,
         max_tokens=common.length_of(config.get("maxOutputTokens")),
-        stream=bool(call.stream),
-        form=call.stream,
+        stream=call.stream,
     )
 
 
@@ -301,31 +298,23 @@ def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
 # --- an answer to a program -----------------------------------------------------------------------------------
 
 KEEP_ALIVE = b"\n"
-"""An empty line: the SDKs take nothing else between events, and it may stand before a JSON array as well."""
+"""An empty line: the SDKs take nothing else between events."""
 
 
 def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
-    """See ``Protocol.stream_answer``: a part in each chunk, the last one with end and usage, or one JSON array."""
-    chunks = list(_chunks(whole))
-    if request.form == "array":
-        yield b"[" + b",\r\n".join(json.dumps(chunk).encode() for chunk in chunks) + b"]"
-        return
-    for chunk in chunks:
-        yield common.sse_event(chunk)
-
-
-def _chunks(whole: Mapping[str, Any]) -> Iterator[Body]:
+    """See ``Protocol.stream_answer``: a part in each chunk, the last one with end and usage."""
     candidates = whole.get("candidates") or []
     if not candidates:
-        yield dict(whole)
+        yield common.sse_event(dict(whole))
         return
     head = {name: value for name, value in whole.items() if name not in ("candidates", "usageMetadata")}
     content = candidates[0].get("content") or {}
     parts = content.get("parts") or []
     for part in parts[:-1]:
-        yield head | {"candidates": [{"index": 0, "content": dict(content) | {"parts": [part]}}]}
+        chunk = {"index": 0, "content": dict(content) | {"parts": [part]}}
+        yield common.sse_event(head | {"candidates": [chunk]})
     last = dict(candidates[0]) | ({"content": dict(content) | {"parts": parts[-1:]}} if content else {})
-    yield dict(whole) | {"candidates": [last]}
+    yield common.sse_event(dict(whole) | {"candidates": [last]})
 
 
 _STATES = {
@@ -338,11 +327,10 @@ _STATES = {
 
 
 def error_body(refused: RequestRefused) -> Body:
-    """The error object of Google's APIs; a conversation that is too long is known by its words."""
+    """The error object of Google's APIs."""
     state = _STATES.get(refused.status, "INVALID_ARGUMENT" if refused.status < 500 else "INTERNAL")
-    too_long = "The input token count exceeds the maximum number of tokens allowed: "
-    words = f"{too_long if refused.code == 'context_length_exceeded' else ''}{refused}"
-    return {"error": {"code": refused.status, "message": words, "status": state}}
+    message = common.error_text(refused, "The input token count exceeds the maximum number of tokens allowed: ")
+    return {"error": {"code": refused.status, "message": message, "status": state}}
 
 
 def error_event(refused: RequestRefused) -> bytes:

@@ -40,10 +40,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     if system := common.system_text(messages):
         body["system"] = [{"type": "text", "text": system}]
     if tools and agent.native_tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
-            for tool in tools
-        ]
+        body["tools"] = [common.declare_tool(tool, "input_schema") for tool in tools]
     if agent.prompt_cache == "auto":
         _mark(body)
     return common.merged(body | _thinking(agent), agent.extra_body)
@@ -365,10 +362,9 @@ _KINDS = {
 
 
 def error_body(refused: RequestRefused) -> Body:
-    """The error object of the protocol; a conversation that is too long is known by its words."""
+    """The error object of the protocol."""
     kind = _KINDS.get(refused.status, "invalid_request_error" if refused.status < 500 else "api_error")
-    too_long = "prompt is too long: " if refused.code == "context_length_exceeded" else ""
-    return {"type": "error", "error": {"type": kind, "message": f"{too_long}{refused}"}}
+    return {"type": "error", "error": {"type": kind, "message": common.error_text(refused, "prompt is too long: ")}}
 
 
 def error_event(refused: RequestRefused) -> bytes:

@@ -39,7 +39,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     if system := common.system_text(messages):
         body["instructions"] = system
     if tools and agent.native_tools:
-        body["tools"] = [_tool(tool) for tool in tools]
+        body["tools"] = [{"type": "function", **common.declare_tool(tool), "strict": False} for tool in tools]
     if agent.temperature is not None:
         body["temperature"] = agent.temperature
     if agent.reasoning.mode == "effort":
@@ -51,11 +51,6 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         start = "\n".join(message.content for message in messages[:2])
         body["prompt_cache_key"] = sha256_bytes(start.encode())[:32]
     return common.merged(body, agent.extra_body)
-
-
-def _tool(tool: ToolSpec) -> Body:
-    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", **function, "strict": False}
 
 
 def _items(message: ChatMessage, echo: bool) -> Iterator[Body]:
