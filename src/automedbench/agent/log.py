@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
-from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import parse_json_object, unwritable
+from automedbench.base.files import clean_text, parse_json_object, unwritable
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Message, now
 

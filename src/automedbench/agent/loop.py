@@ -37,8 +37,8 @@ from automedbench.agent.tools import (
     Recovery,
     recover_calls,
 )
-from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.endpoint.usage import Billed
+from automedbench.base.files import clean_text
 from automedbench.base.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3

@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from automedbench.agent.models.model import ToolCall, ToolSpec
-from automedbench.base.endpoint.replies import clean_text
-from automedbench.base.files import parse_json_object
+from automedbench.base.files import clean_text, parse_json_object
 from automedbench.base.records import Language
 from automedbench.sandbox.container.process import CodeResult
 

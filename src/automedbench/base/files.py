@@ -170,7 +170,11 @@ def to_json(value: Any) -> str:
 
     Lone surrogates become U+FFFD: UTF-8 cannot hold them, and readers refuse their escapes.
     """
-    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return clean_text(json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def clean_text(text: str) -> str:
+    """``text`` without lone surrogates, which no UTF-8 file or request can hold."""
     return _SURROGATES.sub("\ufffd", text)
 
 

@@ -7,7 +7,6 @@ Their JSON Schemas are generated into ``config/schemas/`` by ``make schemas``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 from pydantic import BaseModel, ConfigDict, Field
 
 from automedbench.base.errors import MissingDataError
+from automedbench.base.files import parse_json_object, sha256_bytes
 
 Tier = Literal["lite", "standard", "pro"]
 Wording = Literal[1, 2]
@@ -160,7 +160,6 @@ class Manifest(Model):
     private: dict[str, FileEntry] = Field(
         default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
     )
-
     remarks: list[str] = Field(
         default_factory=list, description="what the leak audit found odd about the staged data; stands on every score"
     )
@@ -169,7 +168,7 @@ class Manifest(Model):
     def cases_sha256(self) -> str:
         """Digest of all cases: the same for the same staged data."""
         text = json.dumps([case.model_dump(mode="json") for case in self.cases], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_bytes(text.encode())
 
     @property
     def case_ids(self) -> list[str]:
@@ -420,19 +419,10 @@ class Message(Model):
         """A tool message that only returns what a call of its turn printed; one with a warning says more."""
         if self.role != "tool" or not (calls := list(calls)):
             return False
-        if answer := _json_object(self.content):
+        if answer := parse_json_object(self.content):
             return "stdout" in answer and answer.keys() <= _ANSWER_KEYS
         printed = (text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip())
         return any(text in self.content for text in printed)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    """Empty for anything else."""
-    try:
-        value = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 class Conversation(Model):

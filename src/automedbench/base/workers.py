@@ -3,8 +3,8 @@
 Threads, because what costs time (decompressing, compressing, hashing, decoding, NumPy) runs outside the interpreter's
 lock, and because what is in memory then is one case per worker, not one copy of everything.
 
-A track's ``stage`` does not hand the number of workers down: its caller says ``with at_a_time(4)``, and
-``in_order`` asks. Within a worker the number is 1 again, so that nested maps don't multiply.
+A track's ``stage`` does not hand the number of workers down: its caller says ``with limit_workers(4)``, which
+``map_in_order`` reads. Within a worker the number is 1 again, so that nested maps don't multiply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORKERS: ContextVar[int] = ContextVar("workers", default=1)  # threads start wi
 
 @contextlib.contextmanager
 def limit_workers(workers: int) -> Iterator[None]:
-    """Within the block ``in_order`` works on so many items at a time. Raises ValueError for less than one."""
+    """Within the block ``map_in_order`` works on so many items at a time. Raises ValueError for less than one."""
     if workers < 1:
         raise ValueError(f"{workers} workers; at least 1 is needed")
     token = _WORKERS.set(workers)
@@ -37,7 +37,7 @@ def limit_workers(workers: int) -> Iterator[None]:
 
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """``[function(item) for item in items]``, on as many items at a time as ``at_a_time`` says.
+    """``[function(item) for item in items]``, on as many items at a time as ``limit_workers`` allows.
 
     ``items`` are taken in the calling thread, one after the other, and not more than one per worker ahead of those in
     work, so that an iterable may choose while it is read. Results should be small: all are kept.

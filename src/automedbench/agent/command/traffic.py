@@ -23,8 +23,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked
 from automedbench.agent.tools import CodeRequest, repair_arguments
 from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, call_stage, take_snapshot
-from automedbench.base.endpoint.replies import clean_text
-from automedbench.base.files import sha256_bytes
+from automedbench.base.files import clean_text, sha256_bytes
 from automedbench.base.records import CodeCall, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.evidence.trace import TracedProgram

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from automedbench.base.endpoint.faults import NO_USAGE
-from automedbench.base.endpoint.replies import clean_text
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import clean_text
 from automedbench.base.records import Tokens
 
 Role = Literal["system", "user", "assistant", "tool"]

@@ -10,9 +10,9 @@ from typing import Any, Literal, NoReturn
 from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, ToolSpec, estimate_tokens
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
-from automedbench.base.endpoint.replies import clean_text, cleaned
+from automedbench.base.endpoint.replies import cleaned
 from automedbench.base.endpoint.usage import service_tier
-from automedbench.base.files import parse_json_object
+from automedbench.base.files import clean_text, parse_json_object
 from automedbench.base.records import Tokens
 
 Body = dict[str, Any]

@@ -11,9 +11,9 @@ from typing import Any
 
 from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
 from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
+from automedbench.base.files import clean_text
 from automedbench.base.records import Tokens
 
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _LINE = re.compile(r"\r\n|\n|\r")
 _FIELD = re.compile(rb"\s*(?:data|event|id|retry)?:")
 
@@ -101,11 +101,6 @@ def completion_of(body: Mapping[str, Any]) -> Completion:
     return Completion(
         message, str(finish or "stop"), chat_usage(usage), str(model or ""), reported_cost(usage), service_tier(body)
     )
-
-
-def clean_text(text: str) -> str:
-    """``text`` without lone surrogates, which no UTF-8 file or request can hold."""
-    return _SURROGATES.sub("\ufffd", text)
 
 
 def cleaned(value: Any, depth: int = 1000) -> Any:
