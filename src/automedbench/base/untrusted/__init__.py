@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from automedbench.base.errors import InvalidSubmission
 
 _MAX_INTEGER_DIGITS = 300
 
 
+Failure = Callable[[str, str], Exception]
+"""Makes the exception for a code and a message: an agent's file is judged, one of ours is reported."""
+
+
+@contextlib.contextmanager
+def open_regular(path: Path, fail: Failure = InvalidSubmission, *, trusted: bool = False) -> Iterator[IO[bytes]]:
+    """A regular file open to be read; unless it is ``trusted``, never following a link nor waiting for a pipe.
+
+    Fails with ``not_found`` and ``not_a_file``.
+    """
+    guard = 0 if trusted else os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | guard))  # noqa: SIM115
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise fail("not_found", "does not exist") from error
+    except OSError as error:
+        raise fail("not_a_file", f"is not a regular file that can be read ({error.strerror})") from error
+    with stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise fail("not_a_file", "is not a regular file")
+        yield stream
+
+
 def read_bounded(path: Path, max_bytes: int) -> bytes | None:
     """Content of a regular file of at most ``max_bytes``; None when nothing is there.
 
-    Raises InvalidSubmission (``not_a_file``, ``too_large``); never follows a link and never waits for a pipe.
+    Raises InvalidSubmission (``not_a_file``, ``too_large``).
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidSubmission("not_a_file", f"is not a regular file that can be read ({error.strerror})") from error
-    try:
-        data = _read_regular(descriptor, max_bytes + 1)
-    finally:
-        os.close(descriptor)
+        with open_regular(path) as stream:
+            data = stream.read(max_bytes + 1)
+    except InvalidSubmission as error:
+        if error.code == "not_found":
+            return None
+        raise
     if len(data) > max_bytes:
         raise InvalidSubmission("too_large", f"is larger than {max_bytes} bytes")
     return data
-
-
-def _read_regular(descriptor: int, limit: int) -> bytes:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise InvalidSubmission("not_a_file", "is not a regular file")
-    with open(descriptor, "rb", closefd=False) as stream:
-        return stream.read(limit)
 
 
 def parse_json(data: bytes) -> Any:

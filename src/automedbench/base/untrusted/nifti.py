@@ -18,8 +18,7 @@ import contextlib
 import gzip
 import math
 import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -29,12 +28,11 @@ from isal import igzip, isal_zlib
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.untrusted import Failure, open_regular
 
 MAGIC: Final = b"\x1f\x8b"
 
 Array = NDArray[Any]
-Failure = Callable[[str, str], Exception]
-"""Makes the exception for a code and a message: an agent's file is judged, one of ours is reported."""
 
 BLOCK_VOXELS: Final = 2**18
 """Voxels per block: small enough that a block and its temporaries stay in the processor's cache."""
@@ -66,7 +64,6 @@ _FIELDS: Final = {
     _NIFTI1_BYTES: _fields(_NIFTI1_BYTES, "i2", "f4", "i2", (40, 70, 76, 108, 112, 116, 252, 254, 280)),
     _NIFTI2_BYTES: _fields(_NIFTI2_BYTES, "i8", "f8", "i4", (16, 12, 104, 168, 176, 184, 344, 348, 400)),
 }
-_SKIP = 64 * 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +124,11 @@ class VolumeReader:
         if self._started:
             raise ValueError("a volume can be read only once")
         self._started = True
-        self._skip(self.header.offset)
+        self._read(self.header.offset - self._stream.tell())
         for start in range(0, total, run):
             yield self._values(min(run, total - start), scaled)
-        self._demand_end()
+        if _read(self._stream, 1, self._fail):
+            raise self._fail("trailing_data", f"holds more data than its shape {self.header.shape} needs")
 
     def _values(self, count: int, scaled: bool) -> Array:
         header = self.header
@@ -140,16 +138,8 @@ class VolumeReader:
         with np.errstate(all="ignore"):  # what overflows becomes infinite and is judged as such
             return stored.astype(np.float64) * header.slope + header.inter
 
-    def _skip(self, n_bytes: int) -> None:
-        for start in range(self._stream.tell(), n_bytes, _SKIP):
-            self._read(min(_SKIP, n_bytes - start))
-
     def _read(self, n_bytes: int) -> bytes:
         return _read_exactly(self._stream, n_bytes, self._fail)
-
-    def _demand_end(self) -> None:
-        if _read(self._stream, 1, self._fail):
-            raise self._fail("trailing_data", f"holds more data than its shape {self.header.shape} needs")
 
 
 @contextlib.contextmanager
@@ -160,7 +150,9 @@ def open_volume(path: Path, *, max_bytes: int) -> Iterator[VolumeReader]:
     ``not_gzip``, ``truncated``, ``corrupt``, ``bad_crc``, ``bad_header``, ``extension_too_large``,
     ``unsupported_dtype`` (complex, RGB, more than 64 bits).
     """
-    with _opened(path, max_bytes, InvalidSubmission) as raw:
+    with open_regular(path) as raw:
+        if (size := os.fstat(raw.fileno()).st_size) > max_bytes:
+            raise InvalidSubmission("too_large", f"has {size} bytes, more than the limit of {max_bytes}")
         yield _reader(raw, plain=False, fail=InvalidSubmission)
 
 
@@ -173,29 +165,8 @@ def open_trusted(path: Path) -> Iterator[VolumeReader]:
             f"{path} {message}.\nStage the task again (rule stage_task); delete the file first if it is damaged."
         )
 
-    with _opened(path, None, fail) as raw:
+    with open_regular(path, fail, trusted=True) as raw:
         yield _reader(raw, plain=True, fail=fail)
-
-
-@contextlib.contextmanager
-def _opened(path: Path, max_bytes: int | None, fail: Failure) -> Iterator[IO[bytes]]:
-    flags = os.O_RDONLY | (0 if max_bytes is None else os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        descriptor = os.open(path, flags)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise fail("not_found", "does not exist") from error
-    except OSError as error:
-        raise fail("not_a_file", f"is not a regular file that can be read ({error.strerror})") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise fail("not_a_file", "is not a regular file")
-        if max_bytes is not None and status.st_size > max_bytes:
-            raise fail("too_large", f"has {status.st_size} bytes, more than the limit of {max_bytes}")
-        with open(descriptor, "rb", closefd=False) as stream:
-            yield stream
-    finally:
-        os.close(descriptor)
 
 
 def _reader(raw: IO[bytes], *, plain: bool, fail: Failure) -> VolumeReader:
