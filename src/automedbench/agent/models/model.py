@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -85,6 +85,17 @@ class ChatModel(Protocol):
         Raises ContextOverflow, ProviderRefusal, ReplyTimeout or EndpointError, each with what it spent.
         """
         ...
+
+
+class PreparedModel:
+    """Answers with replies in their order, whatever it is asked; costs nothing."""
+
+    def __init__(self, replies: Iterator[Reply]) -> None:
+        self._replies = replies
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        """See ``ChatModel.reply``."""
+        return next(self._replies)
 
 
 class RequestFailed(Exception):

@@ -7,16 +7,17 @@ executions and are left out.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from automedbench.agent.durable.attempts import read_lines
 from automedbench.agent.loop import ANSWER
-from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec
+from automedbench.agent.models.model import PreparedModel, Reply
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
 from automedbench.base.records import CodeCall, Conversation
@@ -26,19 +27,8 @@ from automedbench.sandbox.airlock.collector import read_beneath
 LAST_WORDS = "The recording ends here."
 
 
-class ReplayModel:
-    """Answers with recorded replies in order; afterwards with a text without a call. Costs nothing."""
-
-    def __init__(self, replies: Iterable[Reply]) -> None:
-        self._replies = iter(replies)
-
-    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
-        """The next recorded reply; the conversation is not read."""
-        return next(self._replies, Reply(LAST_WORDS, model="replay"))
-
-
-def load_replay(agent: Agent) -> ReplayModel:
-    """The replies in the journal of the run that ``transcript`` names.
+def load_replay(agent: Agent) -> PreparedModel:
+    """The replies in the journal of the run that ``transcript`` names; afterwards a text without a call.
 
     Raises ConfigError for a program that ran its own tools, MissingDataError without a journal, JournalMismatch for a
     damaged one.
@@ -52,11 +42,12 @@ def load_replay(agent: Agent) -> ReplayModel:
     if not lines:
         raise MissingDataError(f"{run}: has no log/journal.jsonl with replies.\nName the folder of a run.")
     answers = [ANSWER.validate_python(line.value) for line in lines if (line.type, line.kind) == ("effect", "reply")]
-    return ReplayModel(
+    replies = (
         Reply(reply.content, reply.calls, reply.finish_reason, opaque=reply.opaque, model="replay")
         for answer in answers
         if (reply := answer.reply)
     )
+    return PreparedModel(itertools.chain(replies, itertools.repeat(Reply(LAST_WORDS, model="replay"))))
 
 
 MAX_DIFF_LINES = 12

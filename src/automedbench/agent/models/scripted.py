@@ -7,6 +7,7 @@ of the task. The code runs like any agent's.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.models.model import PreparedModel, Reply, ToolCall
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Language, Model
@@ -53,18 +54,9 @@ class Script(Model):
     turns: list[ScriptedTurn] = Field(min_length=1)
 
 
-class ScriptedModel:
-    """Answers with the turns of a script, one per request; afterwards with the text 'done'."""
-
-    def __init__(self, turns: Sequence[ScriptedTurn], name: str = "scripted") -> None:
-        self._turns = list(turns)
-        self._name = name
-        self._next = 0
-
-    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
-        """The next turn of the script; uses no tokens."""
-        self._next += 1
-        return scripted_reply(self._turns, self._next, self._name)
+def scripted_model(turns: Sequence[ScriptedTurn], name: str = "scripted") -> PreparedModel:
+    """Answers with the turns of a script, one per request."""
+    return PreparedModel(scripted_reply(turns, number, name) for number in itertools.count(1))
 
 
 def scripted_reply(turns: Sequence[ScriptedTurn], number: int, name: str) -> Reply:
@@ -76,9 +68,9 @@ def scripted_reply(turns: Sequence[ScriptedTurn], number: int, name: str) -> Rep
     return Reply(turn.content, calls, "tool_calls" if calls else "stop", model=name)
 
 
-def load_script(path: Path) -> ScriptedModel:
+def load_script(path: Path) -> PreparedModel:
     """Read a script as a model; raises ConfigError with every problem, one line each."""
-    return ScriptedModel(load_turns(path), path.stem)
+    return scripted_model(load_turns(path), path.stem)
 
 
 def load_turns(path: Path) -> list[ScriptedTurn]:
@@ -97,12 +89,12 @@ def _as_call(step: Step, turn: int, index: int) -> ToolCall:
 PLACEHOLDER = "{card}"
 
 
-def load_baseline(agent: Agent, card: TaskCard) -> ScriptedModel:
+def load_baseline(agent: Agent, card: TaskCard) -> PreparedModel:
     """The turns of a baseline, filled in for one task; raises ConfigError when the track has no such baseline."""
     agent = agent.for_task(card)
     facts = repr(json.dumps(card_facts(card), sort_keys=True))
     turns = [_filled(turn, facts) for turn in load_turns(Path(agent.script or ""))]
-    return ScriptedModel(turns, f"baseline-{agent.baseline}")
+    return scripted_model(turns, f"baseline-{agent.baseline}")
 
 
 def card_facts(card: TaskCard) -> dict[str, object]:
