@@ -224,7 +224,7 @@ def test_a_program_gets_the_same_as_a_stream(protocol: ProtocolName) -> None:
     wrong = []
     for row in answered(protocol):
         whole = dict(read_reply(protocol, data_of(row), []).body or {})
-        request = ProgramRequest(protocol, {}, (), form="usage")
+        request = ProgramRequest(protocol, {}, (), include_usage=True)
         text = b"".join(PROTOCOLS[protocol].stream_answer(request, whole)).decode()
         streamed, expected = row | {"form": "stream", "response": text}, SAID[protocol](row)
         if SAID[protocol](streamed) != expected or usage_of(protocol, streamed) != usage_of(protocol, row):

@@ -16,7 +16,6 @@ import pytest
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.protocols import read_reply
-from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, SPECIAL, TRANSIENT, FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.program import command_of, example, filled
 from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
 
@@ -197,50 +196,6 @@ def test_our_own_tools_are_called_by_their_names(protocol: str) -> None:
         ("execute_code", {"language": "bash", "code": "ls -l"}),
         ("submit_results", {"summary": "All is written."}),
     ]
-
-
-# By hand from usage_rule(2): input 12, cache read 1000, cache write 200 (50 of them for an hour), output 102 with 40 of
-# reasoning. Prompt: 12 + 1000 + 200 = 1212; all: 1212 + 102 = 1314.
-USAGES = {
-    "chat": {
-        "prompt_tokens": 1212,
-        "completion_tokens": 102,
-        "total_tokens": 1314,
-        "prompt_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 200},
-        "completion_tokens_details": {"reasoning_tokens": 40},
-    },
-    "responses": {
-        "input_tokens": 1212,
-        "input_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 200},
-        "output_tokens": 102,
-        "output_tokens_details": {"reasoning_tokens": 40},
-        "total_tokens": 1314,
-    },
-    "messages": {
-        "input_tokens": 12,
-        "cache_read_input_tokens": 1000,
-        "cache_creation_input_tokens": 200,
-        "cache_creation": {"ephemeral_5m_input_tokens": 150, "ephemeral_1h_input_tokens": 50},
-        "output_tokens": 102,
-        "output_tokens_details": {"thinking_tokens": 40},
-        "service_tier": "standard",
-    },
-    "gemini": {
-        "promptTokenCount": 1212,
-        "cachedContentTokenCount": 1000,
-        "candidatesTokenCount": 62,
-        "thoughtsTokenCount": 40,
-        "totalTokenCount": 1314,
-    },
-}
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_tokens_in_the_convention_of_each(protocol: str, stream: bool) -> None:
-    with ScriptedServer(TURNS, usage=usage_rule) as server:
-        second = list(session(server, protocol, {"bash": SHELL}, stream))[1]
-    assert second.usage == USAGES[protocol]
 
 
 def test_a_stream_of_messages_tells_its_tokens_twice() -> None:
@@ -515,99 +470,7 @@ def test_a_program_that_runs_one_file_gets_the_script_as_one() -> None:
     assert later == "All is written."
 
 
-# --- errors, limits, keys --------------------------------------------------------------------------------------
-
-
-SENDING = ("too_large", "timeout", "body_timeout", "drip", "padding", "gzip", "redirect")
-"""Faults that do not depend on the protocol; with all of chat they are tried in test_endpoint_faults.py."""
-FAULTS = [
-    (protocol, kind)
-    for protocol in PROTOCOLS[1:]
-    for kind in (*HARMLESS, *TRANSIENT, *FINAL, *SPECIAL)
-    if kind not in SENDING
-]
-
-
-@pytest.mark.parametrize(("protocol", "kind"), FAULTS)
-def test_every_fault_in_every_protocol(protocol: str, kind: str) -> None:
-    """A fault is told in the protocol's shape, or cuts the connection."""
-    plan = FaultPlan(requests={1: ServerFault(kind=kind, seconds=0.05)})
-    with ScriptedServer(TURNS, faults=plan) as server:
-        path, body = path_of(protocol), body_of(protocol, first(protocol), {"bash": SHELL})
-        if kind.startswith("cut") or kind in ("stream_cut", "broken_gzip"):
-            with pytest.raises((httpx2.TransportError, httpx2.DecodingError)):
-                post(server, path, body)
-            return
-        response = post(server, path, body)
-        assert server.exchanges[0].fault == kind
-    if response.status_code >= 400:
-        told = response.json()
-        error = told["error"]
-        assert (told.get("type") == "error") is (protocol == "messages")
-        assert ("status" in error and error["code"] == response.status_code) is (protocol == "gemini")
-
-
-LIMITS = {
-    "chat": ("x-ratelimit-reset-requests", "2s"),
-    "responses": ("retry-after-ms", "2000"),
-    "messages": ("anthropic-ratelimit-requests-remaining", "0"),
-}
-
-
-def test_limits_as_each_provider_tells_them() -> None:
-    for protocol in PROTOCOLS:
-        plan = FaultPlan(requests={1: ServerFault(kind="rate_limit_headers", seconds=2)})
-        with ScriptedServer(TURNS, faults=plan) as server:
-            response = post(server, path_of(protocol), body_of(protocol, first(protocol), {"bash": SHELL}))
-        assert response.status_code == 429
-        if protocol == "gemini":
-            retry = response.json()["error"]["details"][-1]
-            assert retry == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "2s"}
-            assert "retry-after" not in response.headers
-        else:
-            name, value = LIMITS[protocol]
-            assert (response.headers[name], response.headers["retry-after"]) == (value, "2")
-
-
-FAILURES = {
-    "chat": {"error": "server_error"},
-    "responses": {"type": "response.failed"},
-    "messages": {"type": "error"},
-    "gemini": {"error": "UNAVAILABLE"},
-}
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_streams_that_break(protocol: str) -> None:
-    """``stream_error`` ends in the provider's event, ``stream_cut`` in nothing; HTTP itself ends well in both."""
-    plan = FaultPlan.model_validate({"turns": {1: ["stream_error", "stream_cut"]}})
-    with ScriptedServer(TURNS, faults=plan) as server:
-        body = body_of(protocol, first(protocol), {"bash": SHELL}, True)
-        broken, cut, good = (events(post(server, path_of(protocol, True), body).text) for _ in range(3))
-    key, value = next(iter(FAILURES[protocol].items()))
-    found = broken[-1][key]
-    assert (found if isinstance(found, str) else found.get("status") or found["type"]) == value
-    assert broken[:-1] == cut == good[: len(cut)]
-    assert len(cut) < len(good)
-    if protocol == "responses":
-        assert [event["sequence_number"] for event in broken] == list(range(len(broken)))
-        assert broken[-1]["response"]["id"] == broken[0]["response"]["id"]
-
-
-def test_what_a_reply_may_hold_beside_calls() -> None:
-    """A tool that the provider runs, the old way to call, more output than was allowed."""
-    plan = FaultPlan.model_validate({"turns": {1: ["hosted_tool", "function_call", "limit_ignored"]}})
-    for protocol in PROTOCOLS:
-        with ScriptedServer(TURNS, faults=plan) as server:
-            body = body_of(protocol, first(protocol), {"bash": SHELL})
-            hosted, old, long = (post(server, path_of(protocol), body).json() for _ in range(3))
-        assert any(word in json.dumps(hosted) for word in ("web_search", "executableCode", "url_citation")), protocol
-        if protocol == "chat":
-            assert old["choices"][0]["finish_reason"] == "function_call"
-            assert json.loads(old["choices"][0]["message"]["function_call"]["arguments"])["command"] == HEREDOC
-        if protocol == "messages":
-            assert long["usage"]["output_tokens"] == 2000  # four times the 500 that the request allows
-    assert long["usageMetadata"]["candidatesTokenCount"] == 100_000
+# --- keys and lists --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
-"""Every way an endpoint can fail, over real HTTP: which class it is, how often it is tried, what the log shows."""
+"""A model behind an endpoint over real HTTP: every way to fail in four protocols, waits, time, addresses, keys.
+
+Classes of faults and how often each is tried: docs/specification.md, 8.5.
+"""
 
 from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +30,12 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn
 from automedbench.agent.tools import tool_specs
+from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import Attempt, RequestGivenUp
+from automedbench.base.endpoint.faults import classify_status, retry_after
+from automedbench.base.endpoint.usage import Billed
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -33,6 +43,8 @@ from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, c
 KEYS = [f"sk-canary-{number}-0123456789" for number in range(4)]
 HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]
 TURNS = [ScriptedTurn(content="I compute", calls=[CodeStep(tool="execute_code", language="python", code="print(1)")])]
+GOOD = Answer(body=completion())
+PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "responses", "messages", "gemini")
 
 
 @dataclass
@@ -43,11 +55,15 @@ class Asked:
     error: Exception | None = None
     waits: list[float] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def kinds(self) -> list[str]:
         return [attempt.kind for attempt in self.attempts]
+
+    @property
+    def keys(self) -> list[str]:
+        return [headers["authorization"].removeprefix("Bearer ") for headers in self.headers]
 
 
 def agent(url: str, **options: Any) -> Agent:
@@ -55,11 +71,20 @@ def agent(url: str, **options: Any) -> Agent:
     return Agent.model_validate({"provider": "openai", "model": "m", "base_url": url} | source | options)
 
 
-def ask(server: ScriptedServer | str, timeout_s: float = 600, requests: int = 1, **options: Any) -> Asked:
+def ask(
+    server: ScriptedServer | str,
+    timeout_s: float = 600,
+    requests: int = 1,
+    jitter: Callable[[], float] = lambda: 1.0,
+    **options: Any,
+) -> Asked:
     asked = Asked()
-    url = server if isinstance(server, str) else server.url
+    if isinstance(server, ScriptedServer):
+        url = server.url if options.get("protocol", "chat") == "chat" else server.root
+    else:
+        url = server
     with EndpointModel(
-        agent(url, **options), KEYS, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=lambda: 1.0
+        agent(url, **options), KEYS, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=jitter
     ) as model:
         try:
             for _ in range(requests):
@@ -67,8 +92,14 @@ def ask(server: ScriptedServer | str, timeout_s: float = 600, requests: int = 1,
         except Exception as error:
             asked.error = error
     if isinstance(server, ScriptedServer):
-        asked.keys = [headers["authorization"].removeprefix("Bearer ") for headers in server.headers]
+        asked.headers = server.headers
     return asked
+
+
+def with_answers(*answers: Answer, **options: Any) -> Asked:
+    """These answers one after the other, the last one again and again."""
+    with ScriptedServer(answers=answers) as server:
+        return ask(server, **options)
 
 
 def with_fault(kind: str, seconds: float | None = 0.5, **options: Any) -> Asked:
@@ -78,18 +109,75 @@ def with_fault(kind: str, seconds: float | None = 0.5, **options: Any) -> Asked:
         return ask(server, **options)
 
 
+# --- what is sent ----------------------------------------------------------------------------------------------
+
+OPERATORS = {
+    "OPENAI_API_KEY": "sk-operators-own",
+    "OPENAI_ADMIN_KEY": "sk-operators-admin",
+    "OPENAI_ORG_ID": "operators-organisation",
+    "OPENAI_PROJECT_ID": "operators-project",
+    "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    "OPENAI_CUSTOM_HEADERS": "X-Mine: operators-header\nAuthorization: Bearer operators-other",
+}
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+def test_nothing_of_the_operators_openai_settings_is_sent(
+    protocol: ProtocolName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint is the entry's, and no header says more of this machine than HTTP needs."""
+    for name, value in OPERATORS.items():
+        monkeypatch.setenv(name, value)
+    asked = with_answers(GOOD, protocol=protocol, stream=True, timeout_s=5)
+    (headers, *_) = asked.headers
+    assert headers.pop("authorization") == f"Bearer {KEYS[0]}"
+    assert headers.pop("user-agent") == "automedbench"
+    assert headers.pop("x-stainless-raw-response") == "stream"  # how the library was called
+    assert set(headers) == {"host", "accept", "accept-encoding", "connection", "content-length", "content-type"}
+    assert "operators" not in str(asked.headers)
+
+
+def test_the_library_is_imported_with_the_first_request_that_needs_it() -> None:
+    program = """
+import sys
+from automedbench.base.endpoint.client import Client, RequestGivenUp, EndpointTarget
+for protocol in ("messages", "gemini", "chat"):
+    with Client(EndpointTarget("http://127.0.0.1:9", "m", ("k",), "KEY", protocol=protocol), max_attempts=1) as client:
+        try:
+            client.ask({}, bytes, 5, "/x")
+        except RequestGivenUp:
+            print(protocol, "openai" in sys.modules)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["messages", "False", "gemini", "False", "chat", "True"]
+
+
 # --- classes (docs/specification.md, 8.5) -----------------------------------------------------------------
 
+SENDING = ("too_large", "timeout", "body_timeout", "drip", "padding", "gzip", "redirect")
+"""Faults that do not depend on the protocol: tried with one."""
 
-@pytest.mark.parametrize("kind", HARMLESS)
-def test_harmless_oddities_are_read(kind: str) -> None:
-    asked = with_fault(kind)
+
+def in_protocols(*kinds: str) -> list[Any]:
+    """Each fault in each protocol."""
+    return [
+        pytest.param(kind, protocol, id=f"{protocol}-{kind}")
+        for protocol in PROTOCOLS
+        for kind in kinds
+        if protocol == "chat" or kind not in SENDING
+    ]
+
+
+@pytest.mark.parametrize(("kind", "protocol"), in_protocols(*HARMLESS, "function_call", "hosted_tool", "limit_ignored"))
+def test_harmless_oddities_are_read(kind: str, protocol: ProtocolName) -> None:
+    asked = with_fault(kind, protocol=protocol)
     assert asked.reply is not None, asked.error
     assert asked.kinds == ["ok"]
     assert asked.reply.content == "I compute"
     assert [json.loads(call.arguments)["code"] for call in asked.reply.calls] == ["print(1)"]
     assert asked.reply.usage.total > 0
     assert asked.reply.usage.estimated == kind.startswith("usage")
+    assert (asked.reply.usage.completion > 4000) == (kind == "limit_ignored")
 
 
 CLASSES = {
@@ -97,20 +185,26 @@ CLASSES = {
     **{kind: "server" for kind in TRANSIENT if kind.startswith("status_")},
     **dict.fromkeys(("cut_at_once", "cut_body", "timeout", "body_timeout"), "network"),
     "error_in_200": "server",
+    "stream_error": "server",
+    "stream_cut": "network",
+    "rate_limit_headers": "rate_limit",
     # "200 with non-JSON, non-object, no choices, choice without message"; the others are no completion either.
     **dict.fromkeys(("not_json", "empty_body", "not_object", "no_choices", "message_null"), "malformed"),
     **dict.fromkeys(("redirect", "broken_gzip", "too_large"), "malformed"),
 }
 
 
-@pytest.mark.parametrize("kind", TRANSIENT)
-def test_transient_faults_are_repeated(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "protocol"), in_protocols(*TRANSIENT, "rate_limit_headers", "stream_error", "stream_cut")
+)
+def test_transient_faults_are_repeated(kind: str, protocol: ProtocolName) -> None:
     silent = kind in ("timeout", "body_timeout")
-    asked = with_fault(kind, *([30.0] if silent else []), **({"request_timeout_s": 1.0} if silent else {}))
+    more = {"request_timeout_s": 1.0} if silent else {}
+    asked = with_fault(kind, 30.0 if silent else 0.5, protocol=protocol, stream=kind.startswith("stream"), **more)
     assert asked.reply is not None, asked.error
     assert asked.kinds == [CLASSES[kind], "ok"]
     # By hand: 2 s with a jitter of 1, or the half second that the server asks for (a date has whole seconds).
-    expected = [2.0] if not kind.startswith("rate_limit_s") else [0.5]
+    expected = [0.5] if kind in ("rate_limit_seconds", "rate_limit_headers") else [2.0]
     assert asked.waits == pytest.approx(expected, abs=0.2) or kind == "rate_limit_date"
     assert asked.reply.retry_s >= sum(asked.waits)
 
@@ -123,21 +217,127 @@ FINAL_CLASSES: dict[str, tuple[str, type[Exception], int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FINAL if kind != "length_cut"])
-def test_final_faults(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "protocol"), in_protocols(*(kind for kind in FINAL if kind != "length_cut")))
+def test_final_faults(kind: str, protocol: ProtocolName) -> None:
     plan = FaultPlan(turns={1: [ServerFault(kind=kind)] * 9})
     with ScriptedServer(TURNS, faults=plan) as server:
-        asked = ask(server)
+        asked = ask(server, protocol=protocol)
     name, error, attempts = FINAL_CLASSES[kind]
     assert type(asked.error) is error
     assert asked.kinds == [name] * attempts
     assert sum(asked.waits) == 0
 
 
+WORDS = {
+    "context of llama.cpp": (400, "request (9876 tokens) exceeds the available context size", "context_overflow"),
+    "context of llama.cpp, by type": (400, '{"type": "exceed_context_size_error"}', "context_overflow"),
+    "context of Anthropic": (400, "prompt is too long: 9 > 8", "context_overflow"),
+    "context with the reply": (
+        400,
+        "input length and `max_tokens` exceed context limit",
+        "context_overflow",
+    ),
+    "size of Anthropic": (413, "request_too_large: Request exceeds the maximum size", "context_overflow"),
+    "context of Gemini": (400, "The input token count (9) exceeds the maximum number of tokens", "context_overflow"),
+    "context of OpenAI": (400, '{"code": "context_length_exceeded"}', "context_overflow"),
+    "key of Google": (400, "INVALID_ARGUMENT: API key not valid.", "auth"),
+    "policy": (403, "content policy violation", "content_policy"),
+    # OpenAI says with 429 that the account is empty: waiting would not help.
+    "no credit": (429, '{"code": "insufficient_quota"}', "auth"),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), WORDS.values(), ids=WORDS.keys())
+def test_words_of_providers(status: int, body: str, kind: str) -> None:
+    assert classify_status(status, body) == kind
+
+
+def test_a_policy_fault_that_passes_is_a_reply() -> None:
+    assert with_answers(Answer(400, {"error": "content_filter"}), GOOD).reply is not None
+
+
 def test_a_cut_reply_is_the_loops_affair() -> None:
     asked = with_fault("length_cut")
     assert asked.reply is not None
     assert asked.reply.finish_reason == "length"
+
+
+# --- waits -----------------------------------------------------------------------------------------------------
+
+
+def status(code: int, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(code, {"error": {"message": ""}}, headers or {})
+
+
+# Waits by hand with a jitter of 1: 2, 4, 8, … s, capped at 60 (docs/specification.md, 8.5).
+REPEATED: dict[str, tuple[list[Answer], list[float]]] = {
+    "Retry-After": ([status(429, {"Retry-After": "7"}), GOOD], [7]),
+    "huge Retry-After": ([status(429, {"Retry-After": "9999"}), GOOD], [300]),
+    "server errors": ([status(code) for code in (500, 502, 503, 504, 529, 408)] + [GOOD], [2, 4, 8, 16, 32, 60]),
+    "rate limit in a 200": ([Answer(body={"error": {"code": 429}}), GOOD], [2]),
+    "text error in a 200": ([Answer(body={"error": "server_error"}), GOOD], [2]),
+}
+
+
+@pytest.mark.parametrize(("answers", "waits"), REPEATED.values(), ids=REPEATED.keys())
+def test_waits(answers: list[Answer], waits: list[float]) -> None:
+    asked = with_answers(*answers)
+    assert asked.reply is not None and asked.reply.content == "hi"
+    assert asked.waits == pytest.approx(waits, abs=0.2)
+    assert asked.reply.retry_s >= sum(waits)
+    assert len(asked.attempts) == len(answers)
+
+
+def test_jitter_is_full() -> None:
+    assert with_answers(status(500), status(500), GOOD, jitter=lambda: 0.25).waits == [0.5, 1.0]
+
+
+EXHAUSTED = {"server": (status(503), 8), "malformed": (Answer(body=b"<html>"), 4)}
+
+
+@pytest.mark.parametrize(("answer", "attempts"), EXHAUSTED.values(), ids=EXHAUSTED.keys())
+def test_attempts_are_bounded(answer: Answer, attempts: int) -> None:
+    asked = with_answers(answer)
+    assert isinstance(asked.error, EndpointError)
+    assert isinstance(asked.error, InfrastructureError)
+    assert len(asked.attempts) == len(asked.waits) + 1 == attempts
+    assert len(str(asked.error).splitlines()) <= 3
+
+
+def test_faults_of_two_kinds_share_the_bound() -> None:
+    answers = [Answer(body=b"x"), status(500)] * 10
+    assert len(with_answers(*answers).attempts) <= 8
+
+
+def test_tokens_of_failed_attempts_count() -> None:
+    paid = {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 0}}
+    reply = with_answers(Answer(body=paid), GOOD).reply
+    assert reply is not None
+    assert (reply.usage, reply.model) == (Tokens(prompt=3, completion=2), "served-model")
+    assert reply.spent == (Billed(Tokens(prompt=100)), Billed(reply.usage))
+
+
+NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC, by `date -u -d '2026-01-01 12:00' +%s`
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("1.5", 1.5),
+        ("0", None),
+        ("-3", None),
+        ("inf", None),
+        ("nan", None),
+        ("soon", None),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", 30.0),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", None),
+        ("Thu, 01 Jan 2026 13:00:00 GMT", 300.0),
+    ],
+)
+def test_retry_after(value: str | None, expected: float | None) -> None:
+    assert retry_after({} if value is None else {"retry-after": value}, NOON) == expected
 
 
 # --- time ------------------------------------------------------------------------------------------------------
