@@ -178,10 +178,10 @@ class EndpointHttp(Closing):
         except APIConnectionError as error:
             raise error.__cause__ or error from None
         except httpx2.DecodingError as error:
-            status, headers = self._exchange.status, self._exchange.headers
-            if status < 300:
+            last = self._exchange
+            if last.status < 300:
                 raise
-            raise BadStatus(status, f"unreadable body ({type(error).__name__})", headers) from None
+            raise BadStatus(last.status, f"unreadable body ({type(error).__name__})", last.headers) from None
 
     def _openai_request(
         self, protocol: ProtocolName, root: str, headers: dict[str, str], body: dict[str, Any], timeout: httpx2.Timeout

@@ -31,6 +31,7 @@ from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.untrusted import Failure, open_regular
 
 MAGIC: Final = b"\x1f\x8b"
+_INFLATE_ERROR: Any = isal_zlib.error
 
 Array = NDArray[Any]
 
@@ -174,7 +175,7 @@ def _reader(raw: IO[bytes], *, plain: bool, fail: Failure) -> VolumeReader:
     raw.seek(0)
     if magic != MAGIC and not plain:
         raise fail("not_gzip", f"is not a gzip file (starts with {magic!r})" if magic else "is empty")
-    stream: Any = igzip.IGzipFile(fileobj=raw, mode="rb") if magic == MAGIC else raw
+    stream: IO[bytes] = igzip.open(raw) if magic == MAGIC else raw  # type: ignore[no-untyped-call]
     header, order = _header(stream, fail)
     if not plain:
         if os.fstat(raw.fileno()).st_size > 2 * header.n_voxels * header.dtype.itemsize + SURPLUS_BYTES:
@@ -289,7 +290,7 @@ def _read(stream: IO[bytes], n_bytes: int, fail: Failure) -> bytes:
         return stream.read(n_bytes)
     except EOFError as error:
         raise fail("truncated", "is damaged: the compressed data ends too early") from error
-    except (gzip.BadGzipFile, isal_zlib.error) as error:
+    except (gzip.BadGzipFile, _INFLATE_ERROR) as error:
         text = str(error)
         if text.startswith("Not a gzipped file"):
             raise fail("trailing_data", "is damaged: something lies behind the compressed data") from error
