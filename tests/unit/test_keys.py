@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.keys import read_keys, shown_place
 from automedbench.campaign.agents import Agent
 
 SECRET = "sk-canary-0123456789"

@@ -19,8 +19,8 @@ from automedbench.agent.log import RunLog
 from automedbench.agent.models.model import ChatModel
 from automedbench.agent.plan import RunPlan, make_egress_settings
 from automedbench.base.endpoint.client import Attempt
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.files import read_record
+from automedbench.base.keys import read_keys
 from automedbench.base.records import Manifest, Receipt
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox, Sandbox

@@ -54,9 +54,9 @@ from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.code import present_code
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
+from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
 from automedbench.sandbox.boxes import Sandbox

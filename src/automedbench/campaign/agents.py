@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import EndpointTarget
-from automedbench.base.endpoint.keys import EndpointSource, shown_place
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import asked_tokens
 from automedbench.base.files import hash_json, sha256_file
+from automedbench.base.keys import EndpointSource, shown_place
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.prices import Pricing

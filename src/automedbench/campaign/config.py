@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from automedbench.base.cards import Limits, Name, TaskCard
 from automedbench.base.code import PROMPTS as PROMPTS
 from automedbench.base.code import RUBRICS as RUBRICS
-from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.keys import KeySource
 from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, Wording
 from automedbench.base.yamlfile import suggestion
 

@@ -30,7 +30,6 @@ from pydantic import Field, ValidationError
 from automedbench import __version__
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.base.cards import TaskCard
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import (
     atomic_path,
@@ -42,6 +41,7 @@ from automedbench.base.files import (
     write_bytes,
     write_text,
 )
+from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among, secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.load import Campaign

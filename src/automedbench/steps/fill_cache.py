@@ -29,9 +29,9 @@ from pydantic import Field
 
 from automedbench.base.cards import Source
 from automedbench.base.checkpoints import load_checkpoints
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_record
+from automedbench.base.keys import read_keys
 from automedbench.base.records import Model, now
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download.transfer import DownloadProgress, Request, digests, download

@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.faults import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
-from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.pacer import Pacer, Turn
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import RETRY_S, Servers, parse_file_url
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
+from automedbench.base.keys import shown_place
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Tokens, now

@@ -24,9 +24,9 @@ import httpx2
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, credentials
 from automedbench.base.endpoint.faults import Fault, classify_status, retry_after
-from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.replies import cleaned, is_stream
 from automedbench.base.errors import ConfigError
+from automedbench.base.keys import shown_place
 
 if TYPE_CHECKING:
     from openai import APIResponse
@@ -80,7 +80,7 @@ def read_all(parts: Iterable[bytes]) -> bytes:
     return bytes(data)
 
 
-class Exchange(threading.local):
+class RequestInFlight(threading.local):
     """The request under way in this thread: its deadline, and status and headers of the last answer, good or bad."""
 
     end: float = float("inf")
@@ -101,7 +101,7 @@ class EndpointHttp(Closing):
     """
 
     def __init__(self, base_url: str, clock: Clock = time.monotonic) -> None:
-        self._clock, self._exchange = clock, Exchange()
+        self._clock, self._request = clock, RequestInFlight()
         self._client = _make_client(base_url, self._limit)
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class EndpointHttp(Closing):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of the last answer that this thread got; empty where there was none."""
-        return self._exchange.headers
+        return self._request.headers
 
     def post(
         self, protocol: ProtocolName, root: str, path: str, key: str, body: dict[str, Any], timeout_s: float
@@ -121,8 +121,8 @@ class EndpointHttp(Closing):
         ``root``: URL of the API (see ``api_root``), ``path``: behind it. Raises what stands in ``FAILURES``, and
         CutStream.
         """
-        self._exchange.end = self._clock() + timeout_s
-        self._exchange.status, self._exchange.headers = 0, {}
+        self._request.end = self._clock() + timeout_s
+        self._request.status, self._request.headers = 0, {}
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
@@ -161,7 +161,7 @@ class EndpointHttp(Closing):
         return response.status_code, parse_model_ids(response.content)
 
     def _get(self, url: str, headers: Mapping[str, str] | None, timeout_s: float) -> httpx2.Response:
-        self._exchange.end = self._clock() + timeout_s
+        self._request.end = self._clock() + timeout_s
         return self._client.get(url, headers=headers, timeout=timeout_s)
 
     def _post_by_openai(
@@ -178,7 +178,7 @@ class EndpointHttp(Closing):
         except APIConnectionError as error:
             raise error.__cause__ or error from None
         except httpx2.DecodingError as error:
-            last = self._exchange
+            last = self._request
             if last.status < 300:
                 raise
             raise BadStatus(last.status, f"unreadable body ({type(error).__name__})", last.headers) from None
@@ -208,9 +208,9 @@ class EndpointHttp(Closing):
 
     def _limit(self, response: httpx2.Response) -> None:
         """Note an answer, and bound the time and the size of its body."""
-        self._exchange.status, self._exchange.headers = response.status_code, response.headers
+        self._request.status, self._request.headers = response.status_code, response.headers
         if isinstance(response.stream, httpx2.SyncByteStream):
-            network, left_s = response.extensions.get("network_stream"), self._exchange.end - self._clock()
+            network, left_s = response.extensions.get("network_stream"), self._request.end - self._clock()
             response.stream = _Limited(response.stream, response.status_code, left_s, network)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from automedbench.base.endpoint.keys import read_small
 from automedbench.base.errors import ConfigError
+from automedbench.base.keys import read_small
 
 RETRY_S = 10.0
 """From one look for a server that answers to the next."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
-from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.servers import parse_file_url, read_servers
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
+from automedbench.base.keys import read_keys, shown_place
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel

@@ -20,11 +20,11 @@ from pydantic import Field
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Client, RequestGivenUp
-from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.replies import Completion, read_completion
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_record
+from automedbench.base.keys import read_keys, shown_place
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.agents import JudgeModel

@@ -1,4 +1,4 @@
-"""Keys of endpoints: from one environment variable or one protected file, read when they are needed, kept nowhere."""
+"""Keys of endpoints and of the hub: from one variable or one protected file, read when needed, kept nowhere."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _parse_keys(data: bytes) -> tuple[tuple[str, ...], list[int]]:
 
 def _find_repositories() -> list[Path]:
     """The checkout that this package runs from, if it is one, and that around the current folder."""
-    package = Path(__file__).resolve().parents[4]
+    package = Path(__file__).resolve().parents[3]
     here = Path.cwd().resolve()
     found = [package] if (package / "pyproject.toml").is_file() else []
     return found + [folder for folder in (here, *here.parents) if (folder / ".git").exists()][:1]
