@@ -88,7 +88,7 @@ class ChatModel(Protocol):
 
 
 class PreparedModel:
-    """Answers with replies in their order, whatever it is asked; costs nothing."""
+    """Answers each request with the next of its replies; costs nothing."""
 
     def __init__(self, replies: Iterator[Reply]) -> None:
         self._replies = replies
