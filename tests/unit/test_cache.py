@@ -276,11 +276,9 @@ def test_files_of_the_index_have_the_hash_in_their_address_or_are_refused(tmp_pa
         log = tmp_path / "log"
         with served(net.settings, log, Cache(tmp_path / "cache", HUGE), net.upstreams) as ports:
             answers = [get(ports["index"], target.replace("PORT", str(net.index.port))) for target in cases]
-            listing = json.loads(get(ports["index"], "/simple/beta/", Accept="application/vnd.pypi.simple.v1+json")[2])
         found = zip([status for status, _, _ in answers], [line["reason"] for line in ledger(log)], strict=False)
         assert dict(zip(cases, found, strict=True)) == cases
         place = f"/files/{good}/http/127.0.0.1:{net.index.port}/files/beta-1.0-py3-none-any.whl"
-        assert [file["url"] for file in listing["files"]] == [place]
         assert f'href="{place}#sha256={good}"'.encode() in answers[-1][2]
 
 

@@ -15,18 +15,21 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import IO
 
 import h11
 
 from automedbench.sandbox.egress.cache import KEPT_FREE, MAX_FILLS, Cache, Stored
 from automedbench.sandbox.egress.dial import IDLE_S, Closed, DialRefused, HttpConnection, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import HELD_BYTES, ProxyExchange, found_labels
+from automedbench.sandbox.egress.exchange import (
+    HELD_BYTES,
+    ProxyExchange,
+    UpstreamAnswer,
+    first_header,
+    found_labels,
+)
 from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
 
-SMALL_BYTES = 64 * 1024**2
-"""Listings and files without a published SHA-256 are held whole up to this size; longer ones are not kept."""
 PIECE_BYTES = 8 * 1024**2
 BATCH_BYTES, BATCH_S = 2 * 1024**2, 0.2
 POLL_S = 0.02
@@ -35,34 +38,8 @@ ALLOWED = Ruling(True, "model")
 ABSENT = Ruling(True, "not_cached")
 OTHER_CONTENT = refuse("other_content", "The file differs from its published checksum; it was cut and is not kept.")
 
-Opener = Callable[[int], Awaitable[tuple[h11.Response, HttpConnection]]]
-"""Asks for a file from a byte on; gives the answer's head, and the connection with its body."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A file that is not there yet, as its publisher describes it."""
-
-    sha256: str
-    size: int
-    open: Opener
-    file: str = ""
-    """As ``Stored.file``."""
-
-    @property
-    def name(self) -> str:
-        """Its place in the cache."""
-        return self.file or self.sha256
-
-
-@dataclass(frozen=True)
-class Small:
-    """An answer that has come whole; ``oid``: its published hash as git names content."""
-
-    body: bytes
-    headers: dict[str, str]
-    fixed: bool
-    oid: str = ""
+Source = Callable[[int], Awaitable[UpstreamAnswer]]
+"""Asks for a file from a byte on."""
 
 
 class CachedContentChanged(Exception):
@@ -75,10 +52,12 @@ async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable
     Raises Refused, Unreachable, Closed.
     """
     cache = exchange.cache
-    stored = cache.find(key) if cache is not None else None
-    if stored is not None and cache is not None and (cache.alone or stored.is_fresh):
+    if cache is None:
+        return await ask()
+    stored = cache.find(key)
+    if stored is not None and (cache.alone or stored.is_fresh):
         return await deliver(exchange, stored)
-    if cache is not None and cache.alone:
+    if cache.alone:
         await exchange.say(404, "[egress] Not in this campaign's cache, which is all that can be reached.")
         return ABSENT
     try:
@@ -95,8 +74,8 @@ async def stored_first(exchange: ProxyExchange, url: str, ask: Callable[[], Awai
     return await (ask() if known is None else deliver(exchange, known))
 
 
-async def deliver(exchange: ProxyExchange, stored: Stored, published: Published | None = None) -> Ruling:
-    """Answer with a file that is there or, where ``published`` says from where, coming; parts are given as asked for.
+async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None = None) -> Ruling:
+    """Answer with a file that is there or, where there is a ``source``, coming; parts are given as asked for.
 
     Raises Refused for content that is held out or not as published, Unreachable and Closed.
     """
@@ -110,7 +89,7 @@ async def deliver(exchange: ProxyExchange, stored: Stored, published: Published 
     head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
     if exchange.method == "HEAD":
         begin = end
-    coming = _Coming(cache, stored, published)
+    coming = _Coming(cache, stored, source)
     try:
         reached = await coming.reach(begin) if begin < end else 0
         entry.status = status
@@ -132,7 +111,7 @@ async def deliver(exchange: ProxyExchange, stored: Stored, published: Published 
 
 def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
     """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
-    header = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
+    header = first_header(exchange.request.headers, b"range")
     found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header)
     if found is None or not any(found.groups()) or size == 0:
         return 0, size, 200
@@ -145,8 +124,8 @@ def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
 class _Coming:
     """A file of the cache, followed while this process or another fills it."""
 
-    def __init__(self, cache: Cache, stored: Stored, published: Published | None) -> None:
-        self._cache, self._stored, self._published = cache, stored, published
+    def __init__(self, cache: Cache, stored: Stored, source: Source | None) -> None:
+        self._cache, self._stored, self._source = cache, stored, source
         self._filling: asyncio.Task[None] | None = None
         self._seen, self._since = -1, time.monotonic()
         self._file: IO[bytes] | None = None
@@ -200,14 +179,14 @@ class _Coming:
 
     async def _fill(self) -> None:
         """Fill the file where no other process does, and wait for a moment."""
-        if self._published is None:
+        if self._source is None:
             raise Closed("the file has left the cache")
         cache = self._cache
         free = self._filling is None and cache.fills < MAX_FILLS
         if free and (part := cache.claim(self._stored.name)) is not None:
             # It goes on when this client leaves, for those that follow it.
             cache.fills += 1
-            self._filling = asyncio.create_task(fill(cache, part, self._published))
+            self._filling = asyncio.create_task(fill(cache, part, self._stored, self._source))
             self._filling.add_done_callback(functools.partial(_filled, cache))
         if self._filling is None:
             await asyncio.sleep(POLL_S)
@@ -224,41 +203,42 @@ def _filled(cache: Cache, task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-async def fill(cache: Cache, part: int, published: Published) -> None:
+async def fill(cache: Cache, part: int, stored: Stored, source: Source) -> None:
     """Fetch what is missing of a claimed part, and keep it when its hash is right; closes the descriptor.
 
     Raises OtherContent, Unreachable, Closed, and h11's errors; what came is then kept for the next one to go on with,
     but for a disk that is full.
     """
-    name = published.name
+    name = stored.name
     with os.fdopen(part, "r+b", buffering=0) as stream:
-        if cache.holds(name) == published.size:
+        if cache.holds(name) == stored.size:
             cache.part(name).unlink(missing_ok=True)
             return
         digest = await asyncio.to_thread(hashlib.file_digest, stream, "sha256")
-        if stream.tell() < published.size:
+        if stream.tell() < stored.size:
             try:
-                digest = await _fetch(stream, digest, published)
+                digest = await _fetch(stream, digest, stored.size, source)
             except OSError as error:
                 cache.part(name).unlink(missing_ok=True)
                 raise UpstreamUnreachable(f"the cache cannot take it ({error.strerror})") from error
-        if (digest.hexdigest(), stream.tell()) != (published.sha256, published.size):
+        if (digest.hexdigest(), stream.tell()) != (stored.sha256, stored.size):
             cache.part(name).unlink(missing_ok=True)
             raise CachedContentChanged(digest.hexdigest())
         await asyncio.to_thread(cache.keep, name, name)
 
 
-async def _fetch(stream: IO[bytes], digest: hashlib._Hash, published: Published) -> hashlib._Hash:
-    answer, wire = await published.open(done := stream.tell())
-    if done and answer.status_code != 206:
+async def _fetch(stream: IO[bytes], digest: hashlib._Hash, size: int, source: Source) -> hashlib._Hash:
+    answer = await source(done := stream.tell())
+    status, wire = answer.head.status_code, answer.wire
+    if done and status != 206:
         stream.truncate(0)
         done = stream.seek(0)
         digest = hashlib.sha256()
     writer = _Writer(stream, digest)
     try:
-        if answer.status_code not in (200, 206):
-            raise UpstreamUnreachable(f"the file is not given (status {answer.status_code})")
-        while not isinstance(event := await wire.receive(), h11.EndOfMessage) and done <= published.size:
+        if status not in (200, 206):
+            raise UpstreamUnreachable(f"the file is not given (status {status})")
+        while not isinstance(event := await wire.receive(), h11.EndOfMessage) and done <= size:
             if isinstance(event, h11.Data):
                 done += len(event.data)
                 await writer.add(bytes(event.data))
@@ -266,7 +246,7 @@ async def _fetch(stream: IO[bytes], digest: hashlib._Hash, published: Published)
         wire.close()
         await writer.flush()
         await writer.flush()
-    if done < published.size:
+    if done < size:
         raise Closed("the file ended early")
     return digest
 
@@ -305,13 +285,33 @@ class _Writer:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def keep_small(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Small]]) -> Ruling:
-    """Keep an answer that ``ask`` brings whole, and give it on; few at a time, for they are held in memory.
+async def keep_small(
+    exchange: ProxyExchange,
+    key: str,
+    answer: UpstreamAnswer,
+    headers: dict[str, str],
+    *,
+    fixed: bool = False,
+    oid: str = "",
+    rewrite: Callable[[bytes], bytes] | None = None,
+) -> Ruling:
+    """Read an answer of status 200 whole, keep it, and give it on; few at a time, for they are held in memory.
 
-    Raises Refused for content that is held out or not as published, and what ``ask`` raises.
+    ``oid``: its published hash as git names content; ``rewrite`` makes of its body what is kept and given.
+    Raises Refused for content that is held out or not as published, Unreachable and Closed.
     """
-    stored, body = await _taken(exchange, key, ask)
-    if body is None:
+    cache = exchange.cache
+    assert cache is not None
+    try:
+        async with cache.whole:
+            body = await answer.small_body()
+            body = rewrite(body) if rewrite is not None else body
+            stored = Stored(_verify_small(exchange, body, oid), len(body), headers, fixed, time.time())
+            kept = cache.has_room(stored.size) and await _keep(cache, key, stored, body)
+            body = b"" if kept else body
+    finally:
+        answer.wire.close()
+    if kept:
         return await deliver(exchange, stored)
     exchange.entry.status = 200
     head = {**stored.headers, "content-length": str(stored.size)}
@@ -322,22 +322,11 @@ async def keep_small(exchange: ProxyExchange, key: str, ask: Callable[[], Awaita
     return ALLOWED if exchange.entry.service == "hub" else LISTED
 
 
-async def _taken(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Small]]) -> tuple[Stored, bytes | None]:
-    """An answer that is kept now, or with its body where the disk does not take it."""
-    cache = exchange.cache
-    assert cache is not None
-    async with cache.whole:
-        small = await ask()
-        stored = Stored(_checked(exchange, small), len(small.body), small.headers, small.fixed, time.time())
-        kept = cache.has_room(stored.size) and await _keep(cache, key, stored, small.body)
-    return stored, None if kept else small.body
-
-
-def _checked(exchange: ProxyExchange, small: Small) -> str:
-    """SHA-256 of a small answer."""
-    sha256 = hashlib.sha256(small.body).hexdigest()
+def _verify_small(exchange: ProxyExchange, body: bytes, oid: str) -> str:
+    """SHA-256 of a small answer; raises Refused."""
+    sha256 = hashlib.sha256(body).hexdigest()
     held_out = sha256 in exchange.settings.hashes
-    if held_out or (small.oid and small.oid not in (git_name(small.body), hashlib.sha1(small.body).hexdigest())):
+    if held_out or (oid and oid not in (git_name(body), hashlib.sha1(body).hexdigest())):
         exchange.entry.sha256 = sha256
         raise DialRefused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
     return sha256

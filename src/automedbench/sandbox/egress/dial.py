@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
@@ -56,47 +56,42 @@ class Dialer:
     def __init__(self, trusted: frozenset[str] = frozenset(), upstreams: Upstreams | None = None) -> None:
         self.trusted = trusted
         self.upstreams = upstreams or Upstreams()
-        self.proxies = {scheme: url for scheme, url in urllib.request.getproxies().items() if url}
+        self.proxies = urllib.request.getproxies()
 
-    async def open(self, host: str, port: int, *, tls: bool = False, trusted: bool = False) -> Streams:
+    async def open(self, host: str, port: int, *, tls: bool = False) -> Streams:
         """Connect to ``host:port``, through the host's proxy where there is one.
 
         Raises Refused for an address that must not be reached, Unreachable when there is no answer.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                streams = await self._open(host, port, trusted)
+                streams = await self._open(host, port)
                 if tls:
                     await streams[1].start_tls(_trust(), server_hostname=host)
                 return streams
         except (OSError, TimeoutError, h11.ProtocolError) as error:
             raise UpstreamUnreachable(f"{host}:{port}: {_why(error)}") from error
 
-    def proxy_for(self, scheme: str, host: str) -> str | None:
-        """URL of the host's own proxy for a request, if there is one."""
-        url = self.proxies.get(scheme, self.proxies.get("all"))
-        return url if url and not urllib.request.proxy_bypass(host) else None
-
     async def open_plain(self, host: str, port: int) -> tuple[Streams, str, str | None]:
         """Connect for one plain HTTP request; gives the prefix of its target and the proxy's credentials, if any."""
-        proxy = None if f"{host}:{port}" in self.upstreams.places else self.proxy_for("http", host)
+        proxy = None if f"{host}:{port}" in self.upstreams.places else self._find_proxy("http", host)
         if proxy is None:
             return await self.open(host, port), "", None
         try:
             async with asyncio.timeout(CONNECT_S):
-                return await self._to_proxy(proxy), f"http://{host}:{port}", _credentials(proxy)
+                return await self._connect_to_proxy(proxy), f"http://{host}:{port}", _credentials(proxy)
         except (OSError, TimeoutError) as error:
             raise UpstreamUnreachable(f"{host}:{port} through the host's proxy: {_why(error)}") from error
 
-    async def _open(self, host: str, port: int, trusted: bool) -> Streams:
+    async def _open(self, host: str, port: int) -> Streams:
         place = f"{host}:{port}"
         if place in self.upstreams.places:
             address, _, number = self.upstreams.places[place].rpartition(":")
             return await asyncio.open_connection(address, int(number), limit=BLOCK)
-        proxy = self.proxy_for("https", host)
+        proxy = self._find_proxy("https", host)
         if proxy is not None:
-            return await self._through(proxy, place)
-        checked = not (trusted or place in self.trusted)
+            return await self._open_tunnel(proxy, place)
+        checked = place not in self.trusted
         addresses = await self._resolve(host, port)
         if checked and not all(is_public(address) for address in addresses):
             raise DialRefused(refuse("private", f"{host} leads to an address that is not public."))
@@ -123,26 +118,29 @@ class Dialer:
             raise DialRefused(refuse("private", f"{address} is this machine."))
         return streams
 
-    async def _to_proxy(self, proxy: str) -> Streams:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        context = ssl.create_default_context() if parts.scheme == "https" else None
-        port = parts.port or (443 if context else 80)
-        return await asyncio.open_connection(parts.hostname, port, ssl=context, limit=BLOCK)
+    def _find_proxy(self, scheme: str, host: str) -> SplitResult | None:
+        """URL of the host's own proxy for a request, if there is one."""
+        url = self.proxies.get(scheme, self.proxies.get("all"))
+        if not url or urllib.request.proxy_bypass(host):
+            return None
+        return urlsplit(url if "://" in url else f"http://{url}")
 
-    async def _through(self, proxy: str, place: str) -> Streams:
+    async def _connect_to_proxy(self, proxy: SplitResult) -> Streams:
+        context = _trust() if proxy.scheme == "https" else None
+        port = proxy.port or (443 if context else 80)
+        return await asyncio.open_connection(proxy.hostname, port, ssl=context, limit=BLOCK)
+
+    async def _open_tunnel(self, proxy: SplitResult, place: str) -> Streams:
         """A tunnel of the host's proxy to ``host:port``."""
-        streams = await self._to_proxy(proxy)
+        streams = await self._connect_to_proxy(proxy)
         wire = HttpConnection(h11.CLIENT, *streams)
         headers = [("host", place)]
         if credentials := _credentials(proxy):
             headers.append(("proxy-authorization", credentials))
         await wire.send(h11.Request(method="CONNECT", target=place, headers=headers))
         answer = await wire.receive()
-        if not isinstance(answer, h11.Response) or not 200 <= answer.status_code < 300:
-            status = answer.status_code if isinstance(answer, h11.Response) else "no answer"
-            raise OSError(f"the host's proxy says {status}")
-        if wire.http.trailing_data[0]:
-            raise OSError("the host's proxy speaks before it is asked")
+        if not isinstance(answer, h11.Response) or not 200 <= answer.status_code < 300 or wire.http.trailing_data[0]:
+            raise OSError(f"the host's proxy refuses the tunnel ({getattr(answer, 'status_code', 'no status')})")
         return streams
 
 
@@ -151,11 +149,10 @@ def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _credentials(proxy: str) -> str | None:
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if parts.username is None:
+def _credentials(proxy: SplitResult) -> str | None:
+    if proxy.username is None:
         return None
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
@@ -207,15 +204,10 @@ class HttpConnection:
 
     async def send(self, event: h11.Event) -> None:
         """Write one event and wait until there is room for more; raises Closed."""
-        await self.write(self.http.send(event))
-
-    async def write(self, data: bytes | None) -> None:
-        """Write bytes as they are."""
-        if not data:
-            return
+        data = self.http.send(event)
         try:
             async with asyncio.timeout(IDLE_S):
-                self.writer.write(data)
+                self.writer.write(data or b"")
                 await self.writer.drain()
         except (OSError, TimeoutError) as error:
             raise Closed(type(error).__name__) from error

@@ -13,11 +13,12 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urljoin, urlsplit
 
 import h11
 
@@ -26,21 +27,25 @@ from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import (
     BLOCK,
     HEAD_S,
-    IDLE_S,
     MAX_HEAD,
     Closed,
     Dialer,
     DialRefused,
     HttpConnection,
     Streams,
+    UpstreamUnreachable,
 )
-from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
+from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse, url_port
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress.authority import Authority
 
 # The end of every body waits here until the hash of all of it is known: a file that is held out never arrives whole.
 HELD_BYTES = 256 * 1024
+SMALL_BYTES = 64 * 1024**2
+"""Listings and files without a published SHA-256 are held whole up to this size; longer ones are not kept."""
+MAX_HOPS = 6
+"""Redirects that are followed."""
 LINGER_S = 2.0
 LINGER_BYTES = 4 * 1024 * 1024
 
@@ -100,6 +105,39 @@ class Outside:
     """The campaign's, for ``settings.cached``."""
 
 
+@dataclass(frozen=True)
+class UpstreamAnswer:
+    """Head of an answer from outside, and the connection that brings its body."""
+
+    url: str
+    head: h11.Response
+    wire: HttpConnection
+    token: str = ""
+    """The driver's, if the answer or one that led here was given for it."""
+
+    def header(self, name: bytes) -> str:
+        """First value of a header, empty without."""
+        return first_header(self.head.headers, name)
+
+    @property
+    def redirect(self) -> str | None:
+        """URL that the answer redirects to, if it does."""
+        location = self.header(b"location") if self.head.status_code in (301, 302, 303, 307, 308) else ""
+        return urljoin(self.url, location) if location else None
+
+    async def small_body(self) -> bytes:
+        """The body of an answer that is held whole; raises Unreachable when it is longer than SMALL_BYTES."""
+        body = await self.wire.body(SMALL_BYTES)
+        if body is None:
+            raise UpstreamUnreachable("the answer is too long")
+        return body
+
+
+def first_header(headers: Pairs, name: bytes) -> str:
+    """First value of a header, empty without."""
+    return next((value.decode("latin-1") for key, value in headers if key == name), "")
+
+
 @dataclass
 class ProxyExchange:
     """One request of agent code; ``within`` is the host of the opened TLS that it came in."""
@@ -118,25 +156,16 @@ class ProxyExchange:
         return self.outside.settings
 
     @property
-    def dialer(self) -> Dialer:
-        """Opens connections."""
-        return self.outside.dialer
-
-    @property
     def cache(self) -> Cache | None:
         """Models and packages that lie here, where there is one."""
         return self.outside.cache
 
-    @property
-    def uploads(self) -> Uploads:
-        """Upload counter of the run."""
-        return self.outside.uploads
-
-    def spend(self, up: int, down: int = 0) -> None:
-        """Count before anything is passed on; raises Refused when the run's uploads are used up."""
-        self.uploads.add(up, down)
-        if self.uploads.is_over:
-            raise DialRefused(self.uploads.ruling())
+    def spend(self, up: int) -> None:
+        """Count bytes before they are passed on; raises Refused when the run's uploads are used up."""
+        uploads = self.outside.uploads
+        uploads.add(up)
+        if uploads.is_over:
+            raise DialRefused(uploads.ruling())
 
     @property
     def method(self) -> str:
@@ -148,13 +177,15 @@ class ProxyExchange:
         """Target as in the request line."""
         return self.request.target.decode("latin-1")
 
-    async def body(self) -> bytes | None:
-        """The request's body, or None when it is over the limit for uploads."""
+    async def body(self) -> bytes:
+        """The request's body; raises Refused when it is over a limit for uploads."""
         if self.wire.http.they_are_waiting_for_100_continue:
             await self.wire.send(h11.InformationalResponse(status_code=100, headers=[]))
         body = await self.wire.body(self.settings.upload_bytes)
         self.entry.up = len(body) if body is not None else self.settings.upload_bytes
         self.spend(head_bytes(self.request) + len(body or b""))
+        if body is None:
+            raise DialRefused(too_much(self.settings))
         return body
 
     async def say(self, status: int, text: str) -> None:
@@ -197,6 +228,16 @@ class ProxyExchange:
         await self.wire.send(h11.EndOfMessage())
         return None
 
+    async def request_url(
+        self, url: str, headers: Pairs, body: bytes = b"", method: str | None = None, token: str = ""
+    ) -> UpstreamAnswer:
+        """Send a request to a URL that a rule has let through. Raises Refused, Unreachable, Closed."""
+        parts = urlsplit(url)
+        streams = await self.outside.dialer.open(parts.hostname or "", url_port(parts), tls=parts.scheme == "https")
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        head, wire = await self.send_on(streams, target, [(b"host", parts.netloc.encode()), *headers], body, method)
+        return UpstreamAnswer(url, head, wire, token)
+
     async def send_on(
         self, streams: Streams, target: str, headers: Pairs, body: bytes = b"", method: str | None = None
     ) -> tuple[h11.Response, HttpConnection]:
@@ -232,7 +273,7 @@ class ProxyExchange:
     async def _pass_block(self, block: bytes) -> int:
         await self.wire.send(h11.Data(data=block))
         self.entry.down += len(block)
-        self.uploads.add(0, len(block))
+        self.outside.uploads.add(0, len(block))
         return len(block)
 
 
@@ -259,45 +300,6 @@ async def linger(wire: HttpConnection) -> None:
                     left -= len(data)
     finally:
         wire.close()
-
-
-async def relay(
-    client: HttpConnection,
-    upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    entry: EgressEntry,
-    over: Callable[[], bool],
-) -> bool:
-    """Pipe both directions until both have ended or one breaks; true when ``over`` (asked per block) stopped it."""
-    reader, writer = upstream
-    stopped = False
-
-    async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: str) -> None:
-        nonlocal stopped
-        while data := await source.read(BLOCK):
-            setattr(entry, direction, getattr(entry, direction) + len(data))
-            if over():
-                stopped = True
-                return
-            sink.write(data)
-            await sink.drain()
-        if sink.can_write_eof():
-            sink.write_eof()
-
-    up = asyncio.create_task(pipe(client.reader, writer, "up"))
-    down = asyncio.create_task(pipe(reader, client.writer, "down"))
-    tasks = {up, down}
-    seen = -1
-    try:
-        while tasks and not stopped:
-            done, tasks = await asyncio.wait(tasks, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
-            moved, seen = entry.up + entry.down != seen, entry.up + entry.down
-            if any(task.exception() is not None for task in done) or not (done or moved):
-                break
-    finally:
-        for task in (up, down):
-            task.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
-    return stopped
 
 
 async def read_request(wire: HttpConnection) -> h11.Request:

@@ -12,19 +12,19 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-import h11
-
-from automedbench.sandbox.egress import cache_delivery, rules
+from automedbench.sandbox.egress import HUB_PORT, cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.dial import DialRefused, HttpConnection, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import ProxyExchange, found_labels, too_much
+from automedbench.sandbox.egress.dial import DialRefused, UpstreamUnreachable
+from automedbench.sandbox.egress.exchange import (
+    MAX_HOPS,
+    SMALL_BYTES,
+    ProxyExchange,
+    UpstreamAnswer,
+    found_labels,
+)
 from automedbench.sandbox.egress.sites import HUB_HOST
-
-PORT = 8090
-MAX_HOPS = 6
 
 # What an answer is made of; tokens, cookies and the large-file store's own protocol stay outside.
 _KEPT = frozenset(
@@ -39,25 +39,6 @@ _CONDITIONS = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-
 _OWN = [(b"accept", b"*/*"), (b"user-agent", b"automedbench")]
 
 
-@dataclass
-class _Hop:
-    """An answer of the hub or of a store, with its connection."""
-
-    url: str
-    answer: h11.Response
-    wire: HttpConnection
-    token: str
-    """The driver's, if the answer or one that led here was given for it."""
-
-    def header(self, name: bytes) -> str | None:
-        """Value of a header, the first one."""
-        return next((value.decode("latin-1") for key, value in self.answer.headers if key == name), None)
-
-    @property
-    def redirects(self) -> bool:
-        return self.answer.status_code in (301, 302, 303, 307, 308) and self.header(b"location") is not None
-
-
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
     """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
@@ -67,8 +48,6 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     if requested is None:
         raise DialRefused(ruling)
     body = await exchange.body()
-    if body is None:
-        raise DialRefused(too_much(settings))
     if body and exchange.method != "POST":
         raise DialRefused(rules.refuse("malformed", f"{exchange.method} has no body."))
     url = settings.hub + requested
@@ -82,16 +61,17 @@ def _key(token: str, url: str) -> str:
 
 
 async def _fetch(exchange: ProxyExchange, url: str, body: bytes) -> rules.Ruling:
-    hop = await _ask(exchange, url, body)
+    hop = await _request(exchange, url, body)
     hub: dict[bytes, bytes] = {}
     try:
         for _ in range(MAX_HOPS):
             if _on_hub(exchange, hop.url):
-                hub |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
-            if (large := _published(exchange, hub, hop)) is not None:
-                return await _deliver(exchange, _key(hop.token, url), hub, large)
-            if not hop.redirects or _answers_itself(exchange, hop):
-                return await _pass(exchange, url, hub, hop)
+                hub |= {key: value for key, value in hop.head.headers if key in _OF_THE_HUB}
+            if (large := _describe_large(exchange, hub, hop)) is not None:
+                return await _deliver(exchange, _key(hop.token, url), hub, hop, *large)
+            # A HEAD of a large file: the hub's redirect says all of it, and a signed address is for GET only.
+            if hop.redirect is None or (exchange.method == "HEAD" and hop.header(b"x-linked-etag")):
+                return await _forward(exchange, url, hub, hop)
             hop.wire.close()
             hop = await _follow(exchange, hop)
         raise UpstreamUnreachable("the hub redirects in a circle")
@@ -105,45 +85,41 @@ def _on_hub(exchange: ProxyExchange, url: str) -> bool:
 
 def _place(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
-    return (parts.hostname or "").removesuffix("."), parts.port or (443 if parts.scheme == "https" else 80)
+    return (parts.hostname or "").removesuffix("."), rules.url_port(parts)
 
 
-def _answers_itself(exchange: ProxyExchange, hop: _Hop) -> bool:
-    """A HEAD of a large file: the hub's redirect says all of it, and a signed address is for GET only."""
-    return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
+def _describe_large(exchange: ProxyExchange, hub: dict[bytes, bytes], hop: UpstreamAnswer) -> tuple[str, int] | None:
+    """SHA-256 and bytes of the large file that the hub's redirect leads to, where it can be kept.
 
-
-def _published(exchange: ProxyExchange, hub: dict[bytes, bytes], hop: _Hop) -> cache_delivery.Published | None:
-    """The large file that the hub's redirect leads to, where it can be kept: its tag is the SHA-256 of all of it."""
-    sha256, size = (
-        _digest(hub.get(b"x-linked-etag", b"").decode("latin-1")),
-        hub.get(b"x-linked-size", b""),
-    )
+    The hub's tag of such a file is the SHA-256 of all of it.
+    """
+    sha256, size = _digest(hub.get(b"x-linked-etag", b"").decode("latin-1")), hub.get(b"x-linked-size", b"")
     cache = exchange.cache
-    described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirects
+    described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirect
     if cache is None or exchange.method != "GET" or not described:
         return None
     if cache.holds(sha256) != int(size) and not cache.has_room(int(size)):
         return None
-
-    async def from_store(begin: int) -> tuple[h11.Response, HttpConnection]:
-        last = hop
-        for _ in range(MAX_HOPS):
-            last = await _follow(exchange, last, begin)
-            if not last.redirects:
-                return last.answer, last.wire
-            last.wire.close()
-        raise UpstreamUnreachable("the store redirects in a circle")
-
-    return cache_delivery.Published(sha256, int(size), from_store)
+    return sha256, int(size)
 
 
 async def _deliver(
-    exchange: ProxyExchange, key: str, hub: dict[bytes, bytes], large: cache_delivery.Published
+    exchange: ProxyExchange, key: str, hub: dict[bytes, bytes], hop: UpstreamAnswer, sha256: str, size: int
 ) -> rules.Ruling:
-    headers = _texts(hub) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
-    stored = Stored(large.sha256, large.size, headers, _is_fixed(key), time.time())
-    ruling = await cache_delivery.deliver(exchange, stored, large)
+    """Answer with a large file out of the cache, into which it comes from where the hub's redirect leads."""
+
+    async def from_store(begin: int) -> UpstreamAnswer:
+        last = hop
+        for _ in range(MAX_HOPS):
+            last = await _follow(exchange, last, begin)
+            if last.redirect is None:
+                return last
+            last.wire.close()
+        raise UpstreamUnreachable("the store redirects in a circle")
+
+    headers = _texts(hub) | {"etag": f'"{sha256}"', "content-type": "application/octet-stream"}
+    stored = Stored(sha256, size, headers, _is_fixed(key), time.time())
+    ruling = await cache_delivery.deliver(exchange, stored, from_store)
     assert exchange.cache is not None
     exchange.cache.note(key, stored)
     return ruling
@@ -159,27 +135,21 @@ def _is_fixed(url: str) -> bool:
     return bool(re.search(r"/(resolve|raw|revision|tree)/[0-9a-f]{40}(/|$)|/api/resolve-cache/", path))
 
 
-async def _ask(
-    exchange: ProxyExchange, url: str, body: bytes = b"", begin: int | None = None, token: str | None = None
-) -> _Hop:
+async def _request(
+    exchange: ProxyExchange, url: str, body: bytes = b"", begin: int | None = None, token: str = ""
+) -> UpstreamAnswer:
     """Send the client's request to a URL, without anything that says who asks; for all from byte ``begin`` on.
 
     ``token``: the one by which a redirect led here, for the record.
     """
-    parts = urlsplit(url)
-    secure, ours = parts.scheme == "https", _on_hub(exchange, url)
-    port = parts.port or (443 if secure else 80)
-    headers = [(b"host", parts.netloc.encode())]
     forwarded = _CONDITIONS if begin is None else frozenset()
-    headers += [*_OWN, *((key, value) for key, value in exchange.request.headers if key in forwarded)]
+    headers = [*_OWN, *((key, value) for key, value in exchange.request.headers if key in forwarded)]
     headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
     headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
-    if ours and (own := _token(exchange.outside.tokens, parts.path)):
+    if _on_hub(exchange, url) and (own := _token(exchange.outside.tokens, urlsplit(url).path)):
         headers.append((b"authorization", f"Bearer {own}".encode()))
         token = own
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    streams = await exchange.dialer.open(parts.hostname or "", port, tls=secure, trusted=ours)
-    return _Hop(url, *await exchange.send_on(streams, target, headers, body), token or "")
+    return await exchange.request_url(url, headers, body, token=token)
 
 
 def _token(tokens: Mapping[str, str], path: str) -> str:
@@ -188,10 +158,9 @@ def _token(tokens: Mapping[str, str], path: str) -> str:
     return tokens.get(f"{owner}/{name}") or tokens.get(f"{owner}/*") or ""
 
 
-async def _follow(exchange: ProxyExchange, hop: _Hop, begin: int | None = None) -> _Hop:
+async def _follow(exchange: ProxyExchange, hop: UpstreamAnswer, begin: int | None = None) -> UpstreamAnswer:
     """Ask where a redirect leads; on the hub itself the same rules hold again."""
-    settings = exchange.settings
-    url = urljoin(hop.url, hop.header(b"location") or "")
+    settings, url = exchange.settings, hop.redirect or ""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
         raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address without TLS."))
@@ -199,13 +168,13 @@ async def _follow(exchange: ProxyExchange, hop: _Hop, begin: int | None = None) 
         ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         if not ruling.allowed:
             raise DialRefused(ruling)
-        return await _ask(exchange, url, begin=begin, token=hop.token)
+        return await _request(exchange, url, begin=begin, token=hop.token)
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
         raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
     if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
         raise DialRefused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
-    return await _ask(exchange, url, begin=begin, token=hop.token)
+    return await _request(exchange, url, begin=begin, token=hop.token)
 
 
 def _stores(hub: str | None) -> list[str]:
@@ -214,59 +183,48 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], last: _Hop) -> rules.Ruling:
-    """The last answer with the hub's headers of the file, as one answer without a redirect."""
+async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], last: UpstreamAnswer) -> rules.Ruling:
+    """Pass on the last answer with the hub's headers of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
-    tags = (
-        hub.get(b"x-linked-etag", b"").decode("latin-1"),
-        last.header(b"x-linked-etag"),
-        last.header(b"etag"),
-    )
+    tags = (hub.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
     known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
     if known:
         exchange.entry.sha256 = known[0]
         raise DialRefused(found_labels(delivered=False))
-    headers = dict(rules.end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
+    headers = dict(rules.end_to_end([item for item in last.head.headers if item[0] in _KEPT]))
     headers |= hub
-    status = last.answer.status_code
-    if last.redirects:
+    status = last.head.status_code
+    if last.redirect is not None:
         # The size of the file, not of the redirect's own text.
         status = 200
         headers[b"content-length"] = (last.header(b"x-linked-size") or "0").encode()
         headers.pop(b"content-type", None)
-    place = f"https://{exchange.within}" if exchange.within else f"http://127.0.0.1:{PORT}"
+    place = f"https://{exchange.within}" if exchange.within else f"http://127.0.0.1:{HUB_PORT}"
     if links := _own_links(headers.pop(b"link", b""), settings.hub or "", place):
         headers[b"link"] = links
     if _is_small(exchange, last):
         kept = _texts({key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER})
-        oid = _git_tag(last)
-
-        async def whole() -> cache_delivery.Small:
-            body = await last.wire.body(cache_delivery.SMALL_BYTES)
-            if body is None:
-                raise UpstreamUnreachable("the answer is too long")
-            return cache_delivery.Small(body, kept, _is_fixed(url), oid)
-
-        return await cache_delivery.keep_small(exchange, _key(last.token, url), whole)
+        key = _key(last.token, url)
+        return await cache_delivery.keep_small(exchange, key, last, kept, fixed=_is_fixed(url), oid=_git_tag(last))
     tripped = await exchange.pass_on(status, headers.items(), last.wire)
     return tripped or cache_delivery.ALLOWED
 
 
-def _is_small(exchange: ProxyExchange, last: _Hop) -> bool:
+def _is_small(exchange: ProxyExchange, last: UpstreamAnswer) -> bool:
     """True for an answer that is held whole, and kept: a small file that has its hash as a tag, or a listing.
 
     Its length must be told, by chunks at least: without, one that was cut looks whole.
     """
-    if exchange.cache is None or exchange.method != "GET" or last.answer.status_code != 200 or last.redirects:
+    if exchange.cache is None or exchange.method != "GET" or last.head.status_code != 200:
         return False
     length = last.header(b"content-length")
-    listing = "json" in (last.header(b"content-type") or "") and "/api/models" in last.url
-    complete = int(length) <= cache_delivery.SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
+    listing = "json" in last.header(b"content-type") and "/api/models" in last.url
+    complete = int(length) <= SMALL_BYTES if length else bool(last.header(b"transfer-encoding"))
     return complete and bool(listing or _git_tag(last))
 
 
-def _git_tag(last: _Hop) -> str:
+def _git_tag(last: UpstreamAnswer) -> str:
     """Git SHA-1 that is the hub's ETag of a small file; a listing has none."""
     tag = _digest(last.header(b"etag"))
     return tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
@@ -278,8 +236,8 @@ def _own_links(value: bytes, hub: str, place: str) -> bytes:
     return ",".join(kept).replace(hub, place).encode("latin-1")
 
 
-def _digest(tag: str | None) -> str:
-    return (tag or "").removeprefix("W/").strip('"').lower()
+def _digest(tag: str) -> str:
+    return tag.removeprefix("W/").strip('"').lower()
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")

@@ -14,8 +14,8 @@ import h11
 
 from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import stored_first
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
-from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, relay, too_much
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, Closed, DialRefused, HttpConnection, Streams, close
+from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, too_much
 
 # Ours to say, or for some servers another address or method than the one that was checked.
 _DROPPED = re.compile(
@@ -41,31 +41,62 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
     if rules.opens(settings, target.host):
         await _open(exchange, target.host)
         return rules.LISTED
-    upstream = await exchange.dialer.open(target.host, target.port)
+    upstream = await exchange.outside.dialer.open(target.host, target.port)
     try:
         await exchange.wire.body(0)
         await exchange.wire.send(h11.Response(status_code=200, headers=[]))
         entry.status = 200
-        hello = await _hello(exchange.wire, target, trusted=f"{target.host}:{target.port}" in settings.index.places)
-        entry.up = counted = len(hello)
-        come = 0
-        exchange.spend(counted)
+        hello = await _read_hello(
+            exchange.wire, target, trusted=f"{target.host}:{target.port}" in settings.index.places
+        )
+        entry.up = len(hello)
+        exchange.spend(len(hello))
         upstream[1].write(hello)
-
-        def over() -> bool:
-            nonlocal counted, come
-            exchange.uploads.add(entry.up - counted, entry.down - come)
-            counted, come = entry.up, entry.down
-            return exchange.uploads.is_over or too_large()
-
-        def too_large() -> bool:
-            return entry.up > settings.upload_bytes + UPLOAD_SHARE * entry.down
-
-        if await relay(exchange.wire, upstream, entry, over):
-            raise DialRefused(too_much(settings) if too_large() else exchange.uploads.ruling())
+        await _relay(exchange, *upstream)
     finally:
         close(upstream[1])
     return rules.LISTED
+
+
+async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pipe both directions until both have ended or one breaks; raises Refused when too much goes up."""
+    client, entry, uploads = exchange.wire, exchange.entry, exchange.outside.uploads
+    stopped = False
+
+    def is_too_large() -> bool:
+        return entry.up > exchange.settings.upload_bytes + UPLOAD_SHARE * entry.down
+
+    async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter, up: int, down: int) -> None:
+        nonlocal stopped
+        while data := await source.read(BLOCK):
+            size = len(data)
+            entry.up, entry.down = entry.up + up * size, entry.down + down * size
+            uploads.add(up * size, down * size)
+            if is_too_large() or uploads.is_over:
+                stopped = True
+                return
+            sink.write(data)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+
+    both = (
+        asyncio.create_task(pipe(client.reader, writer, 1, 0)),
+        asyncio.create_task(pipe(reader, client.writer, 0, 1)),
+    )
+    tasks, seen = set(both), -1
+    try:
+        while tasks and not stopped:
+            done, tasks = await asyncio.wait(tasks, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
+            moved, seen = entry.up + entry.down != seen, entry.up + entry.down
+            if any(task.exception() is not None for task in done) or not (done or moved):
+                break
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    if stopped:
+        raise DialRefused(too_much(exchange.settings) if is_too_large() else uploads.ruling())
 
 
 async def _open(exchange: ProxyExchange, host: str) -> None:
@@ -97,22 +128,15 @@ async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
     )
     if target is None:
         raise DialRefused(ruling)
-    body, destination = await _body(exchange), target
+    body, destination = await exchange.body(), target
 
     async def ask() -> rules.Ruling:
-        return await _ask(exchange, destination, body, await exchange.dialer.open(host, 443, tls=True), "", None)
+        return await _ask(exchange, destination, body, await exchange.outside.dialer.open(host, 443, tls=True))
 
     return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
 
-async def _body(exchange: ProxyExchange) -> bytes:
-    body = await exchange.body()
-    if body is None:
-        raise DialRefused(too_much(exchange.settings))
-    return body
-
-
-async def _hello(wire: HttpConnection, target: rules.RequestTarget, *, trusted: bool) -> bytes:
+async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trusted: bool) -> bytes:
     """The client's first bytes, which must be a ClientHello for this host; raises Refused."""
     data = wire.http.trailing_data[0]
     try:
@@ -147,8 +171,8 @@ async def _forward(exchange: ProxyExchange) -> rules.Ruling:
         entry.host, entry.path = _loggable(exchange.target)
         raise DialRefused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
-    body = await _body(exchange)
-    return await _ask(exchange, target, body, *await exchange.dialer.open_plain(target.host, target.port))
+    body = await exchange.body()
+    return await _ask(exchange, target, body, *await exchange.outside.dialer.open_plain(target.host, target.port))
 
 
 async def _ask(
@@ -156,8 +180,8 @@ async def _ask(
     target: rules.RequestTarget,
     body: bytes,
     streams: Streams,
-    prefix: str,
-    credentials: str | None,
+    prefix: str = "",
+    credentials: str | None = None,
 ) -> rules.Ruling:
     headers = rules.end_to_end(list(exchange.request.headers))
     kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
@@ -338,6 +338,12 @@ class EgressSettings:
         return host_name(urlsplit(self.hub).hostname or "") if self.hub else None
 
     @property
+    def trusted(self) -> frozenset[str]:
+        """Hub and index of the operator (host:port), which may have private addresses."""
+        hub = urlsplit(self.hub or "")
+        return frozenset([*self.index.places, *([f"{hub.hostname}:{url_port(hub)}"] if self.hub else [])])
+
+    @property
     def reachable(self) -> tuple[str, ...]:
         """Patterns of ``allow`` that no refusal covers as a whole: what may be promised to an agent."""
         refused = self.deny_hosts
@@ -549,6 +555,11 @@ def split_authority(text: str) -> tuple[str, int | None] | None:
     return None if port is not None and not 0 < port < 65536 else (match[1], port)
 
 
+def url_port(parts: SplitResult) -> int:
+    """Port of a URL, by its scheme where it names none."""
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
 def matches(pattern: str, host: str) -> bool:
     """``host`` itself, or with ``*.`` every name below it (and not itself)."""
     return host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
@@ -610,10 +621,9 @@ def parse_index_url(url: str) -> PackageIndex:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return NO_INDEX
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
     shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
-    return PackageIndex(shown, (parts.hostname,), (f"{parts.hostname}:{port}",))
+    return PackageIndex(shown, (parts.hostname,), (f"{parts.hostname}:{url_port(parts)}",))
 
 
 def default_index() -> PackageIndex:

@@ -190,7 +190,7 @@ async def run(control: socket.socket) -> None:
     start = json.loads(await reader.readline())
     settings = EgressSettings.from_json(start["settings"])
     log = RequestLog(Path(start["log"]))
-    dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
+    dialer = Dialer(settings.trusted, Upstreams(**start["upstreams"]))
     uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
     authority = Authority(settings.opened) if settings.opened else None
     place = start["cache"]
@@ -233,7 +233,7 @@ async def serve_on_loopback(
     Other users of the machine could ask for gated models with the operator's token, and are not answered.
     """
     requests = RequestLog(log)
-    dialer = Dialer(frozenset(settings.index.places), upstreams)
+    dialer = Dialer(settings.trusted, upstreams)
     uploads = Uploads(settings.upload_total_bytes)
     server = Server(Outside(settings, dialer, uploads, tokens or {}, None, cache), requests)
     ports: dict[Service, int] = {}
