@@ -252,7 +252,7 @@ def _ranged(data: bytes, seen: Seen) -> tuple[int, dict[str, str], bytes]:
 
 @dataclass
 class FakeIndex:
-    """A package index with wheels of one module each: name → names that it requires; as JSON or HTML, as asked."""
+    """A package index with wheels of one module each: name → names that it requires."""
 
     packages: dict[str, list[str]]
 
@@ -266,12 +266,8 @@ class FakeIndex:
             return 404, {}, b"no such project"
         file = f"{name}-1.0-py3-none-any.whl"
         digest = hashlib.sha256(files[file]).hexdigest()
-        if "json" not in seen.headers.get("accept", ""):
-            page = f'<a class="x" href="/files/{file}#sha256={digest}" data-requires-python="&gt;=3">{file}</a>'
-            return 200, {"Content-Type": "text/html"}, page.encode()
-        entry = {"filename": file, "url": f"../../files/{file}", "hashes": {"sha256": digest}}
-        listing = {"meta": {"api-version": "1.0"}, "name": name, "files": [entry]}
-        return 200, {"Content-Type": "application/vnd.pypi.simple.v1+json"}, json.dumps(listing).encode()
+        page = f'<a class="x" href="/files/{file}#sha256={digest}" data-requires-python="&gt;=3">{file}</a>'
+        return 200, {"Content-Type": "text/html"}, page.encode()
 
 
 def wheel(name: str, needs: Iterable[str] = ()) -> bytes:

@@ -15,7 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class World:
         (self.folder / "logs").mkdir(exist_ok=True)
         told = {
             "cache": str(self.folder / "cache"),
-            "settings": self.settings.to_json(),
+            "settings": asdict(self.settings),
             "upstreams": {"places": dict(self.upstreams.places)},
             "path": path,
             "clients": count,

@@ -437,7 +437,7 @@ def test_the_authority_keeps_few_certificates_and_speaks_for_no_address() -> Non
     first = made.context("a.github.com")
     for number in range(2 * authority.MAX_CONTEXTS):
         made.context(f"h{number}.github.com")
-    assert len(made._contexts) == authority.MAX_CONTEXTS
+    assert made.context.cache_info().currsize == authority.MAX_CONTEXTS
     assert made.context("a.github.com") is not first
     limits = x509.load_pem_x509_certificate(made.pem).extensions.get_extension_for_class(x509.NameConstraints).value
     assert [name.value for name in limits.permitted_subtrees or ()] == ["github.com"]

@@ -252,6 +252,8 @@ def test_python_reads_the_hub_at_its_own_address_with_a_token_that_it_never_sees
             path = hf_hub_download("acme/tiny-model", "model.bin", endpoint=place, cache_dir=os.environ["HOME"] + name)
             said[name] = hashlib.sha256(open(path, "rb").read()).hexdigest()
             said[name + "_files"] = HfApi(endpoint=place).list_repo_files("acme/tiny-model")
+            paths = HfApi(endpoint=place).get_paths_info("acme/tiny-model", ["config.json"])
+            said[name + "_paths"] = [each.path for each in paths]
         said["environment"] = dict(os.environ)
         print(json.dumps(said))
     """
@@ -262,6 +264,7 @@ def test_python_reads_the_hub_at_its_own_address_with_a_token_that_it_never_sees
     assert [said[name] for name in ("urllib", "mirror", "hub")] == [digest] * 3
     assert said["requests"][:2] == [206, WEIGHTS[7:21].decode()]
     assert said["mirror_files"] == said["hub_files"] == ["config.json", "labels.bin", "model.bin"]
+    assert said["mirror_paths"] == said["hub_paths"] == ["config.json"]
     assert "Data sets and Spaces are refused" in said["missing"]
     assert said["labels"] in (0, "ChunkedEncodingError"), said["labels"]
     assert {seen.headers.get("authorization") for seen in front.seen if "tiny-model" in seen.target} == {

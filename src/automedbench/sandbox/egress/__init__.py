@@ -28,7 +28,7 @@ from automedbench.sandbox.places import CA_FILE, SERVICES_DIR, Services
 
 PROXY_PORT, HUB_PORT, INDEX_PORT = 3128, 8090, 8091
 PORTS = {"proxy": PROXY_PORT, "hub": HUB_PORT, "index": INDEX_PORT}
-START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
+ANSWER_S, END_S = 60.0, 10.0
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
 _KEPT = ("PATH", "LANG", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -109,7 +109,7 @@ class Egress:
             theirs.close()
         upstreams = dataclasses.asdict(self._upstreams) if self._upstreams is not None else {}
         start = {
-            "settings": self._config.to_json(),
+            "settings": dataclasses.asdict(self._config),
             "log": str(self._log.resolve()),
             "upstreams": upstreams,
             "tokens": self._tokens,
@@ -118,7 +118,7 @@ class Egress:
             "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,
         }
         try:
-            self._ask(start, START_S)
+            self._ask(start)
         except InfrastructureError:
             self._close()
             raise
@@ -132,21 +132,21 @@ class Egress:
 
         Raises InfrastructureError when the proxy has ended.
         """
-        self._ask({"order": "call", "turn": turn, "call": call}, ANSWER_S)
+        self._ask({"order": "call", "turn": turn, "call": call})
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was refused since the last drain, worst first, at most five; the log of requests has all.
 
         Raises InfrastructureError when the proxy has ended.
         """
-        found = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["findings"]
+        found = self._ask({"order": "drain", "turn": turn, "call": call})["findings"]
         return [Finding.model_validate(each) for each in found]
 
-    def _ask(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._control is None or self._answers is None:
             raise RuntimeError("use the egress as a context manager")
         try:
-            self._control.settimeout(timeout)
+            self._control.settimeout(ANSWER_S)
             self._control.sendall(json.dumps(message).encode() + b"\n")
             line = self._answers.readline()
         except OSError as error:

@@ -5,6 +5,7 @@ It can speak for the hosts whose TLS the proxy opens and for no others (X.509 na
 
 from __future__ import annotations
 
+import functools
 import os
 import ssl
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ class Authority:
     def __init__(self, hosts: Iterable[str]) -> None:
         self._key, self._leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "automedbench proxy of this run")])
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self.context = functools.lru_cache(MAX_CONTEXTS)(self._make_context)
         names = sorted({x509.DNSName(host.removeprefix("*.")) for host in hosts}, key=lambda name: name.value)
         # What is not named at all would be free.
         addresses = [x509.IPAddress(ip_network(all_of_them)) for all_of_them in ("0.0.0.0/0", "::/0")]
@@ -46,15 +47,8 @@ class Authority:
         """The authority's certificate."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def context(self, host: str) -> ssl.SSLContext:
+    def _make_context(self, host: str) -> ssl.SSLContext:
         """A server's context that speaks for one host, HTTP/1.1 only; another server name ends the handshake."""
-        if host not in self._contexts:
-            for old in list(self._contexts)[: 1 - MAX_CONTEXTS]:
-                del self._contexts[old]
-            self._contexts[host] = self._context(host)
-        return self._contexts[host]
-
-    def _context(self, host: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])

@@ -97,11 +97,11 @@ class Outside:
     settings: EgressSettings
     dialer: Dialer
     uploads: Uploads
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str]
     """Of ``settings.gated``: repository of the hub → token."""
-    authority: Authority | None = None
+    authority: Authority | None
     """For ``settings.opened``."""
-    cache: Cache | None = None
+    cache: Cache | None
     """The campaign's, for ``settings.cached``."""
 
 

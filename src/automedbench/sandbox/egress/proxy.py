@@ -150,17 +150,12 @@ async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trus
         raise Closed("no ClientHello in time") from error
     except NotTLS as error:
         raise DialRefused(rules.check_sni(target.host, None)) from error
-    ruling = _check_hello(hello, target, trusted)
-    if not ruling.allowed:
-        raise DialRefused(ruling)
+    # An operator's own index may be an address, which has no server name.
+    if not trusted or hello.sni is not None or hello.encrypted:
+        ruling = rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
+        if not ruling.allowed:
+            raise DialRefused(ruling)
     return data
-
-
-def _check_hello(hello: Hello, target: rules.RequestTarget, trusted: bool) -> rules.Ruling:
-    """An operator's own index may be an address, which has no server name."""
-    if trusted and hello.sni is None and not hello.encrypted:
-        return rules.LISTED
-    return rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
 
 
 async def _forward(exchange: ProxyExchange) -> rules.Ruling:
@@ -203,9 +198,7 @@ def _loggable(target: str) -> tuple[str, str]:
     return authority.rpartition("@")[2], slash + path if slash else ""
 
 
-MAX_HELLO = 64 * 1024
-
-_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_HANDSHAKE, _CLIENT_HELLO = b"\x16\x03", 1
 _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _MAX_RECORD = 2**14 + 256
 
@@ -223,32 +216,24 @@ class Hello:
 
 
 def read_hello(data: bytes) -> Hello | None:
-    """The ClientHello that ``data`` begins with, or None while it is not complete.
+    """The ClientHello that ``data`` begins with, or None while its record is not complete.
 
-    Raises NotTLS for anything else, also for one longer than MAX_HELLO.
+    Raises NotTLS for anything else, also for one that is spread over several records, which no client does.
     """
-    message = bytearray()
-    place = 0
-    while True:
-        if data[place : place + 1] not in (b"", b"\x16") or data[place + 1 : place + 2] not in (b"", b"\x03"):
-            raise NotTLS("no handshake record")
-        if len(data) < place + 5:
-            return None
-        length = int.from_bytes(data[place + 3 : place + 5], "big")
-        if not 0 < length <= _MAX_RECORD or len(message) + length > MAX_HELLO:
-            raise NotTLS("record length")
-        message += data[place + 5 : place + 5 + length]
-        if message and message[0] != _CLIENT_HELLO:
-            raise NotTLS("no ClientHello")
-        if len(message) >= 4:
-            size = int.from_bytes(message[1:4], "big")
-            if size > MAX_HELLO:
-                raise NotTLS("ClientHello too long")
-            if len(message) >= 4 + size:
-                return _parse(bytes(message[4 : 4 + size]))
-        if len(data) < place + 5 + length:
-            return None
-        place += 5 + length
+    if not data.startswith(_HANDSHAKE[: len(data)]):
+        raise NotTLS("no handshake record")
+    if len(data) < 5:
+        return None
+    length = int.from_bytes(data[3:5], "big")
+    if not 0 < length <= _MAX_RECORD or data[5:6] not in (b"", bytes([_CLIENT_HELLO])):
+        raise NotTLS("no record of a ClientHello")
+    if len(data) < 5 + length:
+        return None
+    record = _HelloReader(data[6 : 5 + length])
+    hello = _HelloReader(record.vector(3))
+    if record.left:
+        raise NotTLS("more than a ClientHello")
+    return _parse(hello)
 
 
 class _HelloReader:
@@ -273,8 +258,7 @@ class _HelloReader:
         return len(self.data) - self.place
 
 
-def _parse(body: bytes) -> Hello:
-    reader = _HelloReader(body)
+def _parse(reader: _HelloReader) -> Hello:
     reader.take(2 + 32)
     reader.vector(1)
     reader.vector(2)

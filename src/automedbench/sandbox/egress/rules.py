@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import importlib
 import json
 import re
 import subprocess
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+from pydantic import TypeAdapter
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
@@ -166,9 +167,9 @@ def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
     url = visible_url(host, path)
     if url == _plain(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
         return None
-    if any(_lies_below(url, prefix) for prefix in settings.own_urls) or is_named(settings.own_urls, host, path):
+    if _is_home(settings.own_urls, url, host, path):
         return own_home(url[:120], sure=True)
-    if any(_lies_below(url, prefix) for prefix in settings.deny_urls) or is_named(settings.deny_urls, host, path):
+    if _is_home(settings.deny_urls, url, host, path):
         return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
     if is_copy(settings.own_urls, host, path):
         return refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
@@ -220,6 +221,11 @@ def _split_path(rest: str) -> tuple[str, str, str]:
     """Authority, the character that ends it, and what follows."""
     match = re.search(r"[/?#]", rest)
     return (rest, "", "") if match is None else (rest[: match.start()], match[0], rest[match.end() :])
+
+
+def _is_home(homes: Iterable[str], url: str, host: str, path: str) -> bool:
+    """True for a URL (as rules compare them) below a home, or with its name in any spelling."""
+    return any(_lies_below(url, home) for home in homes) or is_named(homes, host, path)
 
 
 def _lies_below(url: str, prefix: str) -> bool:
@@ -277,6 +283,8 @@ class PackageIndex:
 
 
 NO_INDEX = PackageIndex(None)
+PYPI = PackageIndex(None, ("pypi.org", "files.pythonhosted.org"))
+"""pip's built-in index, and the host of its files."""
 
 
 @dataclass(frozen=True)
@@ -357,15 +365,10 @@ class EgressSettings:
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for the proxy's process."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> EgressSettings:
-        """The inverse of ``to_json``."""
-        index = PackageIndex(**_tuples(data["index"]))
-        return cls(**{**_tuples(data), "index": index})
+        """The inverse of ``dataclasses.asdict``, also after a way through JSON."""
+        return TypeAdapter(cls).validate_python(data)
 
 
 def build_settings(
@@ -407,7 +410,11 @@ def build_settings(
         general_hosts=tuple(sorted(host for host in own.hosts if _general(host))),
         own_urls=tuple(sorted(own.urls)),
         opened=opened,
-        models=tuple(sorted(url for place in models if not _is_source(url := "".join(_location(place)), own.urls))),
+        models=tuple(
+            sorted(
+                host + path for host, path in map(_location, models) if not _is_home(own.urls, host + path, host, path)
+            )
+        ),
         gated=tuple(sorted(gated)),
         hub=hub.rstrip("/") if hub else None,
         index=index,
@@ -415,11 +422,6 @@ def build_settings(
         upload_total_bytes=upload_total_bytes,
         **more,
     )
-
-
-def _is_source(url: str, homes: Iterable[str]) -> bool:
-    host, _, path = url.partition("/")
-    return any(_lies_below(url, home) for home in homes) or is_named(homes, host, path)
 
 
 def list_homes(dataset: DataSet) -> Homes:
@@ -482,10 +484,6 @@ def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str
 
 def _least(name: str) -> int:
     return MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES
-
-
-def _tuples(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
 def _location(text: str) -> tuple[str, str]:
@@ -595,14 +593,15 @@ def is_public(text: str) -> bool:
     return address.is_global and not special
 
 
-def read_index(python: str = sys.executable) -> PackageIndex:
-    """The index of the configuration that pip itself shows; NO_INDEX without pip."""
+def read_index() -> PackageIndex:
+    """The index that this machine's pip is configured for, or its built-in one."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
     try:
-        done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return default_index()
-    configured = configured_url(done.stdout)
-    return default_index() if configured is None else parse_index_url(configured)
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except subprocess.TimeoutExpired:
+        listing = ""
+    configured = configured_url(listing)
+    return PYPI if configured is None else parse_index_url(configured)
 
 
 def configured_url(listing: str) -> str | None:
@@ -624,12 +623,3 @@ def parse_index_url(url: str) -> PackageIndex:
     place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
     shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
     return PackageIndex(shown, (parts.hostname,), (f"{parts.hostname}:{url_port(parts)}",))
-
-
-def default_index() -> PackageIndex:
-    """pip's built-in index and the host of its files; NO_INDEX without pip."""
-    try:
-        known = importlib.import_module("pip._internal.models.index").PyPI
-        return PackageIndex(None, (urlsplit(known.url).hostname, known.file_storage_domain))
-    except (ImportError, AttributeError):
-        return NO_INDEX

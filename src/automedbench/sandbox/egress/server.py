@@ -67,8 +67,18 @@ SERVICES: dict[Service, Callable[[ProxyExchange], Awaitable[Ruling]]] = {
 class Server:
     """Answers every connection of a run."""
 
-    def __init__(self, outside: Outside, log: RequestLog) -> None:
-        self._outside, self._log = outside, log
+    def __init__(
+        self,
+        settings: EgressSettings,
+        log: Path,
+        upstreams: Upstreams | None,
+        tokens: Mapping[str, str],
+        cache: Cache | None,
+        authority: Authority | None = None,
+    ) -> None:
+        self._log = RequestLog(log)
+        uploads = Uploads(settings.upload_total_bytes, self._log.sent_before, self._log.received_before)
+        self._outside = Outside(settings, Dialer(settings.trusted, upstreams), uploads, tokens, authority, cache)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
@@ -105,13 +115,14 @@ class Server:
         for _ in range(ACCEPT_ROUNDS):
             await asyncio.sleep(0)
 
-    async def cut(self) -> None:
-        """End every connection."""
+    async def close(self) -> None:
+        """End every connection, then the log."""
         await self._accept_waiting()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._log.close()
 
     async def _attend(
         self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool
@@ -189,13 +200,11 @@ async def run(control: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=control, limit=64 * 1024 * 1024)
     start = json.loads(await reader.readline())
     settings = EgressSettings.from_json(start["settings"])
-    log = RequestLog(Path(start["log"]))
-    dialer = Dialer(settings.trusted, Upstreams(**start["upstreams"]))
-    uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
     authority = Authority(settings.opened) if settings.opened else None
     place = start["cache"]
     cache = Cache(Path(place), start["cache_bytes"], alone=settings.offline) if place else None
-    server = Server(Outside(settings, dialer, uploads, start["tokens"], authority, cache), log)
+    log, upstreams = Path(start["log"]), Upstreams(**start["upstreams"])
+    server = Server(settings, log, upstreams, start["tokens"], cache, authority)
     services = settings.services
     if start["bundle"] is not None:
         Path(CA_FILE).write_bytes(Path(start["bundle"]).read_bytes() + (b"\n" + authority.pem if authority else b""))
@@ -213,8 +222,7 @@ async def run(control: socket.socket) -> None:
     finally:
         for listener in listeners:
             listener.close()
-        await server.cut()
-        log.close()
+        await server.close()
         # Here and not in the driver, which may have been killed.
         for name in (CA_FILE, *(f"{service}.sock" for service in services)):
             Path(name).unlink(missing_ok=True)
@@ -232,10 +240,7 @@ async def serve_on_loopback(
 
     Other users of the machine could ask for gated models with the operator's token, and are not answered.
     """
-    requests = RequestLog(log)
-    dialer = Dialer(settings.trusted, upstreams)
-    uploads = Uploads(settings.upload_total_bytes)
-    server = Server(Outside(settings, dialer, uploads, tokens or {}, None, cache), requests)
+    server = Server(settings, log, upstreams, tokens or {}, cache)
     ports: dict[Service, int] = {}
 
     def own(service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -245,8 +250,7 @@ async def serve_on_loopback(
             writer.close()
 
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(requests.close)
-        stack.push_async_callback(server.cut)
+        stack.push_async_callback(server.close)
         for service in settings.services:
             accept = functools.partial(own, service)
             listener = await asyncio.start_server(accept, "127.0.0.1", 0, limit=BLOCK, backlog=BACKLOG)
