@@ -286,7 +286,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 300)
     for number, name in enumerate(("old", "used", "new")):
         cache.part(name).write_bytes(b"x" * 100)
-        cache.keep(name, name)
+        cache.keep(name)
         os.utime(cache.blob(name), (number, number))
     cache.note("address", Stored("used", 100, {}, True, 0.0))
     assert cache.find("address") is not None  # which makes it the newest
@@ -297,7 +297,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     cache.part("left").write_bytes(b"x" * 100)
     os.utime(cache.part("left"), (0, 0))
     cache.part("last").write_bytes(b"x" * 100)
-    cache.keep("last", "last")
+    cache.keep("last")
     there = {path.name for kind in ("blobs", "parts") for path in (tmp_path / kind).iterdir()}
     assert there == {"used", "last", "coming"}
     assert not cache.has_room(301)

@@ -411,7 +411,7 @@ def test_the_cache_holds_no_more_entries_than_it_says(tmp_path: Path, monkeypatc
     cache = Cache(tmp_path, 2000)
     for name in ("first", *(f"{number:064d}" for number in range(300))):
         cache.part(name).write_bytes(b"x")
-        cache.keep(name, name)
+        cache.keep(name)
         cache.note(name, Stored(name, 1, {}, False, 0.0))
         assert cache.find("first") is not None  # what is asked for stays
     assert len(list((tmp_path / "blobs").iterdir())) <= 50 + 20  # they are counted once in 1 % of the bytes

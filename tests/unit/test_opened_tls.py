@@ -142,8 +142,7 @@ def opened() -> Iterator[tuple[Net, WebServer, WebServer, WebServer]]:
             places |= {"huggingface.co:80": front.place, "store.example:80": store.place}
             settings = replace(settings, hub="http://huggingface.co", cached=True)
             cache = Cache(folder / "cache", 10**12)
-            cache.part("stored").write_bytes(STORED)
-            cache.keep("stored", sha256_bytes(STORED))
+            cache.add(sha256_bytes(STORED), STORED)
             cache.note(f"https://{RELEASE}", Stored(sha256_bytes(STORED), len(STORED), {}, True, 0.0))
             made = Egress(
                 settings,

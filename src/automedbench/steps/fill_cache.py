@@ -201,7 +201,7 @@ def _file(cache: Cache, url: str, size: int | None, checksum: str | None) -> Non
             raise MissingDataError(f"{url}: expected {checksum}, found {kind}:{found[kind]}; it is not kept")
         length = target.stat().st_size
         os.replace(target, cache.part(found["sha256"]))
-        cache.keep(found["sha256"], found["sha256"])
+        cache.keep(found["sha256"])
         headers = {"content-type": "application/octet-stream", "etag": f'"{found["sha256"]}"'}
         cache.note(url, Stored(found["sha256"], length, headers, True, time.time()))
     finally:

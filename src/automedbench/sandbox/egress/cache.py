@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import write_json
+from automedbench.base.files import write_bytes, write_json
 
 FRESH_S = 600.0
 """For so long what may change (listings, branches) is answered without asking again."""
@@ -121,9 +121,18 @@ class Cache:
         os.close(file)
         return None
 
-    def keep(self, part: str, name: str) -> None:
+    def add(self, name: str, content: bytes) -> None:
+        """Keep a small verified file."""
+        write_bytes(self.blob(name), content)
+        self._count(name)
+
+    def keep(self, name: str) -> None:
         """A claimed part is whole and verified: from now on it is there for all."""
-        os.replace(self.part(part), self.blob(name))
+        os.replace(self.part(name), self.blob(name))
+        self._count(name)
+
+    def _count(self, name: str) -> None:
+        """Count a new file, and make room now and then."""
         with contextlib.suppress(FileNotFoundError):
             self._new += self.blob(name).stat().st_size
         if self._new > self.max_bytes / 100 or time.monotonic() - self._looked > LOOK_S:
@@ -136,7 +145,7 @@ class Cache:
         note.parent.mkdir(exist_ok=True)
         write_json(note, asdict(stored))
         if random.random() < 1 / 8:
-            for old in sorted(note.parent.iterdir(), key=_used)[: -MAX_NOTES // 256]:
+            for old in sorted(note.parent.iterdir(), key=_last_use)[: -MAX_NOTES // 256]:
                 old.unlink(missing_ok=True)
 
     def _note(self, key: str) -> Path:
@@ -171,7 +180,7 @@ class Cache:
         return file is not None
 
 
-def _used(path: Path) -> float:
+def _last_use(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

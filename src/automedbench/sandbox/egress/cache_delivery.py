@@ -224,7 +224,7 @@ async def fill(cache: Cache, part: int, stored: Stored, source: Source) -> None:
         if (digest.hexdigest(), stream.tell()) != (stored.sha256, stored.size):
             cache.part(name).unlink(missing_ok=True)
             raise CachedContentChanged(digest.hexdigest())
-        await asyncio.to_thread(cache.keep, name, name)
+        await asyncio.to_thread(cache.keep, name)
 
 
 async def _fetch(stream: IO[bytes], digest: hashlib._Hash, size: int, source: Source) -> hashlib._Hash:
@@ -335,15 +335,8 @@ def _verify_small(exchange: ProxyExchange, body: bytes, oid: str) -> str:
 async def _keep(cache: Cache, key: str, stored: Stored, body: bytes) -> bool:
     """False when the disk does not take it."""
     try:
-        while cache.holds(stored.sha256) != stored.size:
-            if (part := cache.claim(stored.sha256)) is None:
-                await asyncio.sleep(POLL_S)
-                continue
-            with os.fdopen(part, "r+b") as stream:
-                stream.truncate(0)
-                stream.write(body)
-                stream.flush()
-                await asyncio.to_thread(cache.keep, stored.sha256, stored.sha256)
+        if cache.holds(stored.sha256) != stored.size:
+            await asyncio.to_thread(cache.add, stored.sha256, body)
         cache.note(key, stored)
     except OSError:
         return False

@@ -24,7 +24,7 @@ from automedbench.sandbox.egress.exchange import (
     UpstreamAnswer,
     found_labels,
 )
-from automedbench.sandbox.egress.sites import HUB_HOST
+from automedbench.sandbox.egress.sites import HUB_HOST, decoded
 
 # What an answer is made of; tokens, cookies and the large-file store's own protocol stay outside.
 _KEPT = frozenset(
@@ -258,32 +258,28 @@ def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tu
     path, mark, query = target.partition("?")
     if not path.startswith("/") or not _QUERY.fullmatch(query):
         return rules.refuse("hub_path", "The address of the request is not plain."), None
-    if problem := _data_set(settings, path):
+    if problem := _refuse_data_set(settings, path):
         return problem, None
     segments = path[1:].split("/")
     if "" in segments or any(_odd(segment) for segment in segments):
         return rules.refuse("hub_path", "The address of the request is not plain."), None
-    found = _api(segments) if segments[0] == "api" else _file(segments)
-    if found is None:
+    if not _is_of_models(segments):
         return rules.refuse("hub_path", _MODELS_ONLY), None
     is_listing = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
     if method not in ("GET", "HEAD") and not is_listing:
         return rules.refuse("method", f"{method} is refused: the hub is read only."), None
-    return cache_delivery.ALLOWED, found + mark + query
+    plain = "/".join(quote(unquote(segment), safe="~()!*'+,;=:@$&") for segment in segments)
+    return cache_delivery.ALLOWED, f"/{plain}{mark}{query}"
 
 
-def _data_set(settings: rules.EgressSettings, path: str) -> rules.Ruling | None:
+def _refuse_data_set(settings: rules.EgressSettings, path: str) -> rules.Ruling | None:
     """A refusal when the path is about a data set or a space, in any spelling."""
-    plain = path
-    for _ in range(3):
-        plain = unquote(plain)
-    words = [word for word in re.split(r"[/\\]+", plain.lower()) if word not in ("", ".")]
+    words = [word for word in re.split(r"[/\\]+", decoded(path)) if word not in ("", ".")]
     kinds = [index for index, word in enumerate(words[:3]) if word in ("datasets", "spaces")]
     if not kinds:
         return None
-    name = "/".join(words[kinds[0] + 1 : kinds[0] + 3])
-    url = f"{HUB_HOST}/{words[kinds[0]]}/{name}"
-    if any(url == own or url.startswith(f"{own}/") for own in settings.own_urls):
+    url = "/".join([HUB_HOST, *words[kinds[0] : kinds[0] + 3]])
+    if rules.is_home(settings.own_urls, url, HUB_HOST, ""):
         return rules.own_home(url, sure=True)
     return rules.refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
 
@@ -298,40 +294,32 @@ def _odd(segment: str) -> bool:
     return any(part in ("", ".", "..") for part in parts) or any(ord(char) < 32 or char in _ODD for char in plain)
 
 
-def _file(segments: list[str]) -> str | None:
-    """``/<model>/resolve|raw/<revision>/<file>``; the model has one or two names."""
-    for length in (1, 2):
-        names, rest = segments[:length], segments[length:]
-        if len(rest) >= 3 and rest[0] in ("resolve", "raw") and _model(names) and _whole(rest[2:]):
-            return _join(segments)
-    return None
-
-
-def _api(segments: list[str]) -> str | None:
-    """``/api/models``, views of one model, and ``/api/resolve-cache/models/<model>/<revision>/<file>``."""
-    if segments == ["api", "models"]:
-        return "/api/models"
+def _is_of_models(segments: list[str]) -> bool:
+    """True for ``/api/models``, views of one model, ``/<model>/resolve|raw/<revision>/<file>``, and the same file below
+    ``/api/resolve-cache/models``; a model has one or two names.
+    """
     if segments[:3] == ["api", "resolve-cache", "models"]:
-        names, rest = segments[3:5], segments[5:]
-        found = len(rest) >= 2 and _model(names) and _whole(rest)
-        return _join(segments) if found else None
+        return len(segments) > 6 and _is_model(segments[3:5]) and _is_whole(segments[5:])
+    is_api = segments[:2] == ["api", "models"]
+    rest = segments[2:] if is_api else segments
+    if not rest:
+        return True
     for length in (1, 2):
-        names, view = segments[2 : 2 + length], segments[2 + length : 3 + length]
-        if segments[1] == "models" and len(names) == length and _model(names) and (not view or view[0] in _VIEWS):
-            return _join(segments)
-    return None
+        names, view = rest[:length], rest[length:]
+        if len(names) == length and _is_model(names):
+            if is_api and (not view or view[0] in _VIEWS):
+                return True
+            if not is_api and len(view) > 2 and view[0] in ("resolve", "raw") and _is_whole(view[2:]):
+                return True
+    return False
 
 
-def _model(names: list[str]) -> bool:
+def _is_model(names: list[str]) -> bool:
     """True for names as the hub allows them, the first of which is not a part of its site."""
     plain = all(_NAME.fullmatch(name) and ".." not in name for name in names)
-    return bool(names) and plain and names[0].lower() not in _RESERVED
+    return plain and names[0].lower() not in _RESERVED
 
 
-def _whole(segments: list[str]) -> bool:
+def _is_whole(segments: list[str]) -> bool:
     """True when no segment holds an encoded slash: only revisions and folders of a tree may."""
     return not any("/" in unquote(segment) for segment in segments)
-
-
-def _join(segments: list[str]) -> str:
-    return "/" + "/".join(quote(unquote(segment), safe="~()!*'+,;=:@$&") for segment in segments)

@@ -167,9 +167,9 @@ def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
     url = visible_url(host, path)
     if url == _plain(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
         return None
-    if _is_home(settings.own_urls, url, host, path):
+    if is_home(settings.own_urls, url, host, path):
         return own_home(url[:120], sure=True)
-    if _is_home(settings.deny_urls, url, host, path):
+    if is_home(settings.deny_urls, url, host, path):
         return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
     if is_copy(settings.own_urls, host, path):
         return refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
@@ -223,7 +223,7 @@ def _split_path(rest: str) -> tuple[str, str, str]:
     return (rest, "", "") if match is None else (rest[: match.start()], match[0], rest[match.end() :])
 
 
-def _is_home(homes: Iterable[str], url: str, host: str, path: str) -> bool:
+def is_home(homes: Iterable[str], url: str, host: str, path: str) -> bool:
     """True for a URL (as rules compare them) below a home, or with its name in any spelling."""
     return any(_lies_below(url, home) for home in homes) or is_named(homes, host, path)
 
@@ -412,7 +412,7 @@ def build_settings(
         opened=opened,
         models=tuple(
             sorted(
-                host + path for host, path in map(_location, models) if not _is_home(own.urls, host + path, host, path)
+                host + path for host, path in map(_location, models) if not is_home(own.urls, host + path, host, path)
             )
         ),
         gated=tuple(sorted(gated)),
