@@ -328,7 +328,6 @@ class ApptainerSandbox(Sandbox):
             launcher.write_profile(self._filter)
             self._trace = Trace(scratch)
             stack.callback(self._end_trace)
-            self._trace.start()
             cards = self._take_cards(stack)
             self._box = self._probe()
             stack.callback(self._end_quietly)

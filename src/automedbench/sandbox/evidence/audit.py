@@ -326,13 +326,10 @@ def where(finding: Finding) -> str:
 _PRINTED = ("stdout", "stderr")
 
 
-@dataclass(frozen=True)
-class _Weight:
-    severity: Severity
-    confidence: Confidence
-
-
-OWN, PRINTED, WEAK = _Weight("warning", "high"), _Weight("warning", "medium"), _Weight("notice", "low")
+_Weight = tuple[Severity, Confidence]
+OWN: _Weight = ("warning", "high")
+PRINTED: _Weight = ("warning", "medium")
+WEAK: _Weight = ("notice", "low")
 
 
 def judge_findings(conversation: Conversation) -> list[Finding]:
@@ -343,7 +340,7 @@ def judge_findings(conversation: Conversation) -> list[Finding]:
     found: dict[_Weight, list[Injection]] = {}
     for injection in _fresh(find_injections(_texts(conversation))):
         found.setdefault(_weight(injection), []).append(injection)
-    calls = _first_calls(conversation)
+    calls = {call.turn: call.call for call in reversed(conversation.calls)}
     return [_finding(group[0].turn, weight, group, calls) for weight, group in found.items()]
 
 
@@ -382,13 +379,6 @@ def _weight(injection: Injection) -> _Weight:
     return PRINTED if injection.where in _PRINTED else OWN
 
 
-def _first_calls(conversation: Conversation) -> dict[int, int]:
-    calls: dict[int, int] = {}
-    for call in conversation.calls:
-        calls.setdefault(call.turn, call.call)
-    return calls
-
-
 def _finding(turn: int | None, weight: _Weight, group: Sequence[Injection], calls: dict[int, int]) -> Finding:
     first = group[0]
     more = f" and {len(group) - 1} more" if len(group) > 1 else ""
@@ -397,10 +387,9 @@ def _finding(turn: int | None, weight: _Weight, group: Sequence[Injection], call
         first.rule,
         "static",
         "judge_injection",
-        weight.severity,
-        weight.confidence,
+        *weight,
         f"{first.where}{more}: {' '.join(passage.split())}",
         turn=turn,
         call=None if turn is None else calls.get(turn),
-        place=f"{'end' if turn is None else f'{turn:04d}'}-{weight.confidence}",
+        place=f"{'end' if turn is None else f'{turn:04d}'}-{weight[1]}",
     )

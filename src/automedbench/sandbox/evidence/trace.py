@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Category, Confidence, Finding, Process
 from automedbench.reading import paths
@@ -89,26 +90,17 @@ class TracedProgram:
     runs: bool
 
 
-class Trace:
-    """The tracer of a run; ``start``, then ``expect`` before each start of a container. Also a context manager."""
+class Trace(Closing):
+    """The tracer of a run; ``expect`` before each start of a container. Also a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` receives the sockets; it must be the run's own (mode 0700)."""
+        """Start the tracer; raises InfrastructureError when no process can be started.
+
+        ``folder`` receives the sockets; it must be the run's own (mode 0700).
+        """
         self._folder = folder
         self._number = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
         self._asking = threading.Lock()
-
-    def __enter__(self) -> Trace:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Start the tracer; raises InfrastructureError when no process can be started."""
         self._control, theirs = socket.socketpair()
         program = [sys.executable, "-I", "-S", tracer.__file__, str(theirs.fileno()), paths.__file__]
         try:
@@ -129,21 +121,17 @@ class Trace:
 
     def close(self) -> None:
         """End the tracer; what it still traces gets ENOSYS. May be called twice."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        self._control.close()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     @property
     def alive(self) -> bool:
         """The tracer works; without it every traced call fails, and the run must end."""
-        return self._process is not None and self._process.poll() is None
+        return self._process.poll() is None
 
     def expect(self) -> Path:
         """A socket for the filter of the container that is started next; it is gone once it was used."""
@@ -179,7 +167,6 @@ class Trace:
     def _ask(self, order: str) -> Any:
         try:
             with self._asking:
-                assert self._control is not None
                 self._control.sendall(order.encode() + b"\n")
                 return json.loads(self._line(time.monotonic() + PATIENCE_S))
         except (OSError, ValueError) as error:
@@ -188,7 +175,6 @@ class Trace:
             ) from error
 
     def _line(self, deadline: float) -> bytes:
-        assert self._control is not None
         line = b""
         while not line.endswith(b"\n"):
             ready = select.select([self._control], [], [], max(deadline - time.monotonic(), 0))[0]

@@ -39,11 +39,7 @@ MOST_PRIVATE = 5000  # and of those that are there below the private folder, so 
 MOST_WORDS = 8
 MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
 MOST_WATCHED, MOST_KNOWN = 500, 200  # processes that are kept between two orders, and paths of one (read, written)
-MOST_PROCESSES, MOST_PATHS, MOST_PATHS_TOTAL = (
-    60,
-    40,
-    400,
-)  # processes told of, paths of one (read, written), paths of all
+MOST_PROCESSES, MOST_PATHS, MOST_PATHS_TOTAL = 60, 40, 400  # processes told of, paths of one (read, written), of all
 MAX_COMMAND = 300
 
 # linux/seccomp.h
@@ -90,15 +86,7 @@ _SITE = re.compile(rb"/(?:site|dist)-packages/[^/]+\.pth$")  # of Python itself,
 _FRAMEWORK = re.compile(
     rb"/(?:lib)?(torch_cpu|onnxruntime|tensorflow|_pywrap_tensorflow|xla_extension|jaxlib|llama|ggml|_check_build)[^/]*\.so"
 )
-_WRITABLE = (
-    "/workspace/",
-    "/tmp/",
-    "/var/tmp/",
-    "/dev/",
-    "/proc/self/",
-    "/proc/thread-self/",
-    "/usr/",
-)
+_WRITABLE = ("/workspace/", "/tmp/", "/var/tmp/", "/dev/", "/proc/self/", "/proc/thread-self/", "/usr/")
 _INPUT, _WORKSPACE = "/data/public/", "/workspace/"
 _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|__pycache__|node_modules|\.git)/|\.pyc$")
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
@@ -462,7 +450,7 @@ class Processes:
         if thread == self.harness:
             return None
         if pid is None or pid not in self._all or not self._all[pid].runs:
-            pid = _process_of(thread)
+            pid = int(_number(thread, b"Tgid:") or thread)
             if pid == self.harness:
                 return None
             if pid not in self._all or not self._all[pid].runs:
@@ -523,15 +511,6 @@ def _named(places: list[str]) -> list[str]:
 def as_line(answer: object) -> bytes:
     """An answer to an order; letters are not escaped, which would make three times as much of some."""
     return json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-
-
-def _process_of(thread: int) -> int:
-    """The process that a thread belongs to; the thread itself where unknown."""
-    with contextlib.suppress(OSError), open(f"/proc/{thread}/status", "rb") as stream:
-        for line in stream:
-            if line.startswith(b"Tgid:"):
-                return int(line.split()[1])
-    return thread
 
 
 def _command(pid: int) -> str:
