@@ -32,14 +32,15 @@ from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.exchange import (
+    MAX_CALL,
     MAX_FINDINGS,
-    MAX_SAME,
+    EgressEntry,
     RefusalCount,
     RequestLog,
     Uploads,
     make_findings,
 )
-from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, own_home, refuse
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -707,17 +708,17 @@ def test_the_operators_index_may_have_an_inner_address_and_its_own_port() -> Non
 # --- log and findings -----------------------------------------------------------------------------------------------
 
 
-def test_the_log_cannot_be_flooded(net: Net) -> None:
-    for _ in range(MAX_SAME + 30):
-        net.proxy(get("/", "evil.org"))
-    net.proxy(b"CONNECT data.example:443 HTTP/1.0\r\n\r\n")
-    findings = net.drain()
+def test_the_log_cannot_be_flooded(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path / "egress.jsonl")
+    for _ in range(MAX_CALL + 30):
+        log.record(EgressEntry("proxy", 1, 1, host="evil.org"), refuse("not_listed", "no"))
+    log.record(EgressEntry("proxy", 1, 1, host="data.example"), own_home("data.example", sure=True))
+    findings = log.end_call(1, 1)
     assert [(f.rule, f.severity) for f in findings] == [("net.labels", "warning"), ("net.refused", "notice")]
-    assert f"({MAX_SAME + 30} times)" in findings[1].evidence
-    lines = net.log()
-    assert len(lines) == MAX_SAME + 2
-    assert lines[-2]["host"] == "data.example"
-    assert lines[-1]["not_written"] == {"refused: not_listed": 30}
+    assert f"({MAX_CALL + 30} times)" in findings[1].evidence
+    lines = (tmp_path / "egress.jsonl").read_text().splitlines()
+    assert len(lines) == MAX_CALL + 1
+    assert json.loads(lines[-1])["not_written"] == {"refused: not_listed": 30, "refused: own_home": 1}
 
 
 def test_a_line_of_the_log_is_bounded_and_masked(net: Net) -> None:

@@ -321,10 +321,8 @@ def head_bytes(request: h11.Request) -> int:
 
 
 MAX_TARGET = 8 * 1024
-MAX_SAME = 50  # lines of one call that say the same
-MAX_CALL = 2_000
-MAX_RUN = 50_000
-MAX_HOST, MAX_PATH, MAX_TEXT = 120, 240, 200
+MAX_CALL, MAX_RUN = 2_000, 50_000  # lines of the log
+MAX_HOST, MAX_PATH = 120, 240
 MAX_KINDS = 64
 MAX_FINDINGS, NAMED_PLACES = 5, 3
 _ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
@@ -415,11 +413,7 @@ class RequestLog:
         outcome = "allowed" if ruling.allowed else "refused"
         if not ruling.allowed:
             self._count(ruling, f"{host}{path}" if path else host)
-        same = (entry.service, mask(entry.method, 20), host, path, ruling.reason)
-        full = self._of_call >= MAX_CALL or self._of_run >= MAX_RUN
-        if not full:
-            self._same[same] += 1
-        if full or self._same[same] > MAX_SAME:
+        if self._of_call >= MAX_CALL or self._of_run >= MAX_RUN:
             self._skipped[f"{outcome}: {ruling.reason}"] += 1
             self._skipped_bytes[0] += entry.up
             self._skipped_bytes[1] += entry.down
@@ -453,7 +447,6 @@ class RequestLog:
 
     def _start_call(self) -> None:
         self._of_call = 0
-        self._same: Counter[tuple[str, ...]] = Counter()
         self._skipped: Counter[str] = Counter()
         self._skipped_bytes = [0, 0]
         self._kinds: dict[tuple[str, str, str], RefusalCount] = {}

@@ -14,7 +14,7 @@ import h11
 
 from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import stored_first
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, Closed, DialRefused, HttpConnection, Streams, close
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, too_much
 
 # Ours to say, or for some servers another address or method than the one that was checked.
@@ -33,8 +33,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
 
 async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
     entry, settings = exchange.entry, exchange.settings
-    entry.host, _, port = exchange.target.rpartition(":")
-    entry.port = int(port) if port.isdecimal() and port.isascii() and len(port) < 6 else None
+    entry.host, entry.port = rules.split_authority(exchange.target) or (exchange.target, None)
     ruling, target = rules.check_tunnel(settings, exchange.target)
     if target is None:
         raise DialRefused(ruling)
@@ -61,20 +60,17 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
 async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Pipe both directions until both have ended or one breaks; raises Refused when too much goes up."""
     client, entry, uploads = exchange.wire, exchange.entry, exchange.outside.uploads
-    stopped = False
 
     def is_too_large() -> bool:
         return entry.up > exchange.settings.upload_bytes + UPLOAD_SHARE * entry.down
 
     async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter, up: int, down: int) -> None:
-        nonlocal stopped
         while data := await source.read(BLOCK):
             size = len(data)
             entry.up, entry.down = entry.up + up * size, entry.down + down * size
             uploads.add(up * size, down * size)
             if is_too_large() or uploads.is_over:
-                stopped = True
-                return
+                raise _UploadLimit
             sink.write(data)
             await sink.drain()
         if sink.can_write_eof():
@@ -84,19 +80,18 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
         asyncio.create_task(pipe(client.reader, writer, 1, 0)),
         asyncio.create_task(pipe(reader, client.writer, 0, 1)),
     )
-    tasks, seen = set(both), -1
     try:
-        while tasks and not stopped:
-            done, tasks = await asyncio.wait(tasks, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
-            moved, seen = entry.up + entry.down != seen, entry.up + entry.down
-            if any(task.exception() is not None for task in done) or not (done or moved):
-                break
+        await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         for task in both:
             task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
-    if stopped:
+        ended = await asyncio.gather(*both, return_exceptions=True)
+    if any(isinstance(error, _UploadLimit) for error in ended):
         raise DialRefused(too_much(exchange.settings) if is_too_large() else uploads.ruling())
+
+
+class _UploadLimit(Exception):
+    """More goes up than the run may send."""
 
 
 async def _open(exchange: ProxyExchange, host: str) -> None:
@@ -161,7 +156,6 @@ async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trus
 async def _forward(exchange: ProxyExchange) -> rules.Ruling:
     request, entry = exchange.request, exchange.entry
     ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
-    entry.host, entry.path = exchange.target, ""
     if target is None:
         entry.host, entry.path = _loggable(exchange.target)
         raise DialRefused(ruling)
@@ -271,18 +265,11 @@ def _parse(reader: _HelloReader) -> Hello:
     while extensions.left:
         kind, content = extensions.number(2), extensions.vector(2)
         if kind == _SERVER_NAME:
-            names += _names(content)
+            entries = _HelloReader(_HelloReader(content).vector(2))
+            while entries.left:
+                form, name = entries.number(1), entries.vector(2)
+                names += [name.decode("latin-1")] if form == 0 else []
         encrypted = encrypted or kind == _ENCRYPTED_HELLO
     if len(names) > 1:
         raise NotTLS("more than one server name")
     return Hello(names[0] if names else None, encrypted)
-
-
-def _names(content: bytes) -> list[str]:
-    names = []
-    entries = _HelloReader(_HelloReader(content).vector(2))
-    while entries.left:
-        kind, name = entries.number(1), entries.vector(2)
-        if kind == 0:
-            names.append(name.decode("latin-1"))
-    return names

@@ -35,6 +35,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 # What git and git-lfs send to read a repository (gitprotocol-http; git-lfs, docs/api/batch.md).
 _READS = re.compile(r"/[\w.-]+/[\w.-]+/(git-upload-pack|info/lfs/objects/batch)")
+# Of an address: printable ASCII without "#" and backslash.
+_PLAIN = re.compile(r"[!\"$-\[\]-~]*")
 # Meant for the next hop only (RFC 9110, 7.6.1), or for the proxy itself.
 HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"}
@@ -100,17 +102,16 @@ def check_plain(
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
         return refuse("scheme", "Ask for http:// in absolute form, or open a tunnel with CONNECT for https."), None
-    text, slash, tail = _split_path(rest)
+    text, tail = re.fullmatch(r"([^/?]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
     authority = split_authority(text)
-    if authority is None or not re.fullmatch(r"[!-~]*", rest) or set("#\\") & set(rest):
+    if authority is None or not _PLAIN.fullmatch(rest):
         return refuse("malformed", "The address of the request is not plain."), None
-    host, given = authority
-    port = 80 if given is None else given
+    host, port = authority[0], authority[1] or 80
     if method not in HTTP_METHODS:
         return refuse("method", f"{method} is not forwarded; {', '.join(sorted(HTTP_METHODS))} are."), None
     if problem := _header_problem(headers, host, port):
         return problem, None
-    path = (slash if slash == "/" else "/" + slash) + tail
+    path = tail if tail.startswith("/") else f"/{tail}"
     ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
     return ruling, RequestTarget(_plain(host), port, path) if ruling.allowed else None
 
@@ -119,7 +120,7 @@ def check_opened(
     settings: EgressSettings, host: str, method: str, target: str, headers: Headers
 ) -> tuple[Ruling, RequestTarget | None]:
     """Ruling on a request in origin form inside a tunnel to ``host`` whose TLS is opened."""
-    if not re.fullmatch(r"/[!-~]*", target) or set("#\\") & set(target):
+    if not target.startswith("/") or not _PLAIN.fullmatch(target):
         return refuse("malformed", "The address of the request is not plain."), None
     if problem := _header_problem(headers, host, 443):
         return problem, None
@@ -215,12 +216,6 @@ def _header_problem(headers: Headers, host: str, port: int) -> Ruling | None:
     if b"transfer-encoding" in names and b"content-length" in names:
         return refuse("malformed", "A request has one length, not two.")
     return None
-
-
-def _split_path(rest: str) -> tuple[str, str, str]:
-    """Authority, the character that ends it, and what follows."""
-    match = re.search(r"[/?#]", rest)
-    return (rest, "", "") if match is None else (rest[: match.start()], match[0], rest[match.end() :])
 
 
 def is_home(homes: Iterable[str], url: str, host: str, path: str) -> bool:

@@ -87,12 +87,11 @@ class Server:
 
     def accept(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection, in a task of its own; of far too many none is read, for each would take memory."""
-        if len(self._tasks) >= 2 * MAX_CONNECTIONS:
+        if len(self._tasks) >= MAX_CONNECTIONS:
             self._log.record(EgressEntry(service, self._call, self._turn), BUSY)
             writer.transport.abort()
             return
-        busy = len(self._tasks) >= MAX_CONNECTIONS
-        task = asyncio.create_task(self._attend(service, reader, writer, busy))
+        task = asyncio.create_task(self._attend(service, reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -124,13 +123,9 @@ class Server:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._log.close()
 
-    async def _attend(
-        self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool
-    ) -> None:
+    async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = HttpConnection(h11.SERVER, reader, writer)
-        if busy:
-            self._log.record(EgressEntry(service, self._call, self._turn), BUSY)
-        opened = None if busy else await self._answer(service, wire, None)
+        opened = await self._answer(service, wire, None)
         if opened is not None:
             host, wire = opened
             while await self._answer(service, wire, host) is not None:
@@ -272,10 +267,7 @@ async def _listen(server: Server, service: Service) -> asyncio.Server:
     sock = socket.socket(socket.AF_UNIX)
     Path(f"{service}.sock").unlink(missing_ok=True)
     sock.bind(f"{service}.sock")
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server.accept(service, reader, writer)
-
+    accept = functools.partial(server.accept, service)
     return await asyncio.start_unix_server(accept, sock=sock, limit=BLOCK, backlog=BACKLOG)
 
 
