@@ -797,7 +797,7 @@ def test_the_process_has_no_keys_and_shows_no_settings(monkeypatch: pytest.Monke
 def test_nothing_is_left() -> None:
     with net_with() as net:
         pid = process_of(net.egress)
-        net.egress.__exit__(None, None, None)
+        net.egress.close()
         assert list((net.folder / "sockets").iterdir()) == []
         assert not Path(f"/proc/{pid}").exists()
         with pytest.raises(FileNotFoundError):
@@ -814,7 +814,7 @@ def test_a_dead_proxy_is_the_machines_failure() -> None:
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="Cannot start the egress proxy"):
-        Egress(SETTINGS, tmp_path / "e.jsonl", tmp_path / "none").__enter__()
+        Egress(SETTINGS, tmp_path / "e.jsonl", tmp_path / "none")
 
 
 def test_the_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
@@ -825,7 +825,6 @@ def test_the_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
         from automedbench.sandbox.egress import Egress
         from automedbench.sandbox.egress.rules import EgressSettings
         egress = Egress(EgressSettings(allow=()), Path({str(tmp_path / "e.jsonl")!r}), Path({str(tmp_path / "s")!r}))
-        egress.__enter__()
         print(egress._process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -894,7 +893,7 @@ def test_the_certificates_of_the_host_come_along(tmp_path: Path, monkeypatch: py
         assert (net.folder / "sockets/ca.pem").read_text() == "a certificate"
         assert net.egress.services.environment["REQUESTS_CA_BUNDLE"] == "/run/services/ca.pem"
         sockets = net.folder / "sockets"
-        net.egress.__exit__(None, None, None)
+        net.egress.close()
         assert list(sockets.iterdir()) == []
 
 

@@ -17,10 +17,11 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import certifi
 
+from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress.rules import EgressSettings
@@ -38,7 +39,7 @@ BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.c
 _CERTIFICATES = dict.fromkeys((*_CA_VARIABLES, "NODE_EXTRA_CA_CERTS"), f"{SERVICES_DIR}/{CA_FILE}")
 
 
-class Egress:
+class Egress(Closing):
     """Proxy and mirror of one attempt. A context manager: leaving it ends the process and removes the sockets."""
 
     def __init__(
@@ -51,7 +52,7 @@ class Egress:
         cache: tuple[Path, int] | None = None,
         upstreams: Any = None,
     ) -> None:
-        """Prepare; nothing runs before the context is entered.
+        """Start; raises InfrastructureError when the process does not come up.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
         container sees; ``tokens`` are those of ``config.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
@@ -59,13 +60,46 @@ class Egress:
         bytes of the campaign's cache, for settings with ``cached``.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
-        self._config, self._log, self._folder, self._cache = config, log, folder, cache
-        self._upstreams, self._tokens = upstreams, dict(tokens or {})
+        self._config, self._folder = config, folder
         self._bundle = trusted_bundle() if config.opened else site_bundle()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._answers: IO[bytes] | None = None
-        self._words: IO[bytes] | None = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._control, theirs = socket.socketpair()
+        self._answers = self._control.makefile("rb")
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close)
+        # The libraries that this process has, however they became importable here.
+        libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
+        places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
+        kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__name__}.server", str(theirs.fileno())],
+                env={**kept, "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1"},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=[theirs.fileno()],
+            )
+        except OSError as error:
+            for stream in (self._answers, self._control, self._stderr):
+                stream.close()
+            raise InfrastructureError(f"Cannot start the egress proxy: {error.strerror}.") from error
+        finally:
+            theirs.close()
+        start = {
+            "settings": dataclasses.asdict(config),
+            "log": str(log.resolve()),
+            "upstreams": dataclasses.asdict(upstreams) if upstreams is not None else {},
+            "tokens": dict(tokens or {}),
+            "cache": str(cache[0].resolve()) if cache is not None else None,
+            "cache_bytes": cache[1] if cache is not None else 0,
+            "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,
+        }
+        try:
+            self._request(start)
+        except InfrastructureError:
+            self.close()
+            raise
 
     @property
     def digest(self) -> str:
@@ -83,108 +117,52 @@ class Egress:
         ports = {PORTS[service]: f"{service}.sock" for service in self._config.services}
         return Services(self._folder, ports, environment(self._config, ca=self._bundle is not None))
 
-    def __enter__(self) -> Egress:
-        """Start; raises InfrastructureError when the process does not come up."""
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        ours, theirs = socket.socketpair()
-        self._control, self._answers, self._words = ours, ours.makefile("rb"), tempfile.TemporaryFile()
-        # The libraries that this process has, however they became importable here.
-        libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
-        places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
-        kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__name__}.server", str(theirs.fileno())],
-                env={**kept, "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1"},
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._words,
-                pass_fds=[theirs.fileno()],
-            )
-        except OSError as error:
-            self._close()
-            raise InfrastructureError(f"Cannot start the egress proxy: {error.strerror}.") from error
-        finally:
-            theirs.close()
-        upstreams = dataclasses.asdict(self._upstreams) if self._upstreams is not None else {}
-        start = {
-            "settings": dataclasses.asdict(self._config),
-            "log": str(self._log.resolve()),
-            "upstreams": upstreams,
-            "tokens": self._tokens,
-            "cache": str(self._cache[0].resolve()) if self._cache is not None else None,
-            "cache_bytes": self._cache[1] if self._cache is not None else 0,
-            "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,
-        }
-        try:
-            self._ask(start)
-        except InfrastructureError:
-            self._close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
     def set_call(self, turn: int | None, call: int | None) -> None:
         """Connections that are made from now on belong to this code call; earlier ones live on.
 
         Raises InfrastructureError when the proxy has ended.
         """
-        self._ask({"order": "call", "turn": turn, "call": call})
+        self._request({"order": "call", "turn": turn, "call": call})
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was refused since the last drain, worst first, at most five; the log of requests has all.
 
         Raises InfrastructureError when the proxy has ended.
         """
-        found = self._ask({"order": "drain", "turn": turn, "call": call})["findings"]
+        found = self._request({"order": "drain", "turn": turn, "call": call})["findings"]
         return [Finding.model_validate(each) for each in found]
 
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._control is None or self._answers is None:
-            raise RuntimeError("use the egress as a context manager")
+    def close(self) -> None:
+        """End the process, whose order to end is the end of the control socket; may be called twice."""
+        self._answers.close()
+        self._control.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stderr.close()
+        for name in (*(f"{service}.sock" for service in PORTS), CA_FILE):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _request(self, order: dict[str, Any]) -> dict[str, Any]:
+        line, reason = b"", "it has ended"
         try:
             self._control.settimeout(ANSWER_S)
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+            self._control.sendall(json.dumps(order).encode() + b"\n")
             line = self._answers.readline()
         except OSError as error:
-            line = b""
             reason = type(error).__name__
-        else:
-            reason = "it has ended"
         if not line.endswith(b"\n"):
+            self._stderr.seek(0)
+            lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+            message = lines[-1][:300] if lines else "no message"
             raise InfrastructureError(
-                f"The egress proxy of this run does not answer ({reason}): {self._last_words()}\n"
+                f"The egress proxy of this run does not answer ({reason}): {message}\n"
                 "The attempt is kept; start the same command again."
             )
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _last_words(self) -> str:
-        if self._words is None:
-            return ""
-        self._words.seek(0)
-        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else "no message"
-
-    def _close(self) -> None:
-        """The end of the control socket is the order to end."""
-        for stream in (self._answers, self._control):
-            if stream is not None:
-                stream.close()
-        if self._process is not None:
-            try:
-                self._process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._words is not None:
-            self._words.close()
-        self._answers = self._control = self._process = self._words = None
-        for name in (*(f"{service}.sock" for service in PORTS), CA_FILE):
-            (self._folder / name).unlink(missing_ok=True)
 
 
 def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
