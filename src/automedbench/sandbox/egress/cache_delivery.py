@@ -93,7 +93,7 @@ async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None
     try:
         reached = await coming.reach(begin) if begin < end else 0
         entry.status = status
-        await exchange.send_head(status, [(key.encode(), value.encode("latin-1")) for key, value in head.items()])
+        await exchange.send_head(status, _raw(head))
         while begin < end:
             count = min(reached, end, begin + PIECE_BYTES) - begin
             await _pass_piece(wire, coming.open(), begin, count)
@@ -107,6 +107,10 @@ async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None
         coming.close()
     await wire.send(h11.EndOfMessage())
     return ALLOWED if entry.service == "hub" else LISTED
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
 def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
@@ -315,10 +319,8 @@ async def keep_small(
         return await deliver(exchange, stored)
     exchange.entry.status = 200
     head = {**stored.headers, "content-length": str(stored.size)}
-    await exchange.send_head(200, [(name.encode(), value.encode("latin-1")) for name, value in head.items()])
-    await exchange.wire.send(h11.Data(data=body))
+    await exchange.send_whole(200, _raw(head), body)
     exchange.entry.down = stored.size
-    await exchange.wire.send(h11.EndOfMessage())
     return ALLOWED if exchange.entry.service == "hub" else LISTED
 
 

@@ -199,9 +199,13 @@ class ProxyExchange:
         if self.entry.service == "hub" and status in _HUB_WORDS:
             headers += [(b"x-error-code", _HUB_WORDS[status]), (b"x-error-message", line.encode())]
         # Of a refused tunnel, programs show the reason and nothing else.
-        await self.send_head(status, headers, line.encode()[:200])
+        await self.send_whole(status, headers, data, line.encode()[:200])
+
+    async def send_whole(self, status: int, headers: Pairs, body: bytes, reason: bytes = b"") -> None:
+        """Answer with a body that is there; of a HEAD only the head."""
+        await self.send_head(status, headers, reason)
         if self.request.method != b"HEAD":
-            await self.wire.send(h11.Data(data=data))
+            await self.wire.send(h11.Data(data=body))
         await self.wire.send(h11.EndOfMessage())
 
     async def pass_on(self, status: int, headers: Pairs, upstream: HttpConnection) -> Ruling | None:
