@@ -31,7 +31,7 @@ from automedbench.sandbox.egress import cache as cache_module
 from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.exchange import MAX_CALL, EgressEntry, RequestLog
-from automedbench.sandbox.egress.mirror import _token
+from automedbench.sandbox.egress.mirror import _find_token
 from automedbench.sandbox.egress.rules import EgressSettings, build_settings, check_opened, parse_index_url, refuse
 
 __all__ = ["opened"]
@@ -217,7 +217,7 @@ def test_a_token_is_for_the_repository_in_its_place_only() -> None:
         "/api/models": "",
         "/gpt2/resolve/main/a": "",
     }
-    assert {path: _token(tokens, path) for path in paths} == paths
+    assert {path: _find_token(tokens, path) for path in paths} == paths
 
 
 def test_a_request_to_the_index_is_judged_with_its_query(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from upstreams import FakeHub, Seen, WebServer, certificate, client_hello, hub_w
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress import Egress, environment
+from automedbench.sandbox.egress import Egress, build_environment
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.exchange import (
     MAX_CALL,
@@ -40,7 +40,7 @@ from automedbench.sandbox.egress.exchange import (
     Uploads,
     make_findings,
 )
-from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, own_home, refuse
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, refuse, refuse_own_home
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -712,7 +712,7 @@ def test_the_log_cannot_be_flooded(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "egress.jsonl")
     for _ in range(MAX_CALL + 30):
         log.record(EgressEntry("proxy", 1, 1, host="evil.org"), refuse("not_listed", "no"))
-    log.record(EgressEntry("proxy", 1, 1, host="data.example"), own_home("data.example", sure=True))
+    log.record(EgressEntry("proxy", 1, 1, host="data.example"), refuse_own_home("data.example", sure=True))
     findings = log.end_call(1, 1)
     assert [(f.rule, f.severity) for f in findings] == [("net.labels", "warning"), ("net.refused", "notice")]
     assert f"({MAX_CALL + 30} times)" in findings[1].evidence
@@ -899,10 +899,10 @@ def test_the_certificates_of_the_host_come_along(tmp_path: Path, monkeypatch: py
 
 def test_variables_inside() -> None:
     index = PackageIndex("http://index.example:3141/simple", ("index.example",), ("index.example:3141",))
-    found = environment(replace(SETTINGS, hub="https://hub.example", index=index), ca=True)
+    found = build_environment(replace(SETTINGS, hub="https://hub.example", index=index), ca=True)
     assert {found[name] for name in ("HTTP_PROXY", "https_proxy")} == {"http://127.0.0.1:3128"}
     assert found["NO_PROXY"] == "localhost,127.0.0.1"
     assert found["HF_ENDPOINT"] == "http://127.0.0.1:8090"
     assert (found["PIP_INDEX_URL"], found["PIP_TRUSTED_HOST"]) == (index.url, "index.example")
     assert found["REQUESTS_CA_BUNDLE"] == "/run/services/ca.pem"
-    assert {"HF_ENDPOINT", "PIP_INDEX_URL", "SSL_CERT_FILE"}.isdisjoint(environment(SETTINGS))
+    assert {"HF_ENDPOINT", "PIP_INDEX_URL", "SSL_CERT_FILE"}.isdisjoint(build_environment(SETTINGS))

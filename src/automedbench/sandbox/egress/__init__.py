@@ -32,7 +32,7 @@ PORTS = {"proxy": PROXY_PORT, "hub": HUB_PORT, "index": INDEX_PORT}
 ANSWER_S, END_S = 60.0, 10.0
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
-_KEPT = ("PATH", "LANG", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_PASSED_ENV = ("PATH", "LANG", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO")
 # Where systems keep the certificates that all their programs trust.
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
@@ -69,7 +69,7 @@ class Egress(Closing):
         # The libraries that this process has, however they became importable here.
         libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
         places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
-        kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}
+        kept = {name: value for key in _PASSED_ENV for name in (key, key.lower()) if (value := os.environ.get(name))}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", f"{__name__}.server", str(theirs.fileno())],
@@ -115,7 +115,7 @@ class Egress(Closing):
     def services(self) -> Services:
         """The sockets, their ports inside, and the variables that programs inside need."""
         ports = {PORTS[service]: f"{service}.sock" for service in self._config.services}
-        return Services(self._folder, ports, environment(self._config, ca=self._bundle is not None))
+        return Services(self._folder, ports, build_environment(self._config, ca=self._bundle is not None))
 
     def set_call(self, turn: int | None, call: int | None) -> None:
         """Connections that are made from now on belong to this code call; earlier ones live on.
@@ -165,7 +165,7 @@ class Egress(Closing):
         return answer
 
 
-def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
+def build_environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
     """Variables inside the container that make ordinary programs use proxy, mirror and the operator's index."""
     found: dict[str, str] = {}
     if "proxy" in config.services:

@@ -26,7 +26,7 @@ from automedbench.sandbox.egress.exchange import (
     ProxyExchange,
     UpstreamAnswer,
     first_header,
-    found_labels,
+    refuse_labels,
 )
 from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
 
@@ -46,10 +46,10 @@ class CachedContentChanged(Exception):
     """Digest mismatch between downloaded and published content; carries the SHA-256 of the download."""
 
 
-async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+async def answer_through_cache(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
     """Answer a GET or HEAD from the cache where that is fresh or all there is, else by ``ask``.
 
-    Raises Refused, Unreachable, Closed.
+    Raises DialRefused, UpstreamUnreachable, Closed.
     """
     cache = exchange.cache
     if cache is None:
@@ -58,7 +58,7 @@ async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable
     if stored is not None and (cache.alone or stored.is_fresh):
         return await deliver(exchange, stored)
     if cache.alone:
-        await exchange.say(404, "[egress] Not in this campaign's cache, which is all that can be reached.")
+        await exchange.send_text(404, "[egress] Not in this campaign's cache, which is all that can be reached.")
         return ABSENT
     try:
         return await ask()
@@ -68,7 +68,7 @@ async def through(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable
         return await deliver(exchange, stored)
 
 
-async def stored_first(exchange: ProxyExchange, url: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+async def prefer_stored(exchange: ProxyExchange, url: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
     """Answer a GET or HEAD with what `prepare` stored under a plain address, else by ``ask``."""
     known = exchange.cache.find(url) if exchange.cache is not None and exchange.method in ("GET", "HEAD") else None
     return await (ask() if known is None else deliver(exchange, known))
@@ -77,39 +77,39 @@ async def stored_first(exchange: ProxyExchange, url: str, ask: Callable[[], Awai
 async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None = None) -> Ruling:
     """Answer with a file that is there or, where there is a ``source``, coming; parts are given as asked for.
 
-    Raises Refused for content that is held out or not as published, Unreachable and Closed.
+    Raises DialRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
     """
     entry, cache, wire = exchange.entry, exchange.cache, exchange.wire
     assert cache is not None
     if stored.sha256 in exchange.settings.hashes:
         entry.sha256 = stored.sha256
-        raise DialRefused(found_labels(delivered=False))
+        raise DialRefused(refuse_labels(delivered=False))
     begin, end, status = requested_range(exchange, stored.size)
     head = {**stored.headers, "content-length": str(end - begin), "accept-ranges": "bytes"}
     head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
     if exchange.method == "HEAD":
         begin = end
-    coming = _Coming(cache, stored, source)
+    file = _CachedFile(cache, stored, source)
     try:
-        reached = await coming.reach(begin) if begin < end else 0
+        reached = await file.wait_beyond(begin) if begin < end else 0
         entry.status = status
-        await exchange.send_head(status, _raw(head))
+        await exchange.send_head(status, _encode_headers(head))
         while begin < end:
             count = min(reached, end, begin + PIECE_BYTES) - begin
-            await _pass_piece(wire, coming.open(), begin, count)
+            await _pass_piece(wire, file.open(), begin, count)
             begin, entry.down = begin + count, entry.down + count
-            reached = await coming.reach(begin) if begin < end else 0
+            reached = await file.wait_beyond(begin) if begin < end else 0
     except CachedContentChanged as error:
         entry.sha256 = str(error)
         known = entry.sha256 in exchange.settings.hashes
-        raise DialRefused(found_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
+        raise DialRefused(refuse_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
     finally:
-        coming.close()
+        file.close()
     await wire.send(h11.EndOfMessage())
     return ALLOWED if entry.service == "hub" else LISTED
 
 
-def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+def _encode_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
@@ -125,7 +125,7 @@ def requested_range(exchange: ProxyExchange, size: int) -> tuple[int, int, int]:
     return (begin, end, 206) if begin < end else (0, size, 200)
 
 
-class _Coming:
+class _CachedFile:
     """A file of the cache, followed while this process or another fills it."""
 
     def __init__(self, cache: Cache, stored: Stored, source: Source | None) -> None:
@@ -134,7 +134,7 @@ class _Coming:
         self._seen, self._since = -1, time.monotonic()
         self._file: IO[bytes] | None = None
 
-    async def reach(self, place: int) -> int:
+    async def wait_beyond(self, place: int) -> int:
         """The end of what may be passed on, once that is beyond ``place``."""
         cache, name = self._cache, self._stored.name
         while not self._is_there():
@@ -191,7 +191,7 @@ class _Coming:
             # It goes on when this client leaves, for those that follow it.
             cache.fills += 1
             self._filling = asyncio.create_task(fill(cache, part, self._stored, self._source))
-            self._filling.add_done_callback(functools.partial(_filled, cache))
+            self._filling.add_done_callback(functools.partial(_end_fill, cache))
         if self._filling is None:
             await asyncio.sleep(POLL_S)
             return
@@ -201,7 +201,7 @@ class _Coming:
             task.result()
 
 
-def _filled(cache: Cache, task: asyncio.Task[None]) -> None:
+def _end_fill(cache: Cache, task: asyncio.Task[None]) -> None:
     cache.fills -= 1
     if not task.cancelled():
         task.exception()
@@ -210,8 +210,8 @@ def _filled(cache: Cache, task: asyncio.Task[None]) -> None:
 async def fill(cache: Cache, part: int, stored: Stored, source: Source) -> None:
     """Fetch what is missing of a claimed part, and keep it when its hash is right; closes the descriptor.
 
-    Raises OtherContent, Unreachable, Closed, and h11's errors; what came is then kept for the next one to go on with,
-    but for a disk that is full.
+    Raises CachedContentChanged, UpstreamUnreachable, Closed, and h11's errors; what came is then kept for the next one
+    to go on with, but for a disk that is full.
     """
     name = stored.name
     with os.fdopen(part, "r+b", buffering=0) as stream:
@@ -302,7 +302,7 @@ async def keep_small(
     """Read an answer of status 200 whole, keep it, and give it on; few at a time, for they are held in memory.
 
     ``oid``: its published hash as git names content; ``rewrite`` makes of its body what is kept and given.
-    Raises Refused for content that is held out or not as published, Unreachable and Closed.
+    Raises DialRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
     """
     cache = exchange.cache
     assert cache is not None
@@ -319,18 +319,18 @@ async def keep_small(
         return await deliver(exchange, stored)
     exchange.entry.status = 200
     head = {**stored.headers, "content-length": str(stored.size)}
-    await exchange.send_whole(200, _raw(head), body)
+    await exchange.send_whole(200, _encode_headers(head), body)
     exchange.entry.down = stored.size
     return ALLOWED if exchange.entry.service == "hub" else LISTED
 
 
 def _verify_small(exchange: ProxyExchange, body: bytes, oid: str) -> str:
-    """SHA-256 of a small answer; raises Refused."""
+    """SHA-256 of a small answer; raises DialRefused."""
     sha256 = hashlib.sha256(body).hexdigest()
     held_out = sha256 in exchange.settings.hashes
-    if held_out or (oid and oid not in (git_name(body), hashlib.sha1(body).hexdigest())):
+    if held_out or (oid and oid not in (git_blob_hash(body), hashlib.sha1(body).hexdigest())):
         exchange.entry.sha256 = sha256
-        raise DialRefused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
+        raise DialRefused(refuse_labels(delivered=False) if held_out else OTHER_CONTENT)
     return sha256
 
 
@@ -345,7 +345,7 @@ async def _keep(cache: Cache, key: str, stored: Stored, body: bytes) -> bool:
     return True
 
 
-def git_name(content: bytes) -> str:
+def git_blob_hash(content: bytes) -> str:
     """SHA-1 under which git, and so the hub, knows a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 

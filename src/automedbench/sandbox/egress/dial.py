@@ -61,16 +61,16 @@ class Dialer:
     async def open(self, host: str, port: int, *, tls: bool = False) -> Streams:
         """Connect to ``host:port``, through the host's proxy where there is one.
 
-        Raises Refused for an address that must not be reached, Unreachable when there is no answer.
+        Raises DialRefused for an address that must not be reached, UpstreamUnreachable when there is no answer.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
                 streams = await self._open(host, port)
                 if tls:
-                    await streams[1].start_tls(_trust(), server_hostname=host)
+                    await streams[1].start_tls(_default_context(), server_hostname=host)
                 return streams
         except (OSError, TimeoutError, h11.ProtocolError) as error:
-            raise UpstreamUnreachable(f"{host}:{port}: {_why(error)}") from error
+            raise UpstreamUnreachable(f"{host}:{port}: {_describe_error(error)}") from error
 
     async def open_plain(self, host: str, port: int) -> tuple[Streams, str, str | None]:
         """Connect for one plain HTTP request; gives the prefix of its target and the proxy's credentials, if any."""
@@ -81,7 +81,7 @@ class Dialer:
             async with asyncio.timeout(CONNECT_S):
                 return await self._connect_to_proxy(proxy), f"http://{host}:{port}", _credentials(proxy)
         except (OSError, TimeoutError) as error:
-            raise UpstreamUnreachable(f"{host}:{port} through the host's proxy: {_why(error)}") from error
+            raise UpstreamUnreachable(f"{host}:{port} through the host's proxy: {_describe_error(error)}") from error
 
     async def _open(self, host: str, port: int) -> Streams:
         place = f"{host}:{port}"
@@ -126,7 +126,7 @@ class Dialer:
         return urlsplit(url if "://" in url else f"http://{url}")
 
     async def _connect_to_proxy(self, proxy: SplitResult) -> Streams:
-        context = _trust() if proxy.scheme == "https" else None
+        context = _default_context() if proxy.scheme == "https" else None
         port = proxy.port or (443 if context else 80)
         return await asyncio.open_connection(proxy.hostname, port, ssl=context, limit=BLOCK)
 
@@ -145,7 +145,7 @@ class Dialer:
 
 
 @functools.cache
-def _trust() -> ssl.SSLContext:
+def _default_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
@@ -156,7 +156,7 @@ def _credentials(proxy: SplitResult) -> str | None:
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """A few words, without addresses of ours."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

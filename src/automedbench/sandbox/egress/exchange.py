@@ -55,7 +55,7 @@ UPLOAD_SHARE = 0.01
 Pairs = Iterable[tuple[bytes, bytes]]
 
 # The hub's own words for "not for you": its library then shows the message instead of "check your network".
-_HUB_WORDS = {403: b"GatedRepo", 404: b"EntryNotFound"}
+_HUB_ERROR_CODES = {403: b"GatedRepo", 404: b"EntryNotFound"}
 
 
 @dataclass
@@ -126,7 +126,7 @@ class UpstreamAnswer:
         return urljoin(self.url, location) if location else None
 
     async def small_body(self) -> bytes:
-        """The body of an answer that is held whole; raises Unreachable when it is longer than SMALL_BYTES."""
+        """The body of an answer that is held whole; raises UpstreamUnreachable when it is longer than SMALL_BYTES."""
         body = await self.wire.body(SMALL_BYTES)
         if body is None:
             raise UpstreamUnreachable("the answer is too long")
@@ -160,8 +160,8 @@ class ProxyExchange:
         """Models and packages that lie here, where there is one."""
         return self.outside.cache
 
-    def spend(self, up: int) -> None:
-        """Count bytes before they are passed on; raises Refused when the run's uploads are used up."""
+    def count_upload(self, up: int) -> None:
+        """Count bytes before they are passed on; raises DialRefused when the run's uploads are used up."""
         uploads = self.outside.uploads
         uploads.add(up)
         if uploads.is_over:
@@ -178,17 +178,17 @@ class ProxyExchange:
         return self.request.target.decode("latin-1")
 
     async def body(self) -> bytes:
-        """The request's body; raises Refused when it is over a limit for uploads."""
+        """The request's body; raises DialRefused when it is over a limit for uploads."""
         if self.wire.http.they_are_waiting_for_100_continue:
             await self.wire.send(h11.InformationalResponse(status_code=100, headers=[]))
         body = await self.wire.body(self.settings.upload_bytes)
         self.entry.up = len(body) if body is not None else self.settings.upload_bytes
-        self.spend(head_bytes(self.request) + len(body or b""))
+        self.count_upload(head_bytes(self.request) + len(body or b""))
         if body is None:
-            raise DialRefused(too_much(self.settings))
+            raise DialRefused(refuse_upload(self.settings))
         return body
 
-    async def say(self, status: int, text: str) -> None:
+    async def send_text(self, status: int, text: str) -> None:
         """Answer with one line for a person."""
         if self.wire.http.our_state is not h11.SEND_RESPONSE:
             return
@@ -196,8 +196,8 @@ class ProxyExchange:
         line = re.sub(r"[^ -~]", "?", text)[:300]
         data = f"{line}\n".encode()
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(data)).encode())]
-        if self.entry.service == "hub" and status in _HUB_WORDS:
-            headers += [(b"x-error-code", _HUB_WORDS[status]), (b"x-error-message", line.encode())]
+        if self.entry.service == "hub" and status in _HUB_ERROR_CODES:
+            headers += [(b"x-error-code", _HUB_ERROR_CODES[status]), (b"x-error-message", line.encode())]
         # Of a refused tunnel, programs show the reason and nothing else.
         await self.send_whole(status, headers, data, line.encode()[:200])
 
@@ -208,7 +208,7 @@ class ProxyExchange:
             await self.wire.send(h11.Data(data=body))
         await self.wire.send(h11.EndOfMessage())
 
-    async def pass_on(self, status: int, headers: Pairs, upstream: HttpConnection) -> Ruling | None:
+    async def forward(self, status: int, headers: Pairs, upstream: HttpConnection) -> Ruling | None:
         """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
         self.entry.status = status
         await self.send_head(status, headers)
@@ -226,7 +226,7 @@ class ProxyExchange:
                 sent += await self._pass_block(held.popleft())
         if size and digest.hexdigest() in self.settings.hashes:
             self.entry.sha256 = digest.hexdigest()
-            return found_labels(delivered=sent > 0)
+            return refuse_labels(delivered=sent > 0)
         for block in held:
             await self._pass_block(block)
         await self.wire.send(h11.EndOfMessage())
@@ -235,14 +235,16 @@ class ProxyExchange:
     async def request_url(
         self, url: str, headers: Pairs, body: bytes = b"", method: str | None = None, token: str = ""
     ) -> UpstreamAnswer:
-        """Send a request to a URL that a rule has let through. Raises Refused, Unreachable, Closed."""
+        """Send a request to a URL that a rule has let through. Raises DialRefused, UpstreamUnreachable, Closed."""
         parts = urlsplit(url)
         streams = await self.outside.dialer.open(parts.hostname or "", url_port(parts), tls=parts.scheme == "https")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        head, wire = await self.send_on(streams, target, [(b"host", parts.netloc.encode()), *headers], body, method)
+        head, wire = await self.send_request(
+            streams, target, [(b"host", parts.netloc.encode()), *headers], body, method
+        )
         return UpstreamAnswer(url, head, wire, token)
 
-    async def send_on(
+    async def send_request(
         self, streams: Streams, target: str, headers: Pairs, body: bytes = b"", method: str | None = None
     ) -> tuple[h11.Response, HttpConnection]:
         """Ask upstream for what a rule has let through; the head of its answer, and the wire that brings the rest.
@@ -281,19 +283,19 @@ class ProxyExchange:
         return len(block)
 
 
-def found_labels(*, delivered: bool) -> Ruling:
+def refuse_labels(*, delivered: bool) -> Ruling:
     """Ruling on content that equals a held-out file."""
     text = "The content is held out: it equals a file of this task's labels or raw data."
     return Ruling(False, "labels", text, "net.labels", "disqualifying" if delivered else "warning", "high")
 
 
-def too_much(settings: EgressSettings) -> Ruling:
+def refuse_upload(settings: EgressSettings) -> Ruling:
     """Ruling on an upload over the limit."""
     text = f"Uploads of more than {settings.upload_bytes} bytes are refused."
     return Ruling(False, "upload", text, "net.upload", "warning", "high")
 
 
-async def linger(wire: HttpConnection) -> None:
+async def drain_and_close(wire: HttpConnection) -> None:
     """Say that nothing follows and read what the client still sends: a hard close could swallow our answer."""
     try:
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
@@ -400,9 +402,9 @@ class RequestLog:
     """Appends to a file; what is over the limits is counted, and the counts are appended at the end of a call."""
 
     def __init__(self, path: Path) -> None:
-        self.sent_before, self.received_before = _moved(path)
+        self.sent_before, self.received_before = _sum_bytes(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._of_run = 0
+        self._run_lines = 0
         self._start_call()
 
     def close(self) -> None:
@@ -417,13 +419,13 @@ class RequestLog:
         outcome = "allowed" if ruling.allowed else "refused"
         if not ruling.allowed:
             self._count(ruling, f"{host}{path}" if path else host)
-        if self._of_call >= MAX_CALL or self._of_run >= MAX_RUN:
+        if self._call_lines >= MAX_CALL or self._run_lines >= MAX_RUN:
             self._skipped[f"{outcome}: {ruling.reason}"] += 1
             self._skipped_bytes[0] += entry.up
             self._skipped_bytes[1] += entry.down
             return
-        self._of_call += 1
-        self._of_run += 1
+        self._call_lines += 1
+        self._run_lines += 1
         line = {
             "time": entry.at.isoformat(timespec="milliseconds"),
             "turn": entry.turn,
@@ -450,7 +452,7 @@ class RequestLog:
         return findings
 
     def _start_call(self) -> None:
-        self._of_call = 0
+        self._call_lines = 0
         self._skipped: Counter[str] = Counter()
         self._skipped_bytes = [0, 0]
         self._kinds: dict[tuple[str, str, str], RefusalCount] = {}
@@ -473,7 +475,7 @@ class RequestLog:
         os.write(self._file, json.dumps(line, ensure_ascii=True).encode() + b"\n")
 
 
-def _moved(path: Path) -> tuple[int, int]:
+def _sum_bytes(path: Path) -> tuple[int, int]:
     """Bytes that earlier processes of the run let up and down, by its log; a line that a kill has torn tells nothing.
 
     What came down earned its share, without which a run that goes on after large downloads could ask for nothing more.

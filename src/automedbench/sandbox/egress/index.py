@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from automedbench.sandbox.egress import rules
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.cache_delivery import deliver, keep_small, through
+from automedbench.sandbox.egress.cache_delivery import answer_through_cache, deliver, keep_small
 from automedbench.sandbox.egress.dial import DialRefused, UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import MAX_HOPS, ProxyExchange, UpstreamAnswer
 
@@ -28,13 +28,13 @@ _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE 
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
     if exchange.method not in ("GET", "HEAD"):
         raise DialRefused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
     page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
     if page:
         name = re.sub(r"[-_.]+", "-", page[1]).lower()
-        url, form = f"{_base(exchange.settings.index)}/{name}/", "html"
+        url, form = f"{_index_url(exchange.settings.index)}/{name}/", "html"
     elif file:
         url, form = f"{file[2]}://{unquote(file[3])}{file[4]}", file[1]  # pip writes %3A before a port
     else:
@@ -43,7 +43,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
         )
     parts = urlsplit(url)
     exchange.entry.host, exchange.entry.path = parts.netloc, parts.path
-    _check(exchange.settings, url)
+    _check_url(exchange.settings, url)
     await exchange.body()
     # Of a page its address, of a file also the hash that the client expects.
     key = f"{form} {parts.scheme}://{parts.netloc} {unquote(parts.path)} {parts.query}"
@@ -53,15 +53,15 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
         ask = functools.partial(_serve_metadata, exchange, url, key)
     else:
         ask = functools.partial(_serve_file, exchange, url, key, form)
-    return await through(exchange, key, ask)
+    return await answer_through_cache(exchange, key, ask)
 
 
-def _base(index: rules.PackageIndex) -> str:
+def _index_url(index: rules.PackageIndex) -> str:
     return (index.url or f"https://{index.hosts[0]}/simple").rstrip("/")
 
 
-def _check(settings: rules.EgressSettings, url: str) -> None:
-    """Raise Refused for an address that the run may not reach through its proxy either."""
+def _check_url(settings: rules.EgressSettings, url: str) -> None:
+    """Raise DialRefused for an address that the run may not reach through its proxy either."""
     parts = urlsplit(url)
     authority = rules.split_authority(parts.netloc)
     if authority is None or ".." in unquote(parts.path).split("/"):
@@ -132,8 +132,8 @@ async def _request_size(exchange: ProxyExchange, url: str) -> int | None:
 async def _forward(exchange: ProxyExchange, answer: UpstreamAnswer) -> rules.Ruling:
     """Pass an answer on as it comes."""
     try:
-        headers = rules.end_to_end(list(answer.head.headers))
-        return await exchange.pass_on(answer.head.status_code, headers, answer.wire) or rules.LISTED
+        headers = rules.drop_hop_headers(list(answer.head.headers))
+        return await exchange.forward(answer.head.status_code, headers, answer.wire) or rules.LISTED
     finally:
         answer.wire.close()
 
@@ -144,7 +144,7 @@ async def _request(
     """Request a URL and those that it redirects to, each by the rules of the run; gives the last one's answer."""
     headers = [(b"accept", accept.encode()), *([(b"range", b"bytes=%d-" % begin)] if begin else [])]
     for _ in range(MAX_HOPS):
-        _check(exchange.settings, url)
+        _check_url(exchange.settings, url)
         answer = await exchange.request_url(url, headers, method=method)
         if answer.redirect is None:
             return answer

@@ -17,30 +17,24 @@ from urllib.parse import quote, unquote, urlsplit
 from automedbench.sandbox.egress import HUB_PORT, cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
 from automedbench.sandbox.egress.dial import DialRefused, UpstreamUnreachable
-from automedbench.sandbox.egress.exchange import (
-    MAX_HOPS,
-    SMALL_BYTES,
-    ProxyExchange,
-    UpstreamAnswer,
-    found_labels,
-)
-from automedbench.sandbox.egress.sites import HUB_HOST, decoded
+from automedbench.sandbox.egress.exchange import MAX_HOPS, SMALL_BYTES, ProxyExchange, UpstreamAnswer, refuse_labels
+from automedbench.sandbox.egress.sites import HUB_HOST, decode
 
 # What an answer is made of; tokens, cookies and the large-file store's own protocol stay outside.
-_KEPT = frozenset(
+_PASSED = frozenset(
     {b"content-type", b"content-length", b"content-range", b"content-disposition", b"accept-ranges", b"last-modified"}
     | {b"etag", b"link", b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"}
     | {b"x-request-id", b"retry-after", b"content-encoding", b"date"}
 )
-_OF_ONE_ANSWER = frozenset({b"content-length", b"content-range", b"accept-ranges", b"date", b"x-request-id"})
-_OF_THE_HUB = frozenset({b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"})
+_PER_ANSWER = frozenset({b"content-length", b"content-range", b"accept-ranges", b"date", b"x-request-id"})
+_HUB_HEADERS = frozenset({b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"})
 _CONDITIONS = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-since"})
 # Our own, for all alike: what is kept for the next run must not depend on the words of the one that asked.
 _OWN = [(b"accept", b"*/*"), (b"user-agent", b"automedbench")]
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
@@ -51,8 +45,8 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     if body and exchange.method != "POST":
         raise DialRefused(rules.refuse("malformed", f"{exchange.method} has no body."))
     url = settings.hub + requested
-    key = "" if exchange.method == "POST" else _key(_token(exchange.outside.tokens, urlsplit(url).path), url)
-    return await cache_delivery.through(exchange, key, functools.partial(_fetch, exchange, url, body))
+    key = "" if exchange.method == "POST" else _key(_find_token(exchange.outside.tokens, urlsplit(url).path), url)
+    return await cache_delivery.answer_through_cache(exchange, key, functools.partial(_fetch, exchange, url, body))
 
 
 def _key(token: str, url: str) -> str:
@@ -66,24 +60,24 @@ async def _fetch(exchange: ProxyExchange, url: str, body: bytes) -> rules.Ruling
     try:
         for _ in range(MAX_HOPS):
             if _on_hub(exchange, hop.url):
-                hub |= {key: value for key, value in hop.head.headers if key in _OF_THE_HUB}
+                hub |= {key: value for key, value in hop.head.headers if key in _HUB_HEADERS}
             if (large := _describe_large(exchange, hub, hop)) is not None:
                 return await _deliver(exchange, _key(hop.token, url), hub, hop, *large)
             # A HEAD of a large file: the hub's redirect says all of it, and a signed address is for GET only.
             if hop.redirect is None or (exchange.method == "HEAD" and hop.header(b"x-linked-etag")):
                 return await _forward(exchange, url, hub, hop)
             hop.wire.close()
-            hop = await _follow(exchange, hop)
+            hop = await _follow_redirect(exchange, hop)
         raise UpstreamUnreachable("the hub redirects in a circle")
     finally:
         hop.wire.close()
 
 
 def _on_hub(exchange: ProxyExchange, url: str) -> bool:
-    return _place(url) == _place(exchange.settings.hub or "")
+    return _host_and_port(url) == _host_and_port(exchange.settings.hub or "")
 
 
-def _place(url: str) -> tuple[str, int]:
+def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return (parts.hostname or "").removesuffix("."), rules.url_port(parts)
 
@@ -93,7 +87,7 @@ def _describe_large(exchange: ProxyExchange, hub: dict[bytes, bytes], hop: Upstr
 
     The hub's tag of such a file is the SHA-256 of all of it.
     """
-    sha256, size = _digest(hub.get(b"x-linked-etag", b"").decode("latin-1")), hub.get(b"x-linked-size", b"")
+    sha256, size = _parse_tag(hub.get(b"x-linked-etag", b"").decode("latin-1")), hub.get(b"x-linked-size", b"")
     cache = exchange.cache
     described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirect
     if cache is None or exchange.method != "GET" or not described:
@@ -111,13 +105,13 @@ async def _deliver(
     async def from_store(begin: int) -> UpstreamAnswer:
         last = hop
         for _ in range(MAX_HOPS):
-            last = await _follow(exchange, last, begin)
+            last = await _follow_redirect(exchange, last, begin)
             if last.redirect is None:
                 return last
             last.wire.close()
         raise UpstreamUnreachable("the store redirects in a circle")
 
-    headers = _texts(hub) | {"etag": f'"{sha256}"', "content-type": "application/octet-stream"}
+    headers = _decode_headers(hub) | {"etag": f'"{sha256}"', "content-type": "application/octet-stream"}
     stored = Stored(sha256, size, headers, _is_fixed(key), time.time())
     ruling = await cache_delivery.deliver(exchange, stored, from_store)
     assert exchange.cache is not None
@@ -125,7 +119,7 @@ async def _deliver(
     return ruling
 
 
-def _texts(headers: dict[bytes, bytes]) -> dict[str, str]:
+def _decode_headers(headers: dict[bytes, bytes]) -> dict[str, str]:
     return {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
 
 
@@ -146,19 +140,19 @@ async def _request(
     headers = [*_OWN, *((key, value) for key, value in exchange.request.headers if key in forwarded)]
     headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
     headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
-    if _on_hub(exchange, url) and (own := _token(exchange.outside.tokens, urlsplit(url).path)):
+    if _on_hub(exchange, url) and (own := _find_token(exchange.outside.tokens, urlsplit(url).path)):
         headers.append((b"authorization", f"Bearer {own}".encode()))
         token = own
     return await exchange.request_url(url, headers, body, token=token)
 
 
-def _token(tokens: Mapping[str, str], path: str) -> str:
+def _find_token(tokens: Mapping[str, str], path: str) -> str:
     """The driver's token for the model that a path is about, where there is one (``owner/name`` or ``owner/*``)."""
     owner, name = [*re.sub(r"^/api/(resolve-cache/)?models/", "/", path.lower()).split("/"), "", ""][1:3]
     return tokens.get(f"{owner}/{name}") or tokens.get(f"{owner}/*") or ""
 
 
-async def _follow(exchange: ProxyExchange, hop: UpstreamAnswer, begin: int | None = None) -> UpstreamAnswer:
+async def _follow_redirect(exchange: ProxyExchange, hop: UpstreamAnswer, begin: int | None = None) -> UpstreamAnswer:
     """Ask where a redirect leads; on the hub itself the same rules hold again."""
     settings, url = exchange.settings, hop.redirect or ""
     parts = urlsplit(url)
@@ -172,12 +166,12 @@ async def _follow(exchange: ProxyExchange, hop: UpstreamAnswer, begin: int | Non
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
         raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
-    if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
+    if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_store_suffixes(settings.hub))):
         raise DialRefused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
     return await _request(exchange, url, begin=begin, token=hop.token)
 
 
-def _stores(hub: str | None) -> list[str]:
+def _store_suffixes(hub: str | None) -> list[str]:
     """Endings of the names under which a hub stores its files."""
     host = urlsplit(hub or "").hostname or ""
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
@@ -188,11 +182,11 @@ async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], l
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
     tags = (hub.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
-    known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
+    known = [tag for tag in map(_parse_tag, tags) if tag in settings.hashes]
     if known:
         exchange.entry.sha256 = known[0]
-        raise DialRefused(found_labels(delivered=False))
-    headers = dict(rules.end_to_end([item for item in last.head.headers if item[0] in _KEPT]))
+        raise DialRefused(refuse_labels(delivered=False))
+    headers = dict(rules.drop_hop_headers([item for item in last.head.headers if item[0] in _PASSED]))
     headers |= hub
     status = last.head.status_code
     if last.redirect is not None:
@@ -201,13 +195,13 @@ async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], l
         headers[b"content-length"] = (last.header(b"x-linked-size") or "0").encode()
         headers.pop(b"content-type", None)
     place = f"https://{exchange.within}" if exchange.within else f"http://127.0.0.1:{HUB_PORT}"
-    if links := _own_links(headers.pop(b"link", b""), settings.hub or "", place):
+    if links := _rewrite_links(headers.pop(b"link", b""), settings.hub or "", place):
         headers[b"link"] = links
     if _is_small(exchange, last):
-        kept = _texts({key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER})
+        kept = _decode_headers({key: value for key, value in headers.items() if key not in _PER_ANSWER})
         key = _key(last.token, url)
         return await cache_delivery.keep_small(exchange, key, last, kept, fixed=_is_fixed(url), oid=_git_tag(last))
-    tripped = await exchange.pass_on(status, headers.items(), last.wire)
+    tripped = await exchange.forward(status, headers.items(), last.wire)
     return tripped or cache_delivery.ALLOWED
 
 
@@ -226,17 +220,17 @@ def _is_small(exchange: ProxyExchange, last: UpstreamAnswer) -> bool:
 
 def _git_tag(last: UpstreamAnswer) -> str:
     """Git SHA-1 that is the hub's ETag of a small file; a listing has none."""
-    tag = _digest(last.header(b"etag"))
+    tag = _parse_tag(last.header(b"etag"))
     return tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
 
 
-def _own_links(value: bytes, hub: str, place: str) -> bytes:
+def _rewrite_links(value: bytes, hub: str, place: str) -> bytes:
     """Links to further pages lead to where they were asked for; others (the large-file store's) are left out."""
     kept = [part for part in value.decode("latin-1").split(",") if 'rel="next"' in part]
     return ",".join(kept).replace(hub, place).encode("latin-1")
 
 
-def _digest(tag: str) -> str:
+def _parse_tag(tag: str) -> str:
     return tag.removeprefix("W/").strip('"').lower()
 
 
@@ -261,7 +255,7 @@ def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tu
     if problem := _refuse_data_set(settings, path):
         return problem, None
     segments = path[1:].split("/")
-    if "" in segments or any(_odd(segment) for segment in segments):
+    if "" in segments or any(_is_odd(segment) for segment in segments):
         return rules.refuse("hub_path", "The address of the request is not plain."), None
     if not _is_of_models(segments):
         return rules.refuse("hub_path", _MODELS_ONLY), None
@@ -274,17 +268,17 @@ def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tu
 
 def _refuse_data_set(settings: rules.EgressSettings, path: str) -> rules.Ruling | None:
     """A refusal when the path is about a data set or a space, in any spelling."""
-    words = [word for word in re.split(r"[/\\]+", decoded(path)) if word not in ("", ".")]
+    words = [word for word in re.split(r"[/\\]+", decode(path)) if word not in ("", ".")]
     kinds = [index for index, word in enumerate(words[:3]) if word in ("datasets", "spaces")]
     if not kinds:
         return None
     url = "/".join([HUB_HOST, *words[kinds[0] : kinds[0] + 3]])
     if rules.is_home(settings.own_urls, url, HUB_HOST, ""):
-        return rules.own_home(url, sure=True)
+        return rules.refuse_own_home(url, sure=True)
     return rules.refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
 
 
-def _odd(segment: str) -> bool:
+def _is_odd(segment: str) -> bool:
     """True for what could be read as another path: dots, control characters, anything encoded twice or wrongly."""
     try:
         plain = unquote(segment, errors="strict")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import h11
 
 from automedbench.sandbox.egress import mirror, rules
-from automedbench.sandbox.egress.cache_delivery import stored_first
+from automedbench.sandbox.egress.cache_delivery import prefer_stored
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
-from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, too_much
+from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, refuse_upload
 
 # Ours to say, or for some servers another address or method than the one that was checked.
 _DROPPED = re.compile(
@@ -25,10 +25,10 @@ _DROPPED = re.compile(
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
-    return await _forward(exchange)
+    return await _serve_plain(exchange)
 
 
 async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
@@ -37,8 +37,8 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
     ruling, target = rules.check_tunnel(settings, exchange.target)
     if target is None:
         raise DialRefused(ruling)
-    if rules.opens(settings, target.host):
-        await _open(exchange, target.host)
+    if rules.opens_tls(settings, target.host):
+        await _open_tls(exchange, target.host)
         return rules.LISTED
     upstream = await exchange.outside.dialer.open(target.host, target.port)
     try:
@@ -49,7 +49,7 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
             exchange.wire, target, trusted=f"{target.host}:{target.port}" in settings.index.places
         )
         entry.up = len(hello)
-        exchange.spend(len(hello))
+        exchange.count_upload(len(hello))
         upstream[1].write(hello)
         await _relay(exchange, *upstream)
     finally:
@@ -58,7 +58,7 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
 
 
 async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pipe both directions until both have ended or one breaks; raises Refused when too much goes up."""
+    """Pipe both directions until both have ended or one breaks; raises DialRefused when too much goes up."""
     client, entry, uploads = exchange.wire, exchange.entry, exchange.outside.uploads
 
     def is_too_large() -> bool:
@@ -87,15 +87,15 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
             task.cancel()
         ended = await asyncio.gather(*both, return_exceptions=True)
     if any(isinstance(error, _UploadLimit) for error in ended):
-        raise DialRefused(too_much(exchange.settings) if is_too_large() else uploads.ruling())
+        raise DialRefused(refuse_upload(exchange.settings) if is_too_large() else uploads.ruling())
 
 
 class _UploadLimit(Exception):
     """More goes up than the run may send."""
 
 
-async def _open(exchange: ProxyExchange, host: str) -> None:
-    """Speak TLS with the client in the host's name; raises Refused when the client does not."""
+async def _open_tls(exchange: ProxyExchange, host: str) -> None:
+    """Speak TLS with the client in the host's name; raises DialRefused when the client does not."""
     wire, authority = exchange.wire, exchange.outside.authority
     assert authority is not None
     await wire.body(0)
@@ -112,7 +112,7 @@ async def _open(exchange: ProxyExchange, host: str) -> None:
 
 
 async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request inside an opened tunnel. Raises Refused, Unreachable, Closed."""
+    """Answer one request inside an opened tunnel. Raises DialRefused, UpstreamUnreachable, Closed."""
     entry, host = exchange.entry, exchange.within or ""
     entry.host, entry.port, entry.path = host, 443, exchange.target
     if host == exchange.settings.hub_host:
@@ -126,13 +126,13 @@ async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
     body, destination = await exchange.body(), target
 
     async def ask() -> rules.Ruling:
-        return await _ask(exchange, destination, body, await exchange.outside.dialer.open(host, 443, tls=True))
+        return await _forward(exchange, destination, body, await exchange.outside.dialer.open(host, 443, tls=True))
 
-    return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
+    return await prefer_stored(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
 
 async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trusted: bool) -> bytes:
-    """The client's first bytes, which must be a ClientHello for this host; raises Refused."""
+    """The client's first bytes, which must be a ClientHello for this host; raises DialRefused."""
     data = wire.http.trailing_data[0]
     try:
         async with asyncio.timeout(HEAD_S):
@@ -153,18 +153,18 @@ async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trus
     return data
 
 
-async def _forward(exchange: ProxyExchange) -> rules.Ruling:
+async def _serve_plain(exchange: ProxyExchange) -> rules.Ruling:
     request, entry = exchange.request, exchange.entry
     ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     if target is None:
-        entry.host, entry.path = _loggable(exchange.target)
+        entry.host, entry.path = _split_target(exchange.target)
         raise DialRefused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
     body = await exchange.body()
-    return await _ask(exchange, target, body, *await exchange.outside.dialer.open_plain(target.host, target.port))
+    return await _forward(exchange, target, body, *await exchange.outside.dialer.open_plain(target.host, target.port))
 
 
-async def _ask(
+async def _forward(
     exchange: ProxyExchange,
     target: rules.RequestTarget,
     body: bytes,
@@ -172,20 +172,20 @@ async def _ask(
     prefix: str = "",
     credentials: str | None = None,
 ) -> rules.Ruling:
-    headers = rules.end_to_end(list(exchange.request.headers))
+    headers = rules.drop_hop_headers(list(exchange.request.headers))
     kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]
     own = [(b"host", target.authority.encode())]
     if credentials:
         own.append((b"proxy-authorization", credentials.encode()))
-    answer, upstream = await exchange.send_on(streams, prefix + target.path, [*own, *kept], body)
+    answer, upstream = await exchange.send_request(streams, prefix + target.path, [*own, *kept], body)
     try:
-        tripped = await exchange.pass_on(answer.status_code, rules.end_to_end(list(answer.headers)), upstream)
+        tripped = await exchange.forward(answer.status_code, rules.drop_hop_headers(list(answer.headers)), upstream)
     finally:
         upstream.close()
     return tripped or rules.LISTED
 
 
-def _loggable(target: str) -> tuple[str, str]:
+def _split_target(target: str) -> tuple[str, str]:
     """Host and path of a refused target, as far as it has any, for the log; without user information."""
     rest = target.partition("://")[2] or target
     authority, slash, path = rest.partition("/")

@@ -28,7 +28,16 @@ from pydantic import TypeAdapter
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
-from automedbench.sandbox.egress.sites import GITHUB, HUB_HOST, ZENODO, decoded, is_copy, is_named, opaque, resolved
+from automedbench.sandbox.egress.sites import (
+    GITHUB,
+    HUB_HOST,
+    ZENODO,
+    decode,
+    find_opaque,
+    is_copy,
+    is_named,
+    resolve_dots,
+)
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -78,7 +87,7 @@ def refuse(reason: str, text: str) -> Ruling:
     return Ruling(False, reason, text)
 
 
-def own_home(where: str, *, sure: bool) -> Ruling:
+def refuse_own_home(where: str, *, sure: bool) -> Ruling:
     """A refused request to the home of this task's data; a host alone is sure where it serves nothing else."""
     severity: Severity = "warning" if sure else "notice"
     text = f"{where} is a home of this task's data set, which is not to be fetched."
@@ -92,7 +101,7 @@ def check_tunnel(settings: EgressSettings, target: str) -> tuple[Ruling, Request
     if port is None:
         return refuse("malformed", "CONNECT needs host:port."), None
     ruling = check_host(settings, host, port, ports=(443,))
-    return ruling, RequestTarget(_plain(host), port) if ruling.allowed else None
+    return ruling, RequestTarget(_normalise_host(host), port) if ruling.allowed else None
 
 
 def check_plain(
@@ -113,7 +122,7 @@ def check_plain(
         return problem, None
     path = tail if tail.startswith("/") else f"/{tail}"
     ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
-    return ruling, RequestTarget(_plain(host), port, path) if ruling.allowed else None
+    return ruling, RequestTarget(_normalise_host(host), port, path) if ruling.allowed else None
 
 
 def check_opened(
@@ -125,14 +134,14 @@ def check_opened(
     if problem := _header_problem(headers, host, 443):
         return problem, None
     reads = host == "github.com" and method == "POST" and _READS.fullmatch(target)
-    if (method not in ("GET", "HEAD") and not reads) or "git-receive-pack" in decoded(target):
+    if (method not in ("GET", "HEAD") and not reads) or "git-receive-pack" in decode(target):
         return refuse("method", f"{method} is refused: {host} is for reading."), None
     if problem := check_url(settings, host, target):
         return problem, None
     return LISTED, RequestTarget(host, 443, target)
 
 
-def opens(settings: EgressSettings, host: str) -> bool:
+def opens_tls(settings: EgressSettings, host: str) -> bool:
     """True when TLS to the host is opened, so that the whole URL is seen."""
     return matches_any(settings.opened, host)
 
@@ -140,16 +149,16 @@ def opens(settings: EgressSettings, host: str) -> bool:
 def check_host(settings: EgressSettings, host: str, port: int, *, ports: tuple[int, ...]) -> Ruling:
     """Ruling on a host and port, before any address is known."""
     name = host_name(host)
-    if f"{_plain(host)}:{port}" in settings.index.places:
+    if f"{_normalise_host(host)}:{port}" in settings.index.places:
         return LISTED
     if name is None:
         if is_address(host):
             return refuse("address", "Addresses are refused; use the name of a listed host.")
         return refuse("malformed", "The host is not a plain DNS name.")
     if matches_any(settings.own_hosts, name):
-        return own_home(name, sure=not matches_any(settings.general_hosts, name))
+        return refuse_own_home(name, sure=not matches_any(settings.general_hosts, name))
     hub = settings.hub_host
-    opened = opens(settings, name) and not matches_any(settings.deny_hosts, name)
+    opened = opens_tls(settings, name) and not matches_any(settings.deny_hosts, name)
     if name == hub and opened and ports == (port,) == (443,):
         return LISTED
     if hub is not None and (name == hub or name.endswith(f".{hub}")):
@@ -165,27 +174,27 @@ def check_host(settings: EgressSettings, host: str, port: int, *, ports: tuple[i
 
 def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
     """A refusal when a URL lies below a data set's, else None."""
-    url = visible_url(host, path)
-    if url == _plain(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
+    url = normalise_url(host, path)
+    if url == _normalise_host(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
         return None
     if is_home(settings.own_urls, url, host, path):
-        return own_home(url[:120], sure=True)
+        return refuse_own_home(url[:120], sure=True)
     if is_home(settings.deny_urls, url, host, path):
         return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
     if is_copy(settings.own_urls, host, path):
         return refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
-    if opens(settings, _plain(host)) and (why := opaque(url)):
+    if opens_tls(settings, _normalise_host(host)) and (why := find_opaque(url)):
         return refuse("opaque", why)
     return None
 
 
-def visible_url(host: str, path: str) -> str:
+def normalise_url(host: str, path: str) -> str:
     """Host and path as rules compare them: lower case, no query, decoded, without empty and dot segments."""
-    kept = resolved(re.split(r"[/\\]+", decoded(path.partition("?")[0])))
-    return "/".join([_plain(host).removeprefix("www."), *kept])
+    kept = resolve_dots(re.split(r"[/\\]+", decode(path.partition("?")[0])))
+    return "/".join([_normalise_host(host).removeprefix("www."), *kept])
 
 
-def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
+def drop_hop_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Headers without those that are meant for one hop, and without those that ``Connection`` names."""
     named = {word.strip().lower() for key, value in headers if key == b"connection" for word in value.split(b",")}
     return [(key, value) for key, value in headers if key.decode("latin-1") not in HOP_BY_HOP and key not in named]
@@ -197,7 +206,7 @@ def check_sni(host: str, sni: str | None, *, encrypted: bool = False) -> Ruling:
         return refuse("sni", "An encrypted ClientHello hides where the tunnel leads.")
     if sni is None:
         return refuse("sni", "A tunnel must begin with a TLS ClientHello that names the host.")
-    if host_name(sni) != _plain(host):
+    if host_name(sni) != _normalise_host(host):
         return Ruling(False, "sni", f"The tunnel is for {host}, its TLS for {sni[:80]}.", confidence="medium")
     return LISTED
 
@@ -208,7 +217,7 @@ def _header_problem(headers: Headers, host: str, port: int) -> Ruling | None:
         return refuse("host_header", "The Host header is not plain.")
     for value in hosts:
         named, own_port = split_authority(value) or ("", None)
-        if (_plain(named), own_port or (443 if port == 443 else 80)) != (_plain(host), port):
+        if (_normalise_host(named), own_port or (443 if port == 443 else 80)) != (_normalise_host(host), port):
             return refuse("host_header", "The Host header differs from the address of the request.")
     names = {key for key, _ in headers}
     if b"upgrade" in names or any(b"upgrade" in value.lower() for key, value in headers if key == b"connection"):
@@ -227,7 +236,7 @@ def _lies_below(url: str, prefix: str) -> bool:
     return url == prefix or url.startswith(prefix.rstrip("/") + "/")
 
 
-def _plain(host: str) -> str:
+def _normalise_host(host: str) -> str:
     return host.lower().removesuffix(".")
 
 
@@ -391,25 +400,22 @@ def build_settings(
     own = list_homes(card.dataset)
     others = [list_homes(other.dataset) for other in cards]
     hub_host = host_name(urlsplit(hub).hostname or "") if hub else None
-    hub_hosts = set(below(hub_host)) if hub_host else set()
+    hub_hosts = set(make_patterns(hub_host)) if hub_host else set()
     opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if open_tls else ()
-    foreign = {host for homes in others for host in homes.hosts if not _shared(host, allowed)}
-    locations = [_location(entry) for entry in deny]
-    denied = {pattern for host, path in locations if not path for pattern in _patterns(host)}
+    foreign = {host for homes in others for host in homes.hosts if not _overlaps(host, allowed)}
+    places = [_parse_location(url) for url in models]
+    locations = [_parse_location(entry) for entry in deny]
+    denied = {pattern for host, path in locations if not path for pattern in _family_patterns(host)}
     urls = {host + path for host, path in locations if path}
     return EgressSettings(
         allow=allowed,
         deny_hosts=tuple(sorted((own.hosts | foreign | hub_hosts) - set(opened) | denied)),
         deny_urls=tuple(sorted(own.urls.union(own.code, urls, *(homes.urls for homes in others)))),
         own_hosts=tuple(sorted(own.hosts - set(opened))),
-        general_hosts=tuple(sorted(host for host in own.hosts if _general(host))),
+        general_hosts=tuple(sorted(host for host in own.hosts if _is_general(host))),
         own_urls=tuple(sorted(own.urls)),
         opened=opened,
-        models=tuple(
-            sorted(
-                host + path for host, path in map(_location, models) if not is_home(own.urls, host + path, host, path)
-            )
-        ),
+        models=tuple(sorted(host + path for host, path in places if not is_home(own.urls, host + path, host, path))),
         gated=tuple(sorted(gated)),
         hub=hub.rstrip("/") if hub else None,
         index=index,
@@ -421,37 +427,37 @@ def build_settings(
 
 def list_homes(dataset: DataSet) -> Homes:
     """List the addresses that serve a data set, from its homepages and sources."""
-    pages = [_location(page) for page in dataset.homepages]
+    pages = [_parse_location(page) for page in dataset.homepages]
     places: list[tuple[str, str]] = []
     for source in dataset.sources:
         for part in (source, *source.also):
-            places += _source_places(part)
+            places += _list_source_places(part)
     code = [page for page in pages if page[0].removeprefix("www.") in _CODE]
     homes = [*places, *(page for page in pages if page not in code)]
-    hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
-    return Homes(hosts, _urls(homes), _urls(code))
+    hosts = frozenset(pattern for host, _ in homes for pattern in _family_patterns(host))
+    return Homes(hosts, _join_urls(homes), _join_urls(code))
 
 
-def _urls(places: Iterable[tuple[str, str]]) -> frozenset[str]:
+def _join_urls(places: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(host.removeprefix("www.") + path for host, path in places if path.strip("/"))
 
 
-def _source_places(source: Source) -> list[tuple[str, str]]:
+def _list_source_places(source: Source) -> list[tuple[str, str]]:
     """Hosts and paths of one source and of everything that it downloads."""
     places: list[tuple[str, str]] = []
     if "://" in source.where:
-        places.append(_location(source.where))
+        places.append(_parse_location(source.where))
     elif source.kind in _PLACES:
-        places += [_location(place + source.where) for place in _PLACES[source.kind]]
+        places += [_parse_location(place + source.where) for place in _PLACES[source.kind]]
     names = [download.name for download in source.downloads]
     tables = [download.rows.table for download in source.downloads if download.rows]
-    places += [_location(name.partition("{")[0]) for name in (*names, *tables) if "://" in name]
+    places += [_parse_location(name.partition("{")[0]) for name in (*names, *tables) if "://" in name]
     if source.kind == "synapse":
-        places += [_location(place + name) for place in _PLACES["synapse"] for name in names]
-    return [place for host, path in places for place in (*_other_addresses(host, path), (host, path))]
+        places += [_parse_location(place + name) for place in _PLACES["synapse"] for name in names]
+    return [place for host, path in places for place in (*_list_aliases(host, path), (host, path))]
 
 
-def _other_addresses(host: str, path: str) -> list[tuple[str, str]]:
+def _list_aliases(host: str, path: str) -> list[tuple[str, str]]:
     """The same data at the same site, under addresses that its pages, files and programs use."""
     site = next((site for site in _SITES if host == site or host.endswith(f".{site}")), None)
     found = [] if site in (None, host) else [(str(site), path)]
@@ -470,18 +476,18 @@ def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str
     labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     labels += [entry for entry in manifest.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     files = receipt.files if receipt else {}
-    raw = [entry for name, entry in files.items() if entry.bytes >= _least(name)]
+    raw = [entry for name, entry in files.items() if entry.bytes >= _min_bytes(name)]
     downloads = [each for each in receipt.downloads if each.bytes >= MIN_RAW_BYTES] if receipt else []
     archives = {each.sha256 for each in downloads if each.sha256 is not None}
     shown = {entry.sha256 for case in manifest.cases for entry in case.inputs.values()}
     return sorted(({entry.sha256 for entry in (*labels, *raw)} | archives) - shown)
 
 
-def _least(name: str) -> int:
+def _min_bytes(name: str) -> int:
     return MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES
 
 
-def _location(text: str) -> tuple[str, str]:
+def _parse_location(text: str) -> tuple[str, str]:
     """Host and path of a URL or ``host/path``, in lower case; ``("", "")`` when it names no host."""
     parts = urlsplit(text if "://" in text else f"//{text}")
     host = (parts.hostname or "").lower()
@@ -491,12 +497,12 @@ def _location(text: str) -> tuple[str, str]:
     return host, re.sub(r"/+", "/", unquote(parts.path)).rstrip("/").lower()
 
 
-def _patterns(host: str) -> set[str]:
+def _family_patterns(host: str) -> set[str]:
     site = host.removeprefix("www.")
-    return {*below(site), *_FAMILIES.get(site, ())} if host else set()
+    return {*make_patterns(site), *_FAMILIES.get(site, ())} if host else set()
 
 
-def _shared(pattern: str, allowed: tuple[str, ...]) -> bool:
+def _overlaps(pattern: str, allowed: tuple[str, ...]) -> bool:
     """True when a pattern and the allow-list have hosts in common."""
     name = pattern.removeprefix("*.")
     return (
@@ -506,7 +512,7 @@ def _shared(pattern: str, allowed: tuple[str, ...]) -> bool:
     )
 
 
-def _general(pattern: str) -> bool:
+def _is_general(pattern: str) -> bool:
     name = pattern.removeprefix("*.")
     return name in _GENERAL or any(pattern in family for family in _FAMILIES.values())
 
@@ -563,7 +569,7 @@ def matches_any(patterns: Iterable[str], host: str) -> bool:
     return any(matches(pattern, host) for pattern in patterns)
 
 
-def below(host: str) -> tuple[str, str]:
+def make_patterns(host: str) -> tuple[str, str]:
     """Patterns for a host and everything below it; ``www.`` stands for the site."""
     site = host.removeprefix("www.")
     return site, f"*.{site}"

@@ -43,7 +43,7 @@ from automedbench.sandbox.egress.exchange import (
     RequestLog,
     Service,
     Uploads,
-    linger,
+    drain_and_close,
     read_request,
 )
 from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
@@ -91,7 +91,7 @@ class Server:
             self._log.record(EgressEntry(service, self._call, self._turn), BUSY)
             writer.transport.abort()
             return
-        task = asyncio.create_task(self._attend(service, reader, writer))
+        task = asyncio.create_task(self._serve_client(service, reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -123,23 +123,23 @@ class Server:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._log.close()
 
-    async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = HttpConnection(h11.SERVER, reader, writer)
-        opened = await self._answer(service, wire, None)
+        opened = await self._serve_request(service, wire, None)
         if opened is not None:
             host, wire = opened
-            while await self._answer(service, wire, host) is not None:
+            while await self._serve_request(service, wire, host) is not None:
                 wire.http.start_next_cycle()
-        await linger(wire)
+        await drain_and_close(wire)
 
-    async def _answer(
+    async def _serve_request(
         self, service: Service, wire: HttpConnection, within: str | None
     ) -> tuple[str, HttpConnection] | None:
         """Answer one request and log it; gives host and connection where requests in opened TLS (may) follow."""
         entry = EgressEntry(service, self._call, self._turn)
         ruling, opened = refuse("malformed", "Not an HTTP request."), None
         try:
-            ruling, opened = await self._serve(service, wire, entry, within)
+            ruling, opened = await self._dispatch(service, wire, entry, within)
         except (Closed, h11.ProtocolError, OSError):
             # A client that connects and leaves has asked for nothing.
             ruling = ruling if wire.http.trailing_data[0] else Ruling(True, "empty")
@@ -155,7 +155,7 @@ class Server:
             self._log.record(entry, ruling)
         return opened
 
-    async def _serve(
+    async def _dispatch(
         self, service: Service, wire: HttpConnection, entry: EgressEntry, within: str | None
     ) -> tuple[Ruling, tuple[str, HttpConnection] | None]:
         """Read one request and answer it."""
@@ -186,7 +186,7 @@ class Server:
             ruling, status, text = Ruling(True, "broken"), 502, "The connection to the host broke."
         # A client that does not wait for the answer does not change the ruling.
         with contextlib.suppress(Closed, h11.ProtocolError, OSError):
-            await exchange.say(status, f"[egress] {text}")
+            await exchange.send_text(status, f"[egress] {text}")
         return ruling, None
 
 
@@ -205,15 +205,15 @@ async def run(control: socket.socket) -> None:
         Path(CA_FILE).write_bytes(Path(start["bundle"]).read_bytes() + (b"\n" + authority.pem if authority else b""))
     listeners = [await _listen(server, service) for service in services]
     try:
-        _answer(writer, {"ready": True})
+        _write_reply(writer, {"ready": True})
         while line := await reader.readline():
             order = json.loads(line)
             if order["order"] == "call":
                 await server.set_call(order["turn"], order["call"])
-                _answer(writer, {})
+                _write_reply(writer, {})
             else:
                 findings = await server.drain(order["turn"], order["call"])
-                _answer(writer, {"findings": [finding.model_dump(mode="json") for finding in findings]})
+                _write_reply(writer, {"findings": [finding.model_dump(mode="json") for finding in findings]})
     finally:
         for listener in listeners:
             listener.close()
@@ -239,7 +239,7 @@ async def serve_on_loopback(
     ports: dict[Service, int] = {}
 
     def own(service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if _user_of(writer) == os.getuid():
+        if _find_user(writer) == os.getuid():
             server.accept(service, reader, writer)
         else:
             writer.close()
@@ -254,7 +254,7 @@ async def serve_on_loopback(
         yield ports
 
 
-def _user_of(writer: asyncio.StreamWriter) -> int | None:
+def _find_user(writer: asyncio.StreamWriter) -> int | None:
     """User id of the peer of a connection over this host's loopback (IPv4), from the kernel (proc(5))."""
     ends = [writer.get_extra_info(name)[:2] for name in ("peername", "sockname")]
     spelt = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in ends]
@@ -271,7 +271,7 @@ async def _listen(server: Server, service: Service) -> asyncio.Server:
     return await asyncio.start_unix_server(accept, sock=sock, limit=BLOCK, backlog=BACKLOG)
 
 
-def _answer(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+def _write_reply(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
 
 

@@ -35,14 +35,14 @@ _PLAIN = re.compile(
 )
 
 
-def decoded(text: str) -> str:
+def decode(text: str) -> str:
     """Lower case without percent signs, up to three levels of them; letters that look alike are one."""
     for _ in range(3):
         text = unquote(text)
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def resolved(segments: Iterable[str]) -> list[str]:
+def resolve_dots(segments: Iterable[str]) -> list[str]:
     """Segments of a path without empty ones, and with dots taken as the way up that they mean."""
     kept: list[str] = []
     for segment in segments:
@@ -59,7 +59,7 @@ def is_named(homes: Iterable[str], host: str, path: str) -> bool:
     if site is None:
         return False
     _, names, (before, behind) = site
-    texts = _texts(path)
+    texts = _spell_path(path)
     found = {match[1].removesuffix(".git") for home in homes if (match := names.match(home))}
     # The cheap question first: a request must not cost what a run could stop the proxy with.
     candidates = ((name, text) for name in found for text in texts if name in text)
@@ -74,10 +74,10 @@ def is_copy(homes: Iterable[str], host: str, path: str) -> bool:
     found = {match[1].removesuffix(".git").partition("/")[2] for home in homes if (match := names.match(home))}
     spelt = "|".join(map(re.escape, found)) or "(?!)"
     place = re.compile(rf"(?:(?:repos|media|wiki)/)?[^/]+/(?:{spelt})(?:\.git|\.wiki)*(?![^/?&])")
-    return any(place.match(text) for text in _texts(path))
+    return any(place.match(text) for text in _spell_path(path))
 
 
-def opaque(url: str) -> str | None:
+def find_opaque(url: str) -> str | None:
     """Reason to refuse an address (``host/path``, as rules compare them) that hides its content."""
     site = any(hosts.fullmatch(url.partition("/")[0]) for hosts, *_ in _SITES)
     if not site or _PLAIN.fullmatch(url):
@@ -85,8 +85,8 @@ def opaque(url: str) -> str | None:
     return f"{url[:120]} does not say which repository or record it is of; ask for that by its name."
 
 
-def _texts(path: str) -> tuple[str, ...]:
+def _spell_path(path: str) -> tuple[str, ...]:
     """Path and query with segments as they stand, and with dot segments resolved; ``owner:name`` is ``owner/name``."""
-    plain = decoded(path).replace(":", "/")
+    plain = decode(path).replace(":", "/")
     segments = [part for part in re.split(r"[/\\]+", plain) if part not in ("", ".")]
-    return "/".join(segments), "/".join(resolved(segments))
+    return "/".join(segments), "/".join(resolve_dots(segments))
