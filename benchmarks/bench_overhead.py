@@ -296,7 +296,7 @@ class _NoSandbox:
     def end(self) -> None:
         return None
 
-    def ends_in(self, seconds: float | None) -> None:
+    def set_deadline(self, seconds: float | None) -> None:
         return None
 
 

@@ -24,7 +24,7 @@ from automedbench.base.records import GpuUse
 from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container import gpus
 from automedbench.sandbox.container.gpu_use import Nvml
-from automedbench.sandbox.container.gpus import Card, grant_cards, list_cards, visible
+from automedbench.sandbox.container.gpus import Card, grant_cards, list_cards, select_visible
 from automedbench.sandbox.container.launcher import Devices
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.places import DRIVER_DIR
@@ -367,7 +367,7 @@ def main() -> int:
     parser.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)  # the run that is killed
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as folder:
-        cards = rehearse(Path(folder)) if options.rehearse else visible(list_cards(), os.environ)
+        cards = rehearse(Path(folder)) if options.rehearse else select_visible(list_cards(), os.environ)
         node = Node(options.image, Path(folder), cards, options.rehearse)
         if options.hold:
             node.told(HEAD + HOLD)

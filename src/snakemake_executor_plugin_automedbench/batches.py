@@ -1,7 +1,7 @@
 """Batches: which of Snakemake's steps one process does, and what is known of them.
 
 When a step comes up whose rule has the resource ``batched: 1``, those behind it in the plan (and the same ones of other
-runs that are waiting) go into the same list. Snakemake asks for each of them in its time, and finds it done, failed or
+runs that are waiting) go into the same list. Snakemake requests each of them in its time, and finds it done, failed or
 under way.
 """
 
@@ -26,7 +26,7 @@ Answer = Literal["done", "failed"]
 
 @dataclass(eq=False)
 class Batch:
-    """Steps of one list, and those of them that Snakemake has asked for."""
+    """Steps of one list, and those of them that Snakemake has requested."""
 
     jobs: tuple[Any, ...]
     path: Path
@@ -40,7 +40,7 @@ class Batch:
 
     def has_made(self, job: Any) -> bool:
         """Return whether all files of a step are present and newly written."""
-        return all((made := _made_at(str(file))) and made != self.before.get(str(file)) for file in job.output)
+        return all((made := _modified_ns(str(file))) and made != self.before.get(str(file)) for file in job.output)
 
     @property
     def head(self) -> Any:
@@ -53,7 +53,7 @@ class Batches:
 
     A batch takes up to ``at_once`` waiting steps of a rule, no more than the share of one of so many ``workers``, and
     what can follow these. Its process waits up to ``wait_s`` for inputs that cannot be seen yet.
-    Thread-safe: Snakemake asks from one thread, answers come from others.
+    Thread-safe: Snakemake requests from one thread, answers come from others.
     """
 
     def __init__(self, dag: Any, at_once: int, workers: int = 1, wait_s: float = 0.0, folder: Path = FOLDER) -> None:
@@ -63,7 +63,7 @@ class Batches:
         self._answers: dict[Any, Answer] = {}
         self._lock = threading.RLock()
 
-    def ask(self, job: Any, within_s: float | None = None) -> Batch | Answer:
+    def request(self, job: Any, within_s: float | None = None) -> Batch | Answer:
         """Known result of a step; else its batch, new (``members`` holds only this step) or under way.
 
         A new one begins no step later than ``within_s`` after its start.
@@ -73,12 +73,12 @@ class Batches:
                 return self._answers.pop(job)
             batch = self._batch_of.get(job)
             if batch is None:
-                batch = self._new(job, within_s)
+                batch = self._make_batch(job, within_s)
             batch.members.append(job)
             return batch
 
-    def news(self, batch: Batch) -> list[tuple[Any, Answer]]:
-        """Steps of a batch that were asked for and have ended since the last look."""
+    def collect_answers(self, batch: Batch) -> list[tuple[Any, Answer]]:
+        """Requested steps of a batch that have ended since the last call."""
         states = read_verdicts(batch.path)
         ended: dict[Any, Answer] = {
             job: state for job in batch.jobs if (state := states.get(job.jobid)) in ("done", "failed")
@@ -94,7 +94,7 @@ class Batches:
             return answers
 
     def close(self, batch: Batch) -> tuple[list[Any], list[Any]]:
-        """The process is gone: asked steps that are lost with it, and those to ask for again; call ``news`` before.
+        """Forget a process that is gone: requested steps lost with it, and those to request again; answers come first.
 
         Lost are those that it had begun, and all if it never began its first one: then it cannot work.
         """
@@ -107,26 +107,26 @@ class Batches:
         lost = [job for job in members if job.jobid in begun or batch.head.jobid not in begun]
         return lost, [job for job in members if job not in lost]
 
-    def _new(self, job: Any, within_s: float | None) -> Batch:
+    def _make_batch(self, job: Any, within_s: float | None) -> Batch:
         batched = is_batched(job)
-        heads = [job, *(self._waiting_like(job) if batched else [])]
-        jobs = tuple(step for head in heads for step in self._with_followers(head)) if batched else (job,)
+        heads = [job, *(self._list_waiting(job) if batched else [])]
+        jobs = tuple(step for head in heads for step in self._add_followers(head)) if batched else (job,)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
-        batch.before = {str(file): made for step in jobs for file in step.output if (made := _made_at(str(file)))}
+        batch.before = {str(file): made for step in jobs for file in step.output if (made := _modified_ns(str(file)))}
         numbers = {step: step.jobid for step in jobs}
-        steps = tuple(self._step(step, numbers, batched) for step in jobs)
+        steps = tuple(self._make_step(step, numbers, batched) for step in jobs)
         write_list(path, StepList(steps, self._wait_s, within_s))
         self._batch_of |= dict.fromkeys(jobs, batch)
         return batch
 
-    def _step(self, job: Any, numbers: dict[Any, int], batched: bool) -> Step:
+    def _make_step(self, job: Any, numbers: dict[Any, int], batched: bool) -> Step:
         before = tuple(numbers[each] for each in self._dag.dependencies[job] if each in numbers)
         made = {file for each in self._dag.dependencies[job] if each in numbers for file in each.output}
         inputs = tuple(str(file) for file in job.input if file not in made)
         return Step(job.jobid, job.shellcmd, before, inputs, inside=batched)
 
-    def _waiting_like(self, job: Any) -> list[Any]:
+    def _list_waiting(self, job: Any) -> list[Any]:
         """Other steps of the rule that Snakemake could start now, as many as this batch may take."""
         waiting = (each for each in self._dag.ready_jobs if not each.is_group() and each.rule.name == job.rule.name)
         free = [
@@ -135,7 +135,7 @@ class Batches:
         share = math.ceil((1 + len(free)) / self._workers)
         return sorted(free, key=lambda each: each.jobid)[: min(share, self._at_once) - 1]
 
-    def _with_followers(self, head: Any) -> list[Any]:
+    def _add_followers(self, head: Any) -> list[Any]:
         """A step and the batched ones behind it that wait for nothing else, in an order in which they can be done."""
         taken = [head]
         for job in taken:
@@ -156,7 +156,7 @@ def _remove(batch: Batch) -> None:
         path.unlink(missing_ok=True)
 
 
-def _made_at(path: str) -> int | None:
+def _modified_ns(path: str) -> int | None:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:

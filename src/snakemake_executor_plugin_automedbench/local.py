@@ -22,7 +22,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
         self._batches = Batches(self.workflow.dag, AT_ONCE, workers=self.workflow.resource_settings.cores or 1)
 
     def run_job(self, job: Any) -> None:
-        """Start a step, or say what became of it where another step's process has done it already."""
+        """Start a step, or report its result where another step's process has done it already."""
         if not (is_batched(job) and is_plain(job, self.workflow)):
             super().run_job(job)
             return
@@ -30,7 +30,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
         self._begin(job)
 
     def _begin(self, job: Any) -> None:
-        known = self._batches.ask(job)
+        known = self._batches.request(job)
         if isinstance(known, str):
             self._report_answer(job, known)
         elif known.head is job:
@@ -42,7 +42,7 @@ class LocalExecutor(Executor):  # type: ignore[misc]
         except Exception as error:  # nothing else would ever report it
             self.logger.error(f"{type(error).__name__}: {error}")
         finally:
-            answers = self._batches.news(batch)
+            answers = self._batches.collect_answers(batch)
             lost, again = self._batches.close(batch)
             for job, answer in [*answers, *((job, "failed") for job in lost)]:
                 self._report_answer(job, answer)

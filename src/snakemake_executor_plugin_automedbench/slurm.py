@@ -1,7 +1,7 @@
 """The Slurm plugin's executor, with one lean process per Slurm job in place of two Snakemakes and an ``srun``.
 
 What the plugin knows (options, accounts, partitions, the line of sbatch) is its own. Different are: cheap steps share a
-job; the steps themselves say how they ended, and Slurm is believed only where they did not; sbatch's refusals are
+job; the steps themselves report how they ended, and Slurm counts only where they did not; sbatch's refusals are
 waited for; a run that another call of Snakemake still works on is not submitted; and SIGTERM ends the call.
 """
 
@@ -33,7 +33,7 @@ from snakemake_executor_plugin_automedbench.batches import Batch, Batches, comma
 AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
 LOOK_S = 3.0
-"""Between two looks at what steps say of themselves; Slurm is asked at ``--seconds-between-status-checks``."""
+"""Between two looks at the reports of steps; Slurm is queried at ``--seconds-between-status-checks``."""
 LOOKS = 2
 """Looks at the queue, one after the other, after which a job that is not in it has ended."""
 BUSY_S = 20.0
@@ -52,13 +52,13 @@ def slurm_options() -> Any:
     """
     from snakemake.cli import parse_args  # which imports this module
 
-    with contextlib.redirect_stderr(io.StringIO()):  # it says again which profiles it reads
+    with contextlib.redirect_stderr(io.StringIO()):  # it prints again which profiles it reads
         _, arguments = parse_args(None)
     return ExecutorPluginRegistry().get_plugin("slurm").get_settings(arguments)
 
 
 class SlurmExecutor(Executor):  # type: ignore[misc]
-    """Submits lists of steps and waits for what they say."""
+    """Submits lists of steps and waits for their reports."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         workflow.executor_settings = slurm_options()
@@ -75,7 +75,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         self._batches = Batches(workflow.dag, AT_ONCE, wait_s=workflow.execution_settings.latency_wait)
         super().__init__(workflow, logger)
 
-    # --- Snakemake asks -----------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------
 
     def run_jobs(self, jobs: list[Any]) -> None:
         """Begin steps; what is more than a shell command is left to the plugin."""
@@ -101,7 +101,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
     def _begin(self, job: Any) -> None:
         runtime = job.resources.get("runtime")
         within_s = 30.0 * runtime if isinstance(runtime, int) and is_batched(job) else None
-        known = self._batches.ask(job, within_s)
+        known = self._batches.request(job, within_s)
         if isinstance(known, str):
             info = SubmittedJobInfo(job)
             self.workflow.scheduler.submit_callback(job)
@@ -132,10 +132,10 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             if number is not None:
                 batch.place, batch.log = number, log.with_name(log.name.replace("%j", number))
                 self._register(batch)
-        except Exception as error:  # in a thread: nothing else would ever tell Snakemake
+        except Exception as error:  # in a thread: nothing else would ever report it
             for job in batch.members[:]:
                 self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}")
-            self._batches.close(batch)  # others of it are submitted by themselves when they are asked for
+            self._batches.close(batch)  # others of it are submitted by themselves when they are requested
 
     def _number_of(self, call: str) -> str | None:
         """Number of the job that sbatch made; waits while it refuses for now. None: this call is over."""
@@ -189,7 +189,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         return self._watch.holder(Path(run, "lease.json")) if run and not is_batched(job) else None
 
     def _register(self, batch: Batch) -> None:
-        """Tell Snakemake of all asked steps of a batch that they are submitted, each once."""
+        """Report the submission of all requested steps of a batch, each once."""
         with self._registering:
             new = [job for job in batch.members if job not in self._registered] if batch.place else []
             self._registered.update(new)
@@ -215,17 +215,17 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             yield info
 
     def _report_news(self, infos: Iterable[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
-        """Report what steps say of themselves; the others."""
+        """Report steps whose process has reported their end; the others."""
         infos = list(infos)
         batches = {id(batch): batch for info in infos if (batch := _batch(info)) is not None}
-        answers = {job: answer for batch in batches.values() for job, answer in self._batches.news(batch)}
+        answers = {job: answer for batch in batches.values() for job, answer in self._batches.collect_answers(batch)}
         for info in infos:
             if info.job in answers:
                 self._report(info, answers[info.job])
         return [info for info in infos if info.job not in answers]
 
     def _report_ended(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
-        """Report steps whose Slurm job has ended without their saying so; the others."""
+        """Report steps whose Slurm job has ended without a report of theirs; the others."""
         pause = self.workflow.remote_execution_settings.seconds_between_status_checks
         if not infos or time.monotonic() - self._queried_at < pause:
             return infos
@@ -260,7 +260,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             self._report_end(info, states)
 
     def _report_end(self, info: SubmittedJobInfo, states: dict[str, str]) -> None:
-        """A step is done if Slurm says so of the plugin's own job, or if all that it makes is new."""
+        """Report one step: done if Slurm completed the plugin's own job, or if all that it makes is new."""
         state, batch = states.get(str(info.external_jobid), "GONE"), _batch(info)
         if (state == "COMPLETED" and batch is None) or (batch is not None and batch.has_made(info.job)):
             self._report(info, "done")

@@ -1,6 +1,6 @@
 """One process that does several steps: ``python together.py LIST``; nothing but the standard library is loaded.
 
-The list says which commands, in which order and behind what. What became of each is written down at once, a line each,
+The list holds commands, their order and what each waits for. The result of each is written down at once, a line each,
 beside the list (``verdicts``): who waits for the steps need not wait for the process, and believes the lines more than
 its end. A step that fails or takes the process with it costs the others nothing: those without a line were not begun.
 """
@@ -40,7 +40,7 @@ class Step:
     inputs: Sequence[str] = ()
     """Files that must be there; on a network file system they can be seen late."""
     inside: bool = False
-    """Whether the command is a script of ours that this process may run itself."""
+    """The command is a script of ours, which this process may run itself."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def do_steps(path: Path) -> bool:
     done = {number for number, state in read_verdicts(path).items() if state == "done"}  # Slurm began the job again
     with open(verdict_path(path), "a", buffering=1) as lines:
 
-        def say(step: Step, state: State) -> None:
+        def record(step: Step, state: State) -> None:
             lines.write(json.dumps({"step": step.number, "state": state}) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
@@ -98,12 +98,12 @@ def do_steps(path: Path) -> bool:
             late = steps.begin_within_s is not None and time.monotonic() - began > steps.begin_within_s
             if late or step.number in done or not done.issuperset(step.after):
                 continue
-            say(step, "begun")
+            record(step, "begun")
             _wait_for(step.inputs, steps.wait_s)
-            code = _run_inside(step.command) if step.inside else _run_apart(step.command)
-            if code > 128:  # asked to end; whether it is begun again is for others to say
+            code = _run_inside(step.command) if step.inside else _run_in_shell(step.command)
+            if code > 128:  # a signal ended it; whether it is begun again is for others to decide
                 break
-            say(step, "failed" if code else "done")
+            record(step, "failed" if code else "done")
             done |= set() if code else {step.number}
     return len(done) == len(steps.steps)
 
@@ -114,16 +114,16 @@ def _wait_for(files: Sequence[str], patience_s: float) -> None:
         time.sleep(1)
 
 
-def _run_apart(command: str) -> int:
+def _run_in_shell(command: str) -> int:
     """Exit status of the command in a shell of its own; a signal to this process goes to it as well."""
     words = ["/bin/bash", "-c", STRICT + command]
-    with subprocess.Popen(words, start_new_session=True) as process, _passed_on_to(process.pid):
+    with subprocess.Popen(words, start_new_session=True) as process, _forward_signals(process.pid):
         return process.wait() % 256
 
 
 @contextlib.contextmanager
-def _passed_on_to(group: int) -> Iterator[None]:
-    """Slurm may ask only the first process of a job to end, a terminal only its own group."""
+def _forward_signals(group: int) -> Iterator[None]:
+    """Pass signals on: Slurm may signal only the first process of a job, a terminal only its own group."""
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -142,7 +142,7 @@ def _run_inside(command: str) -> int:
     _, script, *arguments = shlex.split(command)
     words, sys.argv = sys.argv, [script, *arguments]
     try:
-        with _kept_streams():
+        with _restore_streams():
             try:
                 runpy.run_path(script, run_name="__main__")
             except SystemExit as end:
@@ -156,8 +156,8 @@ def _run_inside(command: str) -> int:
 
 
 @contextlib.contextmanager
-def _kept_streams() -> Iterator[None]:
-    """Standard output and error as before: a step sends both into its log."""
+def _restore_streams() -> Iterator[None]:
+    """Restore standard output and error afterwards: a step sends both into its log."""
     kept = [(stream, os.dup(stream)) for stream in (1, 2)]
     try:
         yield

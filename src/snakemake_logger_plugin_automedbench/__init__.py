@@ -37,7 +37,7 @@ class LogHandler(LogHandlerBase):
     """The plugin: takes every record of Snakemake, keeps count of the steps and shows what matters."""
 
     def __post_init__(self) -> None:
-        """Choose how to show: as Snakemake does where details are asked for, else in one line or in few."""
+        """Choose a display: Snakemake's own where details are requested, else one line or a few."""
         settings = self.common_settings
         quiet = {each.name for each in settings.quiet or ()}
         self._steps = Steps()
@@ -75,7 +75,7 @@ class LogHandler(LogHandlerBase):
             self.handleError(record)
 
     def close(self) -> None:
-        """Take the live line away and say how far it came; Snakemake calls this in the end, also after Ctrl-C."""
+        """Remove the live line and print the summary; Snakemake calls this in the end, also after Ctrl-C."""
         if not self._silent:
             self._silent = True
             self._display.stop(self._steps)

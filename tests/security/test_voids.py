@@ -242,7 +242,7 @@ class Hands:
     def selfcheck(self) -> None:
         return None
 
-    def ends_in(self, _seconds: float | None) -> None:
+    def set_deadline(self, _seconds: float | None) -> None:
         return None
 
     def end(self) -> None:

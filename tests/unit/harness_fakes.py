@@ -92,7 +92,7 @@ class FakeSandbox:
     def end(self) -> None:
         return None
 
-    def ends_in(self, seconds: float | None) -> None:
+    def set_deadline(self, seconds: float | None) -> None:
         self.ends.append(seconds)
 
     def wait(self, seconds: float, process: int | None) -> str:

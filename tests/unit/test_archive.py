@@ -17,13 +17,13 @@ from automedbench.base.records import CaseSubmission, FileEntry, RunId, Submissi
 from automedbench.campaign.record import RunFiles
 from automedbench.sandbox.airlock.archive import (
     OUTPUTS,
-    drop,
-    held,
+    drop_members,
     is_evidence,
-    opened_outputs,
-    opened_submission,
+    list_members,
     pack,
     unpack,
+    unpack_outputs,
+    unpack_submission,
 )
 from automedbench.sandbox.airlock.collector import collect
 from automedbench.sandbox.container.scratch import MAX_DEPTH
@@ -99,7 +99,7 @@ def test_a_collector_sees_the_same(tmp_path: Path) -> None:
     expected = {f"agents_outputs/{name}": 100 for name in (*names, "hole")}
     pack_both(workspace, tmp_path)
     live = collect(workspace, expected, tmp_path / "live")
-    with opened_outputs(tmp_path, expected) as folder:
+    with unpack_outputs(tmp_path, expected) as folder:
         packed = collect(folder, expected, tmp_path / "packed")
     assert packed == live
     # By hand: of nine expected files two are good, one is not there.
@@ -140,7 +140,7 @@ def test_too_deep_and_too_full_of_holes(tmp_path: Path) -> None:
             stream.seek(number * 65536)
             stream.write(b"x")
     pack(workspace, tmp_path / "all.tar")
-    names = {path for path, _ in held(tmp_path / "all.tar")}
+    names = {path for path, _ in list_members(tmp_path / "all.tar")}
     assert {path for path in names if not path.startswith("d")} == {"kept"}
     assert len(names) == MAX_DEPTH + 1
 
@@ -198,7 +198,7 @@ def test_collected_names_lead_nowhere_else(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.size = 1
             tar.addfile(member, io.BytesIO(b"x"))
-    with opened_submission(RunFiles(run, tmp_path, tmp_path, "")) as folder:
+    with unpack_submission(RunFiles(run, tmp_path, tmp_path, "")) as folder:
         assert not list(folder.rglob("*"))
     assert not outside.exists()
 
@@ -236,11 +236,11 @@ def test_parts_are_dropped(tmp_path: Path) -> None:
     again.mkdir()
     make_odd(workspace)
     pack(workspace, archive)
-    names = [path for path, _ in held(archive)]
-    assert 10_000 < sum(size for _, size in held(archive)) <= archive.stat().st_size
-    drop(archive, lambda path: path.startswith("agents_outputs/good"))
-    assert [path for path, _ in held(archive)] == [path for path in names if "/good" not in path]
+    names = [path for path, _ in list_members(archive)]
+    assert 10_000 < sum(size for _, size in list_members(archive)) <= archive.stat().st_size
+    drop_members(archive, lambda path: path.startswith("agents_outputs/good"))
+    assert [path for path, _ in list_members(archive)] == [path for path in names if "/good" not in path]
     unpack(archive, again)
     assert (again / "middle").stat().st_size == GIGABYTES
-    drop(archive, lambda _path: True)
-    assert list(held(archive)) == []
+    drop_members(archive, lambda _path: True)
+    assert list(list_members(archive)) == []

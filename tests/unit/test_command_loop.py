@@ -101,7 +101,7 @@ class ThreadSandbox:
     def end(self) -> None:
         self.ended = True
 
-    def ends_in(self, seconds: float | None) -> None:
+    def set_deadline(self, seconds: float | None) -> None:
         self.left_s = seconds
 
     def run_code(

@@ -173,7 +173,7 @@ def write_verdicts(batch: Batch, states: dict[int, str]) -> None:
 
 def test_a_step_takes_those_behind_it_along(tmp_path: Path) -> None:
     plan = Plan(runs=3)
-    batch = asked(batches(plan, tmp_path, at_once=2).ask(plan.jobs[0][0]))
+    batch = asked(batches(plan, tmp_path, at_once=2).request(plan.jobs[0][0]))
     steps = read_list(batch.path).steps
     assert [step.number for step in steps] == [1, 2, 3, 4, 11, 12, 13, 14]
     assert [list(step.after) for step in steps[:4]] == [[], [1], [1], [2, 3]]
@@ -185,37 +185,37 @@ def test_workers_share_what_waits(tmp_path: Path) -> None:
     plan, sizes = Plan(runs=7), []
     shared = batches(plan, tmp_path, at_once=3, workers=3)
     for run in range(7):
-        batch = asked(shared.ask(plan.jobs[run][0]))
+        batch = asked(shared.request(plan.jobs[run][0]))
         sizes += [len(batch.jobs) // len(NAMES)] if batch.head is plan.jobs[run][0] else []
     assert sizes == [3, 2, 1, 1]
-    assert len(asked(batches(plan, tmp_path, at_once=2, workers=3).ask(plan.jobs[0][0])).jobs) == 2 * len(NAMES)
+    assert len(asked(batches(plan, tmp_path, at_once=2, workers=3).request(plan.jobs[0][0])).jobs) == 2 * len(NAMES)
 
 
 def test_a_paid_step_is_not_taken_along_nor_what_waits_for_it(tmp_path: Path) -> None:
     plan = Plan(runs=1, paid=("measure",))
-    batch = asked(batches(plan, tmp_path, at_once=10).ask(plan.jobs[0][0]))
+    batch = asked(batches(plan, tmp_path, at_once=10).request(plan.jobs[0][0]))
     assert [step.number for step in read_list(batch.path).steps] == [1, 2]
 
 
 def test_only_what_must_be_done_is_done(tmp_path: Path) -> None:
     plan = Plan(runs=1, done=("audit",))
-    batch = asked(batches(plan, tmp_path, at_once=1).ask(plan.jobs[0][0]))
+    batch = asked(batches(plan, tmp_path, at_once=1).request(plan.jobs[0][0]))
     assert [step.number for step in read_list(batch.path).steps] == [1, 3, 4]
 
 
 def test_later_steps_are_known_when_they_are_asked_for(tmp_path: Path) -> None:
     plan, (collect, audit, measure, score) = (made := Plan(runs=1)), made.jobs[0]
     known = batches(plan, tmp_path)
-    batch = asked(known.ask(collect))
-    assert known.news(batch) == []
+    batch = asked(known.request(collect))
+    assert known.collect_answers(batch) == []
     write_verdicts(batch, {1: "done", 2: "done"})
-    assert known.news(batch) == [(collect, "done")]
-    assert known.ask(audit) == "done"
-    assert known.ask(measure) is batch  # under way
+    assert known.collect_answers(batch) == [(collect, "done")]
+    assert known.request(audit) == "done"
+    assert known.request(measure) is batch  # under way
     write_verdicts(batch, {1: "done", 2: "done", 3: "failed"})
-    assert known.news(batch) == [(measure, "failed")]
+    assert known.collect_answers(batch) == [(measure, "failed")]
     assert known.close(batch) == ([], [])
-    again = asked(known.ask(score))
+    again = asked(known.request(score))
     assert again is not batch and again.jobs == (score,)
 
 
@@ -223,10 +223,10 @@ def test_what_a_process_took_with_it_is_told_from_what_it_had_not_begun(tmp_path
     plan = Plan(runs=2)
     known = batches(plan, tmp_path)
     first, second = plan.jobs[0][0], plan.jobs[1][0]
-    batch = asked(known.ask(first))
-    assert known.ask(second) is batch
+    batch = asked(known.request(first))
+    assert known.request(second) is batch
     write_verdicts(batch, {1: "begun"})
-    assert known.news(batch) == []
+    assert known.collect_answers(batch) == []
     assert known.close(batch) == ([first], [second])
     assert list(tmp_path.iterdir()) == []
 
@@ -236,7 +236,7 @@ def test_a_step_has_made_its_files_when_none_is_old(tmp_path: Path, monkeypatch:
     Path("0").mkdir()
     Path("0/collect").write_text("of an earlier run")
     plan = Plan(runs=1)
-    batch = asked(batches(plan, tmp_path, at_once=1).ask(plan.jobs[0][0]))
+    batch = asked(batches(plan, tmp_path, at_once=1).request(plan.jobs[0][0]))
     assert not batch.has_made(plan.jobs[0][0])
     os.utime("0/collect", (1, 1))
     assert batch.has_made(plan.jobs[0][0])

@@ -28,7 +28,7 @@ from automedbench.sandbox.container.gpus import (
     list_cards,
     list_devices,
     require_cuda,
-    visible,
+    select_visible,
 )
 
 UUIDS = [f"GPU-{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "abcd"]
@@ -114,7 +114,7 @@ def test_cards_in_the_order_of_programs(tmp_path: Path, monkeypatch: pytest.Monk
     assert [card.uuid for card in cards] == UUIDS
     assert cards[0].name == "NVIDIA H100 80GB HBM3"
     # As in a job whose cgroup leaves it the last two: nvidia-smi counts them from 0.
-    monkeypatch.setattr(gpus, "_opens", lambda node: node.name not in ("nvidia2", "nvidia3"))
+    monkeypatch.setattr(gpus, "_can_open", lambda node: node.name not in ("nvidia2", "nvidia3"))
     two = FOUR.splitlines()[2].replace("GPU 2", "GPU 0") + "\n" + FOUR.splitlines()[3].replace("GPU 3", "GPU 1")
     cards = list_cards(root, two)
     assert [(card.uuid, card.index, card.nodes[0].name) for card in cards] == [
@@ -185,12 +185,15 @@ def cards_in(root: Path, count: int = 4, first: int = 0) -> list[Card]:
 
 def test_cards_that_were_given(tmp_path: Path) -> None:
     cards = cards_in(tmp_path)
-    found = {name: [card.index for card in visible(cards, given)] for name, (given, _) in GIVEN.items()}
+    found = {name: [card.index for card in select_visible(cards, given)] for name, (given, _) in GIVEN.items()}
     assert found == {name: expected for name, (_, expected) in GIVEN.items()}
     # Where a cgroup hides the others, programs count from 0 and Slurm does not.
     last = cards_in(tmp_path, first=2)
-    assert [card.index for card in visible(last, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "2,3"})] == [2, 3]
-    assert [card.index for card in visible(last, {"SLURM_JOB_GPUS": "3"})] == [3]
+    assert [card.index for card in select_visible(last, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "2,3"})] == [
+        2,
+        3,
+    ]
+    assert [card.index for card in select_visible(last, {"SLURM_JOB_GPUS": "3"})] == [3]
 
 
 # --- that no other run has them -------------------------------------------------------------------------------

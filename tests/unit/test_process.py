@@ -407,7 +407,7 @@ process.GRACE_SECONDS, Supervised = 2, process.Supervised
 folder = Path(sys.argv[1])
 with Supervised([sys.executable, "-I", "-S", str(RUNNER)], env={"PATH": "/usr/bin:/bin"}, cwd=folder) as box:
     box.wait_until_ready(30)
-    box.ends_in(2)
+    box.set_deadline(2)
     code = "trap '' TERM; setsid sleep 77 & echo $! > pid; wait; sleep 77; sleep 77"
     outcome = box.call(1, ["bash", "-c", code], folder / "out", folder / "err", float("inf"))
     print(outcome.ending, outcome.gone, outcome.reason)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.sandbox.boxes import leaks, probe_code, read_probe, require_isolation
+from automedbench.sandbox.boxes import find_leaks, probe_code, read_probe, require_isolation
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.cgroup import job_memory, memory_limit
 from automedbench.sandbox.container.process import memory_of_call
@@ -33,7 +33,7 @@ ENVIRONMENT = {"OPENAI_API_KEY": KEY, "HOME": "/home/somebody", "SHORT_TOKEN": "
 
 def found(**different: Any) -> list[str]:
     probe = read_probe(json.dumps(GOOD | different).encode())
-    return leaks(probe, sealed=True, environment=ENVIRONMENT)
+    return find_leaks(probe, sealed=True, environment=ENVIRONMENT)
 
 
 def digest(text: str) -> str:
@@ -61,7 +61,7 @@ def test_leaks(different: dict[str, Any], leak: str | None) -> None:
 
 def test_an_open_network_may_have_interfaces() -> None:
     probe = read_probe(json.dumps(GOOD | {"interfaces": ["lo", "eth0"]}).encode())
-    assert leaks(probe, sealed=False, environment={}) == []
+    assert find_leaks(probe, sealed=False, environment={}) == []
 
 
 def test_a_leak_is_the_machines_fault() -> None:

@@ -19,7 +19,7 @@ from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import SubmissionRecord
-from automedbench.sandbox.airlock.archive import OUTPUTS, is_evidence, opened_submission, pack
+from automedbench.sandbox.airlock.archive import OUTPUTS, is_evidence, pack, unpack_submission
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.inside.check_workspace import check_workspace
 
@@ -59,7 +59,7 @@ class Run:
         return record
 
     def collected(self) -> list[str]:
-        with opened_submission(self.campaign.run_files(self.folder)) as folder:
+        with unpack_submission(self.campaign.run_files(self.folder)) as folder:
             return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 

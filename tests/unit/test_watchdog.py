@@ -293,7 +293,7 @@ def test_a_delegated_cgroup_gets_a_child_with_limits(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     membership = tmp_path / "membership"
     membership.write_text("0::/job/automedbench-driver\n")
-    own, parent = (cgroup._named_after(pid) for pid in (os.getpid(), os.getppid()))
+    own, parent = (cgroup._group_name(pid) for pid in (os.getpid(), os.getppid()))
     killed = ["automedbench-4194399-17", f"{own}7"]
     for name in (*killed, parent, "automedbench-notes"):
         (tmp_path / "job" / name).mkdir()

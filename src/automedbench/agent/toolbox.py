@@ -228,7 +228,7 @@ class Toolbox:
     def sit_out(self, seconds: float) -> None:
         """Wait for a broken endpoint: that is not the agent's time, and its container lives on as much longer."""
         remaining = self.budget.remaining_s
-        self.sandbox.ends_in(None if remaining is None else remaining + seconds)
+        self.sandbox.set_deadline(None if remaining is None else remaining + seconds)
         self.pause(seconds)
 
     # --- code -------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Toolbox:
         )
 
     def _call(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
-        self.sandbox.ends_in(self.budget.remaining_s)
+        self.sandbox.set_deadline(self.budget.remaining_s)
         return self.sandbox.run_code(
             request.language,
             request.code,
@@ -313,7 +313,7 @@ class Toolbox:
 
     def _pause(self, request: tools.WaitRequest, turn: int) -> Waited:
         began = self.clock()
-        self.sandbox.ends_in(self.budget.remaining_s)
+        self.sandbox.set_deadline(self.budget.remaining_s)
         longest = min(LONGEST_WAIT_S, self.budget.reply_timeout_s())
         seconds = longest if request.seconds is None else min(request.seconds, longest)
         how = self.sandbox.wait(seconds, request.process)

@@ -71,7 +71,7 @@ from automedbench.planning.versions import image_version
 from automedbench.sandbox.airlock.archive import (
     OUTPUTS,
     is_plain,
-    opened_outputs,
+    unpack_outputs,
 )
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
@@ -530,7 +530,7 @@ def check_collection(run: _BundleRun) -> Iterator[Check]:
     pictures = {PLOT: before.extra[PLOT]} if PLOT in before.extra and PLOT in collected.extra else {}
     extra = {"extra": collected.extra | pictures}
     yield same_unless(what, first_difference(before, collected.model_copy(update=extra)))
-    with opened_outputs(run.folder, {PLAN: LARGEST_READ}) as workspace:
+    with unpack_outputs(run.folder, {PLAN: LARGEST_READ}) as workspace:
         same = run.read("conversation.json", Conversation).plan == read_plan(workspace)
         yield same_unless("plan", "" if same else f"conversation.json has another one than {OUTPUTS}")
 

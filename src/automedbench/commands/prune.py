@@ -22,7 +22,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
-from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
+from automedbench.sandbox.airlock.archive import PRUNED, REST, drop_members, list_members
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS
 
@@ -112,7 +112,7 @@ def file_kind(path: str) -> Kind:
 def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
-        for path, size in held(archive) if attempt.sealed and archive.is_file() else ():
+        for path, size in list_members(archive) if attempt.sealed and archive.is_file() else ():
             if (kind := file_kind(path)) in what:
                 found.files[kind] += 1
                 found.bytes[kind] += size
@@ -125,10 +125,14 @@ def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
 def _remove(run: Path, what: Sequence[Kind]) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
-        if not attempt.sealed or not archive.is_file() or not any(file_kind(path) in what for path, _ in held(archive)):
+        if (
+            not attempt.sealed
+            or not archive.is_file()
+            or not any(file_kind(path) in what for path, _ in list_members(archive))
+        ):
             continue
         _note(attempt, what)  # first: what is gone must be explained
-        drop(archive, lambda path: file_kind(path) in what)
+        drop_members(archive, lambda path: file_kind(path) in what)
     for folder in _given_up(run) if "workspaces" in what else ():
         remove_tree(folder)
 

@@ -22,7 +22,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
-from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
+from automedbench.sandbox.airlock.archive import PRUNED, unpack_workspace
 
 DIVERGED = 3
 
@@ -104,7 +104,7 @@ def replay_run(
         )
     )
     before, after = (read_record(each / "conversation.json", Conversation) for each in (recorded, folder))
-    with opened_workspace(recorded) as kept, opened_workspace(folder) as made:
+    with unpack_workspace(recorded) as kept, unpack_workspace(folder) as made:
         return compare_runs(before, after, (kept, made), pruned=_is_pruned(recorded))
 
 

@@ -30,7 +30,7 @@ from automedbench.campaign.record import RunFiles
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import DIFFERS, Check, check_lines, check_score, same_unless
 from automedbench.commands._output import show
-from automedbench.sandbox.airlock.archive import collected_files, opened_submission
+from automedbench.sandbox.airlock.archive import collected_files, unpack_submission
 from automedbench.sandbox.container.layer import layer_path
 
 
@@ -114,7 +114,7 @@ def check_submission(folder: Path) -> Iterator[Check]:
         return
     what, files = "collected files", RunFiles(record.run, folder, folder, "")
     try:
-        with opened_submission(files) as submission:
+        with unpack_submission(files) as submission:
             check = _compare(what, {submission / path: entry for path, entry in collected_files(record).items()})
         yield replace(check, detail=check.detail.replace(f"{submission}/", ""))
     except InfrastructureError as error:

@@ -1,7 +1,7 @@
 """Backends of the sandbox: Apptainer, and a local one that isolates nothing and is for trusted scripts only.
 
 One container lives as long as the run, and sees only what launcher names; code calls are programs in it, started by
-its runner. One that ends before the run is told of and started again.
+its runner. One that ends before the run is reported and started again.
 
 In a container with the very flags of a run, before the first call and after the last one, a probe looks for what must
 not be there (docs/specification.md, 9.8). What leaks is the machine's fault, never the agent's; what is merely absent
@@ -44,7 +44,7 @@ from automedbench.sandbox.container.process import (
     Watch,
     combine_watches,
     default_limits,
-    lost,
+    lost_outcome,
     to_result,
     write_code,
 )
@@ -110,27 +110,29 @@ class Sandbox(abc.ABC):
         """Run one code call as a program of its own with the workspace as working directory.
 
         ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
-        ``watch`` is asked about twice a second, from the waiting thread; a Stop ends the call as a limit does.
+        ``watch`` is called about twice a second, from the waiting thread; a Stop ends the call as a limit does.
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         path = write_code(log, call, language, code)
-        self._unattributed(turn, call)
-        box = self._running()
+        self._collect_late(turn, call)
+        box = self._ensure_container()
         if box is None:
-            return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
+            return to_result(
+                lost_outcome(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s
+            )
         watches = self._watches() + ([watch] if watch is not None else [])
         outcome = self._call(box, path, language, call, timeout_s, watches)
         self._collect(turn, call)
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         if outcome.gone:
-            self._ended(outcome.reason, turn=turn, call=call)
+            self._note_end(outcome.reason, turn=turn, call=call)
             self._end_reported = True
         if self._anew and call > 1:
             outcome = replace(outcome, note=f"{ANEW} It had ended: {self._lost}." if self._lost else ANEW)
         self._anew, self._lost = False, ""
         return to_result(outcome, timeout_s)
 
-    def _ended(self, reason: str, *, turn: int | None, call: int | None) -> None:
+    def _note_end(self, reason: str, *, turn: int | None, call: int | None) -> None:
         """Note a container that ended because of what cannot be counted."""
         if UNCOUNTED in reason:
             place = None if call else f"container-{self._starts}"
@@ -144,21 +146,21 @@ class Sandbox(abc.ABC):
 
         Gives what ended the wait: time, ended, unknown (no such process) or gone (the container has ended).
         """
-        box = self._running() if self._box is None else self._box
+        box = self._ensure_container() if self._box is None else self._box
         return box.wait(seconds, process, combine_watches(self._watches())) if box is not None and box.alive else "gone"
 
-    def ends_in(self, seconds: float | None) -> None:
-        """Say how much time the run has left; its container ends then, also when this process hangs."""
+    def set_deadline(self, seconds: float | None) -> None:
+        """Set how much time the run has left; its container ends then, also when this process hangs."""
         self._left_s = seconds
         if self._box is not None:
-            self._box.ends_in(seconds)
+            self._box.set_deadline(seconds)
 
     def end(self) -> None:
         """End every process of the run; a later call would start a container anew."""
         if self._box is not None:
             if not self._box.alive and not self._end_reported and self._box.gone is not None:
                 self._lost = str(self._box.gone["reason"])
-                self._ended(self._lost, turn=None, call=None)
+                self._note_end(self._lost, turn=None, call=None)
             self._box.close()
             self._box = None
             self._collect(*self._last, late=True)
@@ -206,7 +208,7 @@ class Sandbox(abc.ABC):
     def _program(self, path: Path, language: Language) -> list[str]:
         """Argument vector of a call, as the runner takes it."""
 
-    def _unattributed(self, turn: int, call: int) -> None:
+    def _collect_late(self, turn: int, call: int) -> None:
         """Findings from background processes, attributed to the previous call."""
         self._collect(*self._last, late=True)
         self._last = (turn, call)
@@ -227,7 +229,7 @@ class Sandbox(abc.ABC):
     def _watches(self) -> list[Watch]:
         return []
 
-    def _running(self) -> Supervised | None:
+    def _ensure_container(self) -> Supervised | None:
         """The container, started when there is none; None when there were too many."""
         if self._box is not None and self._box.alive:
             return self._box
@@ -236,12 +238,12 @@ class Sandbox(abc.ABC):
         self.end()
         self._starts += 1
         self._anew, self._end_reported = True, False
-        self._box = self._fresh()
-        self._box.ends_in(self._left_s)
+        self._box = self._start_container()
+        self._box.set_deadline(self._left_s)
         return self._box
 
-    def _fresh(self) -> Supervised:
-        tmp = self._entered() / "tmp"
+    def _start_container(self) -> Supervised:
+        tmp = self._require_scratch() / "tmp"
         remove_tree(tmp)
         tmp.mkdir()
         return self._start(tmp)
@@ -252,7 +254,7 @@ class Sandbox(abc.ABC):
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
         return box.call(call, self._program(path, language), out, err, timeout_s, combine_watches(watches))
 
-    def _entered(self) -> Path:
+    def _require_scratch(self) -> Path:
         if self._scratch is None:
             raise RuntimeError("use the sandbox as a context manager")
         return self._scratch
@@ -318,7 +320,7 @@ class ApptainerSandbox(Sandbox):
 
     def __enter__(self) -> ApptainerSandbox:
         with contextlib.ExitStack() as stack:
-            # Node-local, and with a name that tells the agent nothing: /proc/self/mountinfo shows it.
+            # Node-local, and with a name that gives nothing away to the agent: /proc/self/mountinfo shows it.
             scratch = self._scratch = stack.enter_context(scratch_folder("sandbox-"))
             shutil.copytree(HOOK, scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
             (scratch / "calls").mkdir()
@@ -354,13 +356,13 @@ class ApptainerSandbox(Sandbox):
 
     def _require_computing(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
         """Raise InfrastructureError unless the cards compute inside; after a call it might be the agent's fault."""
-        path = write_code(self._entered(), 0, "bash", gpus.CUDA_PROBE)
+        path = write_code(self._require_scratch(), 0, "bash", gpus.CUDA_PROBE)
         outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
-        self._offered(path).unlink()
+        self._offered_path(path).unlink()
         gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
 
     def _start_meter(self, stack: contextlib.ExitStack, cards: tuple[gpus.Card, ...]) -> None:
-        with contextlib.suppress(OSError):  # a driver without NVML: the record says so
+        with contextlib.suppress(OSError):  # a driver without NVML: nothing is recorded
             nvml = Nvml()
             self._meter = Meter([nvml.reading(card.uuid) for card in cards]).start()
             stack.callback(self._meter.close)
@@ -371,17 +373,17 @@ class ApptainerSandbox(Sandbox):
         self._probe().close()
 
     def _probe(self) -> Supervised:
-        """A new container in which nothing leaks; fills in what ``enforced`` says about filter, hook and limits."""
-        scratch, pipe = self._entered(), self._pipe
+        """A new container in which nothing leaks; records filter, hook and limits in ``enforced``."""
+        scratch, pipe = self._require_scratch(), self._pipe
         assert pipe is not None
         canary = scratch / "canary"
         canary.write_text(secrets.token_hex(16))
-        box = self._fresh()
+        box = self._start_container()
         try:
             path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent]))
             outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
             hooked = any(found.rule == "runtime.escape_command" for found in pipe.findings(turn=None, call=None))
-            self._offered(path).unlink()
+            self._offered_path(path).unlink()
             probe = read_probe(path.with_suffix(".out").read_bytes(), outcome.stderr.text())
             require_isolation(probe, sealed=self._network != "open")
             seen = self._trace is None or bool(self._trace.take().acts)
@@ -393,7 +395,7 @@ class ApptainerSandbox(Sandbox):
             self._end_trace()
             return self._probe()
         self.drain_processes()  # the probe's own
-        self._require_eyes()
+        self._require_watched_decoy()
         self._record_probe(probe, hooked, box)
         return box
 
@@ -432,7 +434,7 @@ class ApptainerSandbox(Sandbox):
         raise _start_failure(self._image, output)
 
     def _launch(self, tmp: Path) -> Supervised:
-        scratch = self._entered()
+        scratch = self._require_scratch()
         assert self._pipe is not None
         role = launcher.AgentRole(
             image=self._image,
@@ -458,17 +460,17 @@ class ApptainerSandbox(Sandbox):
         )
 
     def _program(self, path: Path, language: Language) -> list[str]:
-        shutil.copyfile(path, self._offered(path))
+        shutil.copyfile(path, self._offered_path(path))
         return [launcher.INTERPRETERS[language], f"{places.CALL_DIR}/{path.name}"]
 
-    def _offered(self, path: Path) -> Path:
-        return self._entered() / "calls" / path.name
+    def _offered_path(self, path: Path) -> Path:
+        return self._require_scratch() / "calls" / path.name
 
     def _watches(self) -> list[Watch]:
         assert self._pipe is not None
-        return [self._look_outside, self._pipe.watch]
+        return [self._watch_evidence, self._pipe.watch]
 
-    def _look_outside(self) -> Stop | None:
+    def _watch_evidence(self) -> Stop | None:
         """Empty the tripwire's queue, which the kernel bounds; end a container whose tracer has died."""
         if self._decoy is not None:
             self._decoy.poll()
@@ -480,7 +482,7 @@ class ApptainerSandbox(Sandbox):
             self._trace.close()
             self._trace = None
 
-    def _require_eyes(self) -> None:
+    def _require_watched_decoy(self) -> None:
         if self._decoy is not None and self._trace is None and not self._decoy.watched:
             raise InfrastructureError(
                 "The decoy cannot be watched: this user has no inotify instance left, and the kernel gives no trace.\n"
@@ -586,7 +588,7 @@ def read_probe(output: bytes, messages: str = "") -> ContainmentProbe:
         ) from error
 
 
-def leaks(probe: ContainmentProbe, *, sealed: bool, environment: Mapping[str, str]) -> list[str]:
+def find_leaks(probe: ContainmentProbe, *, sealed: bool, environment: Mapping[str, str]) -> list[str]:
     """Isolation failures in words; empty when the sandbox isolates."""
     secrets = {
         hashlib.sha256(value.encode()).hexdigest(): name
@@ -609,7 +611,7 @@ def leaks(probe: ContainmentProbe, *, sealed: bool, environment: Mapping[str, st
 
 def require_isolation(probe: ContainmentProbe, *, sealed: bool) -> None:
     """Raise InfrastructureError when the probe found a leak."""
-    found = leaks(probe, sealed=sealed, environment=os.environ)
+    found = find_leaks(probe, sealed=sealed, environment=os.environ)
     if found:
         raise InfrastructureError(
             f"The sandbox does not isolate on this machine: {'; '.join(found[:5])}.\n"

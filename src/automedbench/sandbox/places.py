@@ -43,7 +43,7 @@ INPUTS = {
 
 @dataclass(frozen=True)
 class Services:
-    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment`` tells programs of them."""
+    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment``: for its users."""
 
     folder: Path
     ports: Mapping[int, str]

@@ -7,7 +7,7 @@ from pathlib import Path
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import AuditRecord
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.airlock.archive import opened_submission
+from automedbench.sandbox.airlock.archive import unpack_submission
 from automedbench.sandbox.evidence.audit import audit_files
 
 
@@ -18,7 +18,7 @@ def audit_run(campaign: CampaignRecord, run: Path) -> AuditRecord:
     return audit_files(
         run_record=files.file("run.json"),
         log=files.file("log"),
-        submission=opened_submission(files),
+        submission=unpack_submission(files),
         submission_record=files.file("submission.json"),
         max_warnings=campaign.settings.sandbox.max_warnings,
         out=files.out("audit.json"),

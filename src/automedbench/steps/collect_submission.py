@@ -9,7 +9,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_bytes, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.airlock.archive import opened_outputs
+from automedbench.sandbox.airlock.archive import unpack_outputs
 from automedbench.sandbox.container.roles import run_role
 from automedbench.sandbox.container.scratch import scratch_folder
 from automedbench.steps.inside import check_workspace
@@ -26,7 +26,7 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
     expected = check_workspace.expected_files(campaign.card(task), staged) | check_workspace.PLAN_FILES
     with scratch_folder("automedbench-collect-") as scratch:
-        with opened_outputs(files.home, expected) as workspace:
+        with unpack_outputs(files.home, expected) as workspace:
             run_role(
                 check_workspace.__name__,
                 ["--run", identity.model_dump_json()],

@@ -10,7 +10,7 @@ from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import answers
 from automedbench.judge.panel.member import JudgeEndpoint
-from automedbench.sandbox.airlock.archive import opened_submission
+from automedbench.sandbox.airlock.archive import unpack_submission
 
 
 def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:
@@ -21,7 +21,7 @@ def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgemen
     files, judge = campaign.run_files(run), campaign.settings.answer_judge
     if judge is None:
         raise ConfigError(["answer_judge: is missing in the configuration, so no model can judge answers"])
-    with opened_submission(files) as submission, JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
+    with unpack_submission(files) as submission, JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
         return answers.judge_answers(
             campaign.card(files.run.task),
             campaign.manifest(files.run.task),

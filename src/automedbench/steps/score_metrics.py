@@ -9,7 +9,7 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
 from automedbench.campaign.record import CampaignRecord, RunFiles
-from automedbench.sandbox.airlock.archive import opened_submission
+from automedbench.sandbox.airlock.archive import unpack_submission
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.sandbox.places import DATA_DIR
 from automedbench.steps.inside import grade_submission
@@ -28,7 +28,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
     cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
-    with opened_submission(files) as submission, output_folder(files.out(grade_submission.REPORT)) as folder:
+    with unpack_submission(files) as submission, output_folder(files.out(grade_submission.REPORT)) as folder:
         run_role(
             grade_submission.__name__,
             [*seen, *(["--verify"] if verify else [])],

@@ -185,7 +185,7 @@ class CommandLoop:
             toolbox.end_of_sandbox()
             return toolbox.ending
         kills = toolbox.oom_kills()
-        toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
+        toolbox.sandbox.set_deadline(toolbox.budget.remaining_s)
         self._traffic.look()
         with self.bridge.serving(self._handler.answer, self._handler.refused, self._handler.unknown):
             code, result = self._run_command()
@@ -242,7 +242,7 @@ class CommandLoop:
         """Tell the sandbox the time that is left; a reply that is waited for may turn out not to be charged."""
         remaining = self.toolbox.budget.remaining_s
         if remaining is not None:
-            self.toolbox.sandbox.ends_in(max(remaining, BUSY_S) if self._handler.busy else remaining)
+            self.toolbox.sandbox.set_deadline(max(remaining, BUSY_S) if self._handler.busy else remaining)
 
     def _look(self) -> None:
         """Note changed files and findings; a look takes at most a twentieth of the time."""

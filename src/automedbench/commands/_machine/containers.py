@@ -27,7 +27,7 @@ from automedbench.commands._machine.examine import (
 )
 from automedbench.commands._machine.host import run_program
 from automedbench.sandbox.boxes import ApptainerSandbox
-from automedbench.sandbox.container.gpus import list_cards, list_devices, visible
+from automedbench.sandbox.container.gpus import list_cards, list_devices, select_visible
 from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.sandbox.container.process import CodeResult
@@ -182,7 +182,7 @@ def isolation(host: Host) -> ProbeResults:
 def gpu(host: Host) -> ProbeResults:
     """GPUs of this machine, how many runs can have one at a time, and whether the driver is ready for containers."""
     wanted = host.campaign.config.sandbox.gpu if host.campaign is not None else 0
-    cards = visible(list_cards(), os.environ)
+    cards = select_visible(list_cards(), os.environ)
     if cards:
         names = ", ".join(f"{count} × {name}" for name, count in Counter(card.name for card in cards).items())
         yield ok("gpu", f"{names}; on this machine alone: --profile profiles/local --resources gpu={len(cards)}")

@@ -27,7 +27,7 @@ from automedbench.sandbox.container.scratch import repair_modes, scratch_folder,
 
 OUTPUTS, REST = "outputs.tar", "workspace.tar"
 PRUNED = "pruned.txt"
-"""File of an attempt that says what was taken out of ``workspace.tar``, and when."""
+"""File of an attempt that lists what was taken out of ``workspace.tar``, and when."""
 EVIDENCE = frozenset({"agents_outputs", "plan"})
 """Folders of a workspace that are packed into ``outputs.tar``."""
 
@@ -38,7 +38,7 @@ LARGEST_HOLE = 1 << 40
 LARGEST_SPARSE = 8**11
 """Bytes of data from which Python's reader misses where a file with holes ends: such a file is packed as a whole."""
 FREE_DATA, DATA_PER_BLOCK = 1 << 30, 100
-"""Bytes of data that a file may claim beyond a hundred times what it takes on the disk, where holes cannot be told."""
+"""Bytes of data that a file may claim beyond a hundred times what it takes on the disk, where holes are unknown."""
 HARD_LINK = "AUTOMEDBENCH.nlink"
 """Header of a file that had several names, also where the others are not in the archive."""
 
@@ -85,7 +85,7 @@ def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known:
             except OSError:
                 return
             stack.callback(os.close, handle)
-            pieces = _pieces(handle, found)
+            pieces = _find_data(handle, found)
             if pieces is None:
                 return
             if found.st_nlink > 1:
@@ -97,7 +97,7 @@ def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known:
         tar.members.clear()  # type: ignore[attr-defined]  # of two million files they would take gigabytes
 
 
-def _pieces(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
+def _find_data(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
     """Data segments of a sparse file as offsets and lengths (bytes); None when it claims more than it can have."""
     pieces: list[tuple[int, int]] = []
     at = 0
@@ -106,7 +106,7 @@ def _pieces(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
             start = os.lseek(handle, at, os.SEEK_DATA)
             at = min(os.lseek(handle, start, os.SEEK_HOLE), found.st_size)
         except OSError as error:
-            # ENXIO: only a hole is left. Others: a file system that does not tell.
+            # ENXIO: only a hole is left. Others: a file system that does not report holes.
             pieces = pieces if error.errno == errno.ENXIO else [(0, found.st_size)]
             break
         pieces.append((start, at - start))
@@ -156,7 +156,7 @@ class _MemberContent:
 
 
 @contextlib.contextmanager
-def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
+def _open_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
     """An archive and what it holds; raises InfrastructureError when it, or what is made of it, fails."""
     if not archive.is_file():
         raise InfrastructureError(
@@ -186,10 +186,10 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
     """
     folders: dict[str, tarfile.TarInfo | None] = {"": None}
     linked = []
-    with _opened(archive) as (tar, members):
+    with _open_archive(archive) as (tar, members):
         for member in members:
             place = folder / member.name
-            if not _lies_in(folders, member.name) or len(os.fsencode(place)) > MAX_PATH:
+            if not _is_inside(folders, member.name) or len(os.fsencode(place)) > MAX_PATH:
                 continue
             if os.path.lexists(place):  # what is written there would go through a link of that name
                 raise InfrastructureError(f"{archive} holds '{member.name}' twice: it was not packed here.")
@@ -199,7 +199,7 @@ def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = la
                 continue
             if member.islnk():
                 with contextlib.suppress(FileNotFoundError):
-                    if _lies_in(folders, member.linkname):
+                    if _is_inside(folders, member.linkname):
                         os.link(folder / member.linkname, place, follow_symlinks=False)
                 continue
             if member.issym():
@@ -224,7 +224,7 @@ def is_plain(name: str) -> bool:
     return not path.is_absolute() and path.as_posix() == name and ".." not in path.parts and "\0" not in name
 
 
-def _lies_in(folders: Collection[str], path: str) -> bool:
+def _is_inside(folders: Collection[str], path: str) -> bool:
     """Check that the path is in an extracted folder; links never count, so that no path leads through one."""
     return path.rpartition("/")[0] in folders and not path.startswith("/")
 
@@ -243,7 +243,7 @@ def _restore(place: Path, member: tarfile.TarInfo) -> None:
 
 
 @contextlib.contextmanager
-def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
+def unpack_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
     """A folder on this node with what an agent left of its outputs and plan, gone afterwards.
 
     Only of ``expected`` files (path → largest size) there is more than name, kind and size. Raises InfrastructureError
@@ -259,10 +259,10 @@ def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened_workspace(run: Path) -> Iterator[Path]:
+def unpack_workspace(run: Path) -> Iterator[Path]:
     """A folder on this node with all that is kept of a run's workspace, gone afterwards.
 
-    Raises InfrastructureError as ``opened_outputs`` does.
+    Raises InfrastructureError as ``unpack_outputs`` does.
     """
     with scratch_folder("automedbench-workspace-") as scratch:
         unpack(run / OUTPUTS, scratch)
@@ -272,17 +272,17 @@ def opened_workspace(run: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened_submission(files: RunFiles) -> Iterator[Path]:
+def unpack_submission(files: RunFiles) -> Iterator[Path]:
     """A folder on this node with the files that were collected of a run, gone afterwards.
 
     They are stored once, among the outputs; ``submission.json`` says which of them count, and ``submission/`` holds
-    what collecting made anew. Raises InfrastructureError as ``opened_outputs`` does.
+    what collecting made anew. Raises InfrastructureError as ``unpack_outputs`` does.
     """
     made = files.file("submission")
     record = read_record(files.file("submission.json"), SubmissionRecord)
     with scratch_folder("automedbench-submission-") as scratch:
         names = collected_files(record)
-        with _opened(files.file(OUTPUTS)) as (tar, members):
+        with _open_archive(files.file(OUTPUTS)) as (tar, members):
             for member in members:
                 if member.name in names and member.isreg() and is_plain(member.name):
                     place = scratch / member.name
@@ -302,32 +302,32 @@ def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:
 # --- less of them ----------------------------------------------------------------------------------------------
 
 
-def held(archive: Path) -> Iterator[tuple[str, int]]:
+def list_members(archive: Path) -> Iterator[tuple[str, int]]:
     """Path and bytes in the archive of everything that it holds. Raises InfrastructureError when it is damaged."""
-    with _opened(archive) as (tar, members):
-        for path, start, end in _ranges(tar, members):
+    with _open_archive(archive) as (tar, members):
+        for path, start, end in _member_ranges(tar, members):
             yield path, end - start
 
 
-def drop(archive: Path, unwanted: Wanted) -> None:
+def drop_members(archive: Path, unwanted: Wanted) -> None:
     """Write the archive anew without what is ``unwanted``; it is whole at every moment.
 
     Raises InfrastructureError when it is damaged or the disk is full.
     """
     with (
-        _opened(archive) as (tar, members),
+        _open_archive(archive) as (tar, members),
         open(archive, "rb") as source,
         atomic_path(archive) as temporary,
         open(temporary, "wb") as target,
     ):
-        for path, start, end in _ranges(tar, members):
+        for path, start, end in _member_ranges(tar, members):
             if not unwanted(path):
                 _copy(source, target, start, end)
         target.write(bytes(2 * tarfile.BLOCKSIZE))
         target.flush()
 
 
-def _ranges(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> Iterator[tuple[str, int, int]]:
+def _member_ranges(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> Iterator[tuple[str, int, int]]:
     """Path of each member, and where it begins and ends with its headers."""
     last = next(members, None)
     for member in members:

@@ -99,7 +99,7 @@ def collect(
                 _list_unexpected(root, top, known | folders, tray)
     except OSError as error:
         raise unwritable(destination, error) from error
-    return Collected(_present(copied), _present(added), tray.rejected)
+    return Collected(_drop_missing(copied), _drop_missing(added), tray.rejected)
 
 
 def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
@@ -113,7 +113,7 @@ def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
         return None
 
 
-def _present(entries: Mapping[str, FileEntry | None]) -> dict[str, FileEntry]:
+def _drop_missing(entries: Mapping[str, FileEntry | None]) -> dict[str, FileEntry]:
     return {path: entry for path, entry in entries.items() if entry is not None}
 
 
@@ -140,7 +140,7 @@ def _opened_workspace(workspace: Path) -> Iterator[tuple[int, frozenset[int]]]:
 
 
 def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | None:
-    """Copy one file; None when it is not there or was refused (then the tray says why)."""
+    """Copy one file; None when it is not there or was refused, which the tray records."""
     with contextlib.ExitStack() as stack:
         try:
             handle = stack.enter_context(_opened_file(root, path, limit, tray.owners))
@@ -160,12 +160,12 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
 def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> Iterator[int]:
     """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _FileRefused."""
     with contextlib.ExitStack() as stack:
-        handle = _step_by_step(stack, root, path)
+        handle = _open_path(stack, root, path)
         _check(os.fstat(handle), limit, owners)
         yield handle
 
 
-def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
+def _open_path(stack: contextlib.ExitStack, root: int, path: str) -> int:
     """Open component by component; raises FileNotFoundError, or _FileRefused with what is in the way."""
     *folders, name = path.split("/")
     if {"", ".", ".."} & {*folders, name}:
@@ -182,12 +182,12 @@ def _open(stack: contextlib.ExitStack, parent: int, name: str, flags: int) -> in
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _why_not(parent, name, error) from error
+        raise _describe_refusal(parent, name, error) from error
     stack.callback(os.close, handle)
     return handle
 
 
-def _why_not(parent: int, name: str, error: OSError) -> _FileRefused | FileNotFoundError:
+def _describe_refusal(parent: int, name: str, error: OSError) -> _FileRefused | FileNotFoundError:
     """Name the reason why a component could not be opened."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -195,13 +195,13 @@ def _why_not(parent: int, name: str, error: OSError) -> _FileRefused | FileNotFo
         return _FileRefused("unreadable")
     kind = _kind(status)
     if kind == "link":
-        return _FileRefused("link", _target(parent, name))
+        return _FileRefused("link", _read_target(parent, name))
     if kind is None and error.errno == errno.ENOTDIR:
         return FileNotFoundError(name)  # a file where a folder is expected: the file below it does not exist
     return _FileRefused("unreadable" if kind is None or kind == "directory" else kind)
 
 
-def _target(parent: int, name: str) -> str | None:
+def _read_target(parent: int, name: str) -> str | None:
     try:
         return os.readlink(name, dir_fd=parent)
     except OSError:
@@ -306,7 +306,7 @@ def _entries(root: int, folder: str) -> list[tuple[str, bool, str | None]]:
                 names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in bounded]
         except (OSError, _FileRefused):
             return []
-        return [(name, folder_, _target(here, name) if link else None) for name, folder_, link in sorted(names)]
+        return [(name, folder_, _read_target(here, name) if link else None) for name, folder_, link in sorted(names)]
 
 
 def _printable(text: str) -> str:

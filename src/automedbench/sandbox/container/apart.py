@@ -30,7 +30,7 @@ def count_apart() -> bool:
     pid = os.fork()
     if pid == 0:
         entered = _enter_namespace()
-        os._exit(_NO_NAMESPACE if not entered else _APART if _counted_apart() else _TOGETHER)
+        os._exit(_NO_NAMESPACE if not entered else _APART if _is_counted_apart() else _TOGETHER)
     tried = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return tried in (_APART, _TOGETHER) and _enter_namespace() and tried == _APART
 
@@ -54,7 +54,7 @@ def _enter_namespace() -> bool:
     return True
 
 
-def _counted_apart() -> bool:
+def _is_counted_apart() -> bool:
     """One more process may be started where two are allowed: the user has more than that elsewhere."""
     resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
     try:

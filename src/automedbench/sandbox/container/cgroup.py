@@ -27,26 +27,26 @@ def memory_limit(root: Path = ROOT, membership: Path = MEMBERSHIP, machine: int 
     """Bytes that this process's cgroup (version 2 or 1) and its ancestors allow; None when there is no limit."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if machine is None else machine
     limits = []
-    for number, controllers, path in _membership(membership):
+    for number, controllers, path in _read_membership(membership):
         if number == "0":
-            limits += _limits(root, path, "memory.max")
+            limits += _read_limits(root, path, "memory.max")
         elif "memory" in controllers.split(","):
-            limits += _limits(root / "memory", path, "memory.limit_in_bytes")
+            limits += _read_limits(root / "memory", path, "memory.limit_in_bytes")
     # Version 1 writes a number larger than any machine for "none".
     return min((limit for limit in limits if limit < total), default=None)
 
 
 def job_memory(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Bytes that this process's job may use: what its cgroup or Slurm says, the lower of both; None: no limit.
+    """Bytes that this process's job may use: the lower limit of its cgroup and of Slurm; None: no limit.
 
-    Where a site kills by polling, Slurm's variables alone tell. They are in MiB; 0 means the whole node.
+    Where a site kills by polling, only Slurm's variables hold the limit. They are in MiB; 0 means the whole node.
     """
     limits = [memory_limit(), _slurm_memory(environment)]
     return min((limit for limit in limits if limit), default=None)
 
 
 def _slurm_memory(environment: Mapping[str, str]) -> int:
-    """Bytes of a job on this node as its variables say (sbatch(1)): of the node, each core or each GPU; 0: not told."""
+    """Bytes of a job on this node by its variables (sbatch(1)): of the node, each core or each GPU; 0: unknown."""
     for memory, each in (("NODE", ""), ("CPU", "SLURM_CPUS_ON_NODE"), ("GPU", "SLURM_GPUS_ON_NODE")):
         words = environment.get(f"SLURM_MEM_PER_{memory}", ""), environment.get(each, "1")
         if all(word.isdigit() for word in words):
@@ -55,13 +55,13 @@ def _slurm_memory(environment: Mapping[str, str]) -> int:
 
 
 def oom_kills(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
-    """Processes that the kernel killed for memory in this process's cgroup so far; 0 where that is not told."""
+    """Processes that the kernel killed for memory in this process's cgroup so far; 0 where that is unknown."""
     found = 0
-    for number, controllers, path in _membership(membership):
+    for number, controllers, path in _read_membership(membership):
         if number == "0":
-            found += _counter(root / path.lstrip("/") / "memory.events")
+            found += _read_oom_kills(root / path.lstrip("/") / "memory.events")
         elif "memory" in controllers.split(","):
-            found += _counter(root / "memory" / path.lstrip("/") / "memory.oom_control")
+            found += _read_oom_kills(root / "memory" / path.lstrip("/") / "memory.oom_control")
     return found
 
 
@@ -78,7 +78,7 @@ class Group:
     @property
     def oom_kills(self) -> int:
         """Processes of it that the kernel killed for memory."""
-        return _counter(self.folder / "memory.events")
+        return _read_oom_kills(self.folder / "memory.events")
 
     @property
     def peak(self) -> int | None:
@@ -110,15 +110,15 @@ def make_group(
 
     It bears this process's name. Groups of processes that have ended without removing theirs go first.
     """
-    own = next((path for number, _, path in _membership(membership) if number == "0"), None)
+    own = next((path for number, _, path in _read_membership(membership) if number == "0"), None)
     if own is None or not (root / "cgroup.controllers").exists():
         return None
     base = root / own.lstrip("/")
     base = base.parent if base.name == LEAF else base
-    group = Group(base / _named_after(os.getpid()))
+    group = Group(base / _group_name(os.getpid()))
     try:
         _delegate(base, root)
-        _sweep(base)
+        _remove_stale(base)
         group.folder.mkdir()
         for name, value in (("memory.max", memory), ("pids.max", processes)):
             (group.folder / name).write_text("max" if value is None else str(value))
@@ -131,22 +131,22 @@ def make_group(
     return group
 
 
-def _named_after(pid: int) -> str:
+def _group_name(pid: int) -> str:
     """Name of the group of a process; no other process ever had its id and its start."""
     task = read_task(pid)
     return f"automedbench-{pid}-{task.started if task else 0}"
 
 
-def _sweep(base: Path) -> None:
+def _remove_stale(base: Path) -> None:
     """Remove groups whose supervisors were killed, with what is left in them."""
     for folder in base.glob("automedbench-*-*"):
         pid = folder.name.split("-")[1]
-        if pid.isdigit() and folder.name != _named_after(int(pid)):
+        if pid.isdigit() and folder.name != _group_name(int(pid)):
             Group(folder).remove()
 
 
 def _delegate(base: Path, root: Path) -> None:
-    """Let children of ``base`` have limits; raises OSError where that is not ours to say."""
+    """Let children of ``base`` have limits; raises OSError where that is not permitted."""
     if {"memory", "pids"} <= set((base / "cgroup.subtree_control").read_text().split()):
         return
     if not os.access(base / "cgroup.subtree_control", os.W_OK) or base == root:
@@ -159,7 +159,7 @@ def _delegate(base: Path, root: Path) -> None:
     (base / "cgroup.subtree_control").write_text("+memory +pids")
 
 
-def _membership(file: Path) -> list[list[str]]:
+def _read_membership(file: Path) -> list[list[str]]:
     try:
         lines = [line.split(":", 2) for line in file.read_text().splitlines()]
     except OSError:
@@ -167,7 +167,7 @@ def _membership(file: Path) -> list[list[str]]:
     return [line for line in lines if len(line) == 3]
 
 
-def _counter(file: Path) -> int:
+def _read_oom_kills(file: Path) -> int:
     try:
         counts = dict(line.split(maxsplit=1) for line in file.read_text().splitlines() if " " in line)
         return int(counts.get("oom_kill", 0))
@@ -175,7 +175,7 @@ def _counter(file: Path) -> int:
         return 0
 
 
-def _limits(root: Path, path: str, name: str) -> list[int]:
+def _read_limits(root: Path, path: str, name: str) -> list[int]:
     folder, found = root / path.lstrip("/"), []
     for place in (folder, *folder.parents):
         if not place.is_relative_to(root):

@@ -32,36 +32,36 @@ class Nvml:
 
     def __init__(self, library: Any = None) -> None:
         self._library = library or ctypes.CDLL("libnvidia-ml.so.1")
-        self._ask("nvmlInit_v2")
+        self._call("nvmlInit_v2")
 
-    def _ask(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any) -> None:
         if code := getattr(self._library, name)(*arguments):
             raise OSError(f"{name} gives NVML error {code}")
 
     def handle(self, uuid: str) -> ctypes.c_void_p:
         """The card or slice with this UUID."""
         found = ctypes.c_void_p()
-        self._ask("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(found))
+        self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(found))
         return found
 
     def instances(self, uuid: str) -> tuple[int, int]:
         """Numbers of GPU instance and compute instance of a slice."""
         card, numbers = self.handle(uuid), (ctypes.c_uint(), ctypes.c_uint())
-        self._ask("nvmlDeviceGetGpuInstanceId", card, ctypes.byref(numbers[0]))
-        self._ask("nvmlDeviceGetComputeInstanceId", card, ctypes.byref(numbers[1]))
+        self._call("nvmlDeviceGetGpuInstanceId", card, ctypes.byref(numbers[0]))
+        self._call("nvmlDeviceGetComputeInstanceId", card, ctypes.byref(numbers[1]))
         return numbers[0].value, numbers[1].value
 
     def reading(self, uuid: str) -> Reading:
         """Reader of a card; the driver does not know the load of a slice (MIG)."""
         card, memory, load, known = self.handle(uuid), _Memory(), _Load(), False
         with contextlib.suppress(OSError):
-            self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
+            self._call("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
             known = True
 
         def read() -> tuple[int, float | None]:
-            self._ask("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
+            self._call("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
             if known:
-                self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
+                self._call("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
             return memory.used, load.gpu / 100 if known else None
 
         return read
@@ -100,7 +100,7 @@ class Meter:
         return used
 
     def sample(self) -> None:
-        """Look at the cards once; one that does not answer now is asked again next time."""
+        """Read the cards once; one that does not answer now is read again next time."""
         with contextlib.suppress(OSError, ValueError):
             used, load = self._bytes_and_load()
             with self._lock:

@@ -1,6 +1,6 @@
 """GPUs of a run: cards of this machine, the grant of some that no other run holds, and what a container needs for them.
 
-A card is an NVIDIA GPU, or a slice (MIG) of one. The job's scheduler tells which are its own by
+A card is an NVIDIA GPU, or a slice (MIG) of one. The job's scheduler names its own by
 ``CUDA_VISIBLE_DEVICES`` or Slurm's variables; without any, all of the machine are. A run locks the device file of each
 card that it takes: the kernel gives it back with the end of the driver, however that ends.
 
@@ -32,7 +32,7 @@ MAKE_UVM = ("nvidia-modprobe", "-u", "-c=0")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _GPU = re.compile(r"GPU \d+: (?P<name>.+) \(UUID: (?P<uuid>GPU-[^)]+)\)")
 _SLICE = re.compile(r"\s+MIG (?P<name>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
-# libcuda and what it loads by itself: compilers of kernels, and NVML, which PyTorch asks for the number of cards.
+# libcuda and what it loads by itself: compilers of kernels, and NVML, by which PyTorch counts cards.
 _LIBRARY = re.compile(
     r"\s*(?P<name>lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp)\.so\S*) "
     r"\([^)]*64[^)]*\) => (?P<path>/\S+)"
@@ -80,9 +80,9 @@ def grant_cards(
 
     Raises InfrastructureError when there are fewer, or other runs hold them for longer than ``patience_s``.
     """
-    own = visible(list_cards() if cards is None else cards, environment)
+    own = select_visible(list_cards() if cards is None else cards, environment)
     if model and "SLURM_JOB_ID" not in environment:  # there the names are the site's, and the cards are chosen
-        own = [card for card in own if _plain(model) in _plain(card.name)]
+        own = [card for card in own if _normalize_name(model) in _normalize_name(card.name)]
     if len(own) < number:
         raise InfrastructureError(
             f"sandbox.gpu asks for {number} GPU(s){f' {model}' if model else ''}, but this job has {len(own)}.\n"
@@ -90,7 +90,7 @@ def grant_cards(
         )
     ends = time.monotonic() + patience_s
     while True:
-        grant = _take(own, number)
+        grant = _lock_cards(own, number)
         if len(grant.cards) == number:
             return grant
         grant.close()
@@ -102,7 +102,7 @@ def grant_cards(
         pause(1.0)
 
 
-def _take(cards: Iterable[Card], number: int) -> Grant:
+def _lock_cards(cards: Iterable[Card], number: int) -> Grant:
     taken: list[Card] = []
     locks = contextlib.ExitStack()
     for card in cards:
@@ -116,8 +116,8 @@ def _take(cards: Iterable[Card], number: int) -> Grant:
     return Grant(tuple(taken), locks)
 
 
-def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]:
-    """Cards that the scheduler or the user gave to this process; all where neither said anything.
+def select_visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]:
+    """Cards that the scheduler or the user gave to this process; all where neither chose.
 
     Programs count what they can open, Slurm counts all of the machine.
     """
@@ -125,14 +125,14 @@ def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]
         if name in environment:
             own = name == "CUDA_VISIBLE_DEVICES"
             counted = dict(enumerate(cards)) if own else {card.index: card for card in cards}
-            found = [_named(token.strip(), cards, counted) for token in environment[name].split(",")]
+            found = [_find_card(token.strip(), cards, counted) for token in environment[name].split(",")]
             # What follows a name that is none is hidden (CUDA's programming guide): "0,-1,1" gives the first only.
             given = found[: found.index(None)] if own and None in found else found
             return list(dict.fromkeys(card for card in given if card is not None))
     return list(cards)
 
 
-def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Card | None:
+def _find_card(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Card | None:
     if token.isdecimal():
         return counted.get(int(token))
     named = [card for card in cards if token[:4] in ("GPU-", "MIG-") and card.uuid.startswith(token)]
@@ -175,8 +175,10 @@ def _query_driver(*command: str) -> str:
 
 def _read_cards(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
     """Cards in bus order, which nvidia-smi follows; UUIDs show where it leaves one out."""
-    known = _listed(listing)
-    found = [(index, *each) for index, each in enumerate(_minors(root)) if _opens(root / f"dev/nvidia{each[0]}")]
+    known = _parse_listing(listing)
+    found = [
+        (index, *each) for index, each in enumerate(_read_minors(root)) if _can_open(root / f"dev/nvidia{each[0]}")
+    ]
     for place, (index, minor, uuid) in enumerate(found):
         in_order = list(known)[place] if len(known) == len(found) else ""
         uuid = uuid if uuid in known else in_order
@@ -186,10 +188,10 @@ def _read_cards(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
             if not slices:
                 yield Card(uuid, name, (node,), index)
             for each, kind in slices.items():
-                yield from _slice(root, minor, nvml, Card(each, f"{name} MIG {kind}", (node,), index))
+                yield from _find_slice(root, minor, nvml, Card(each, f"{name} MIG {kind}", (node,), index))
 
 
-def _listed(listing: str) -> dict[str, tuple[str, dict[str, str]]]:
+def _parse_listing(listing: str) -> dict[str, tuple[str, dict[str, str]]]:
     """UUID of each GPU of ``nvidia-smi -L`` → name, and UUID → kind of its slices."""
     found: dict[str, tuple[str, dict[str, str]]] = {}
     for line in listing.splitlines():
@@ -200,8 +202,8 @@ def _listed(listing: str) -> dict[str, tuple[str, dict[str, str]]]:
     return found
 
 
-def _minors(root: Path) -> list[tuple[int, str]]:
-    """Number of the device file, and UUID where the driver tells it already, by place on the bus."""
+def _read_minors(root: Path) -> list[tuple[int, str]]:
+    """Number of the device file, and UUID where the driver reports it, by place on the bus."""
     texts = [path.read_text() for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
     found = [(re.search(r"Device Minor:\s*(\d+)", text), re.search(r"(GPU-[0-9a-f-]{36})", text)) for text in texts]
     if found:
@@ -210,7 +212,7 @@ def _minors(root: Path) -> list[tuple[int, str]]:
     return [(number, "") for number in sorted(int(name) for name in names if name.isdecimal())]
 
 
-def _slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Card]:
+def _find_slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Card]:
     """The slice with the two device files that open it; nothing when NVML does not know it, or they are another's."""
     with contextlib.suppress(OSError, ValueError):
         instance, compute = (nvml or Nvml()).instances(card.uuid)
@@ -218,7 +220,7 @@ def _slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Ca
         files = (folder / "access", folder / f"ci{compute}" / "access")
         numbers = [re.search(r"DeviceFileMinor:\s*(\d+)", path.read_text()) for path in files]
         caps = tuple(root / f"dev/nvidia-caps/nvidia-cap{number[1]}" for number in numbers if number)
-        if len(caps) == 2 and all(map(_opens, caps)):
+        if len(caps) == 2 and all(map(_can_open, caps)):
             yield Card(card.uuid, card.name, (*card.nodes, *caps), card.index)
 
 
@@ -230,7 +232,7 @@ def driver_version(root: Path = Path("/")) -> str | None:
     return None
 
 
-def _opens(node: Path) -> bool:
+def _can_open(node: Path) -> bool:
     """Check whether this process may open a device: a scheduler's cgroup refuses those of other jobs."""
     try:
         os.close(os.open(node, os.O_RDONLY))
@@ -239,7 +241,7 @@ def _opens(node: Path) -> bool:
     return True
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -252,7 +254,7 @@ def list_devices(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
     if not shared[1].exists():
         _query_driver(*MAKE_UVM)
     for node in shared:
-        if not _opens(node):
+        if not _can_open(node):
             raise InfrastructureError(
                 f"{node} is not there or cannot be opened, and no container can make it.\n"
                 f"Run once on this node: {' '.join(MAKE_UVM)} (root, at boot)."

@@ -166,7 +166,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
             binds.append((role.services.folder / CA_FILE, CA_STORE, "ro"))
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = (*PYTHON, FORWARDER_PLACE, *ports, "--")
-    layer = ("--bind", f"{_pair(role.layer, LAYER_DIR)}:image-src=/") if role.layer is not None else ()
+    layer = ("--bind", f"{_bind_pair(role.layer, LAYER_DIR)}:image-src=/") if role.layer is not None else ()
     if role.trace is not None:
         binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
     if role.devices is not None:
@@ -175,12 +175,12 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         environment |= role.devices.environment
     return [
         *_start(runtime),
-        *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
-        *("--workdir", _checked(role.tmp)),
+        *("--hostname", "agent", "--home", _bind_pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
+        *("--workdir", _check_path(role.tmp)),
         *_binds(binds),
         *layer,
         *(() if role.network == "open" else _SEALED),
-        *_filtered(role.seccomp),
+        *_filter_options(role.seccomp),
         *_env(environment),
         str(role.image),
         *FIRST,
@@ -210,10 +210,10 @@ def trusted_command(
     further = [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in sorted((resources or {}).items())]
     return [
         *_start(runtime),
-        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(tmp)),
+        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _check_path(tmp)),
         *_binds([*given, *further, (output, OUTPUT_DIR, "rw")]),
         *_SEALED,
-        *_filtered(seccomp),
+        *_filter_options(seccomp),
         *_env(TRUSTED_ENVIRONMENT),
         str(image),
         *command,
@@ -224,19 +224,19 @@ def _start(runtime: str) -> list[str]:
     return [runtime, "--silent", "--nocolor", "exec", *_ISOLATION]
 
 
-def _filtered(profile: Path | None) -> tuple[str, ...]:
-    return ("--security", f"seccomp:{_checked(profile)}") if profile is not None else ()
+def _filter_options(profile: Path | None) -> tuple[str, ...]:
+    return ("--security", f"seccomp:{_check_path(profile)}") if profile is not None else ()
 
 
 def _binds(binds: Sequence[tuple[Path, str, str]]) -> list[str]:
-    return [word for source, place, mode in binds for word in ("--bind", f"{_pair(source, place)}:{mode}")]
+    return [word for source, place, mode in binds for word in ("--bind", f"{_bind_pair(source, place)}:{mode}")]
 
 
-def _pair(source: Path, place: str) -> str:
-    return f"{_checked(source)}:{place}"
+def _bind_pair(source: Path, place: str) -> str:
+    return f"{_check_path(source)}:{place}"
 
 
-def _checked(path: Path) -> str:
+def _check_path(path: Path) -> str:
     """The path as text; raises InfrastructureError when Apptainer would read it as something else."""
     text = str(path)
     if not path.is_absolute() or any(character in text for character in ":,\\\"'\n"):
@@ -275,7 +275,7 @@ def find_runtime() -> str:
 
 
 def last_words(output: bytes) -> str:
-    """The last line of a program's output that says something, without terminal escapes and levels."""
+    """The last non-empty line of a program's output, without terminal escapes and levels."""
     lines = [_NOISE.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines()]
     return next((line[:400] for line in reversed(lines) if line), "no output")
 

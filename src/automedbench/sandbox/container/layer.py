@@ -88,7 +88,7 @@ def layer_record(layer: Path) -> LayerRecord | None:
 
 
 def find_layer(folder: Path, name: str, holds: images.ImageRecord | None) -> Layer:
-    """A layer that fits its recipe and the image, which ``holds`` tells of; raises MissingDataError for any other."""
+    """A layer that fits its recipe and the image, of record ``holds``; raises MissingDataError for any other."""
     path, recipe = layer_path(folder, name), load_recipe(name)
     found, again = layer_record(path), f"Run `automedbench agents build {name}"
     if found is None:
@@ -152,7 +152,7 @@ def build_layer(name: str, recipe: AgentRecipe, folder: Path, image: Path, *, an
 
 def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, scratch: Path) -> dict[str, str]:
     """Install the locked packages and link the programs; the versions of what was installed."""
-    node = _unpacked_node(wheels, scratch)
+    node = _unpack_node(wheels, scratch)
     for pins in recipe.pins(name)[1:]:
         shutil.copyfile(pins, content / pins.name)
     ci = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--prefer-offline")
@@ -161,7 +161,7 @@ def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, sc
     environment = dict(os.environ) | {"PATH": f"{node / 'bin'}:{os.environ.get('PATH', '')}"}
     images.run_step(argv, environment, failure, "Check network and npm settings of this machine.", cwd=content)
     for program, pattern in recipe.programs.items():
-        source = node / "bin/node" if pattern == "node" else _only(content, pattern)
+        source = node / "bin/node" if pattern == "node" else _find_single(content, pattern)
         place = content / "bin" / program
         if pattern == "node":
             shutil.copy2(source, place)
@@ -172,7 +172,7 @@ def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, sc
     return {key.rpartition("node_modules/")[2]: value["version"] for key, value in lock["packages"].items()}
 
 
-def _unpacked_node(wheels: Path, scratch: Path) -> Path:
+def _unpack_node(wheels: Path, scratch: Path) -> Path:
     """The pinned Node of this machine; downloaded once."""
     glibc = int((platform.libc_ver()[1] or "2.17").split(".")[1])
     inside = images.ImagePlatform(f"3.{sys.version_info[1]}", glibc)
@@ -187,7 +187,7 @@ def _unpacked_node(wheels: Path, scratch: Path) -> Path:
     return node
 
 
-def _only(content: Path, pattern: str) -> Path:
+def _find_single(content: Path, pattern: str) -> Path:
     """The one file of a pattern; raises ConfigError for none or several."""
     found = sorted(path for path in content.glob(pattern) if path.is_file())
     if len(found) != 1:
@@ -228,7 +228,7 @@ def refuse_other_python(name: str, recipe: AgentRecipe, python: str, flavour: st
     """Raises ConfigError when the image's Python is older than the recipe's, or another one than it needs."""
     wanted = (recipe.python or "3.0").removeprefix("==")
     only = (recipe.python or "").startswith("==")
-    if _number(python) < _number(wanted) or (only and python != wanted):
+    if _version_tuple(python) < _version_tuple(wanted) or (only and python != wanted):
         raise ConfigError(
             [
                 f"{name} needs Python {wanted}{'' if only else ' or newer'}, and the image {flavour} has {python}.\n"
@@ -239,5 +239,5 @@ def refuse_other_python(name: str, recipe: AgentRecipe, python: str, flavour: st
         )
 
 
-def _number(python: str) -> tuple[int, ...]:
+def _version_tuple(python: str) -> tuple[int, ...]:
     return tuple(int(part) for part in python.split("."))

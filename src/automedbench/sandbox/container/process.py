@@ -244,7 +244,7 @@ class Supervised(Closing):
             return _outcome(report)
         if self.gone is None or self.gone["reason"] == NO_SUPERVISOR:
             raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {self._process.pid}).")
-        return lost(self.gone["reason"], gone=True)
+        return lost_outcome(self.gone["reason"], gone=True)
 
     def wait(self, seconds: float, process: int | None, watch: Watch | None = None) -> str:
         """Wait for time, or for the end of a process by the id it has inside: time, ended, unknown or gone."""
@@ -252,14 +252,14 @@ class Supervised(Closing):
         report = self._next(("waited",), time.monotonic() + seconds + PATIENCE_SECONDS, watch)
         return str(report["how"]) if report else "gone"
 
-    def ends_in(self, seconds: float | None) -> None:
+    def set_deadline(self, seconds: float | None) -> None:
         """Tell when the container must end at the latest, also when this process hangs; None: no such time."""
         self._order("deadline", seconds=seconds)
 
     @property
     def last_words(self) -> str:
         """Output of the container runtime before it ended, at most 64 KiB as Latin-1."""
-        self._order("say")
+        self._order("output")
         report = self._next(("runtime_output",), time.monotonic() + PATIENCE_SECONDS, None) or self.gone or {}
         return str(report.get("runtime_output", ""))
 
@@ -281,7 +281,7 @@ class Supervised(Closing):
             self._process.wait()
 
     def _order(self, order: str, **settings: Any) -> None:
-        with contextlib.suppress(OSError):  # it has ended meanwhile, and has said so
+        with contextlib.suppress(OSError):  # it has ended meanwhile, and has reported it
             self._control.send(json.dumps({"order": order, **settings}).encode())
 
     def _next(self, wanted: Sequence[str], until: float, watch: Watch | None) -> dict[str, Any] | None:
@@ -293,7 +293,7 @@ class Supervised(Closing):
                 report = self._take()
                 if report["report"] in wanted:
                     return report
-            elif time.monotonic() >= until:  # asked last: what was said while this process was stopped counts
+            elif time.monotonic() >= until:  # checked last: reports that came while this process was stopped count
                 return None
             else:
                 watch_at = time.monotonic() + WATCH_SECONDS
@@ -345,7 +345,7 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
         streams.append(Captured(b64decode(data["head"]), b64decode(data["tail"]), data["total"]))
     out, err = streams
     code, note = None, ""
-    with contextlib.suppress(ValueError):  # a runner that is not ours any more may say anything
+    with contextlib.suppress(ValueError):  # a runner that is not ours any more may send anything
         code = None if report["status"] is None else os.waitstatus_to_exitcode(report["status"])
     if report["error"]:
         code, note = 126, f"The program could not be started: {os.strerror(report['error'])}."
@@ -365,13 +365,13 @@ def write_code(log: Path, call: int, language: Language, code: str) -> Path:
     return path
 
 
-def lost(reason: str, *, gone: bool = False) -> Outcome:
+def lost_outcome(reason: str, *, gone: bool = False) -> Outcome:
     """The outcome of a call that could not be made."""
     return Outcome("stopped", None, Captured(), Captured(), 0.0, reason, gone)
 
 
 def combine_watches(watches: Sequence[Watch]) -> Watch:
-    """Several watches as one; the first reason counts, and those behind it are not asked."""
+    """Several watches as one; the first reason counts, and those behind it are not called."""
 
     def look() -> Stop | None:
         return next((stop for watch in watches if (stop := watch()) is not None), None)

@@ -59,9 +59,9 @@ def run_role(
         if not path.exists():
             raise MissingDataError(f"The resource '{name}' is not at {path}.\nCorrect resources.{name} in the config.")
     if backend == "local":
-        options = [*_named(files), "--output", str(output), *arguments, *_resource_options(given)]
+        options = [*_file_options(files), "--output", str(output), *arguments, *_resource_options(given)]
         return importlib.import_module(module).main(options)  # type: ignore[no-any-return]
-    named = _named({name: places.INPUTS[name] for name in files})
+    named = _file_options({name: places.INPUTS[name] for name in files})
     inside = _resource_options({name: Path(places.RESOURCE_DIR, name) for name in given})
     command = ("python3", "-m", module, *named, "--output", places.OUTPUT_DIR, *arguments, *inside)
     seen = {"source": SOURCE, **files} | ({"public": public} if public else {})
@@ -72,7 +72,7 @@ def _resource_options(resources: Mapping[str, Path]) -> list[str]:
     return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
 
-def _named(files: Mapping[str, Path | str]) -> list[str]:
+def _file_options(files: Mapping[str, Path | str]) -> list[str]:
     return [part for name, place in files.items() for part in (f"--{name.replace('_', '-')}", str(place))]
 
 

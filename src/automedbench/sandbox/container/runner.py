@@ -1,9 +1,9 @@
-"""Runner, the first program inside a container: it starts each call's program and tells when that has ended.
+"""Runner, the first program inside a container: it starts each call's program and reports its end.
 
 Run as ``python3 -I -S runner.py [TRACE_SOCKET]`` (standard library only, Python 3.9 and later; nothing of the package
 is there) with a SOCK_SEQPACKET socket as standard input. A packet from outside is JSON ``{"call": 7, "argv": […]}``
 with the descriptors of the program's stdout and stderr; answers are ``ANSWER``: kind, call, number. It has the agent's
-own user and is not trusted: limits, output and trace are kept outside, and what it says can only hurt its own run.
+own user and is not trusted: limits, output and trace are kept outside, and its answers can only hurt its own run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULTS = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
 def start_trace(place: str) -> None:
-    """Have every path that is opened from here on told to the tracer at the socket ``place``; empty without a trace.
+    """Report every path that is opened from here on to the tracer at the socket ``place``; empty without a trace.
 
     Where the kernel refuses, the run goes on without: the tracer knows whether it has a listener.
     """

@@ -1,6 +1,6 @@
 """Scratch folders, gone when this process is gone, however it ended: also after ``kill -9``, which cleans nothing up.
 
-A caretaker, one small process per driver, is told of every folder over a pipe. When the pipe ends it removes what is
+A caretaker, one small process per driver, gets each folder over a pipe. When the pipe ends it removes what is
 left. It has a session of its own, so that Ctrl-C in a terminal does not reach it; standard library only, no package
 import (it is started as ``python -I -S scratch.py FD``).
 """

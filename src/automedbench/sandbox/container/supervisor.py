@@ -63,7 +63,7 @@ class RunningCall:
 
 @dataclass
 class Wait:
-    """A pause that the driver asked for: until a time, or until a process has ended."""
+    """A pause that the driver requested: until a time, or until a process has ended."""
 
     until: float
     pid: int = 0
@@ -113,9 +113,9 @@ class Supervisor:
         """
         if not self.watching:
             self.watching = True
-            self.watchdog.watch(os.getpid(), self._note, started=self.ready)
+            self.watchdog.watch(os.getpid(), self._take_breach, started=self.ready)
 
-    def _note(self, breach: Breach) -> None:
+    def _take_breach(self, breach: Breach) -> None:
         """Take over what a thread of the watchdog has seen, and wake the loop."""
         self.breach = breach
         os.write(self.wakeup, b"!")
@@ -131,14 +131,14 @@ class Supervisor:
         theirs.close()
         os.close(out_end)
         os.close(err_end)
-        self._register(self.driver.fileno(), self._obey)
+        self._register(self.driver.fileno(), self._handle_order)
         if alone:
             os.close(stdin)
             ours.close()
-            self._begin(order, (out, err), 0)
+            self._open_streams(order, (out, err), 0)
         else:
             self.control = ours
-            self._register(ours.fileno(), self._hear)
+            self._register(ours.fileno(), self._handle_answer)
             self.overheard = [out, err]
             for pipe in self.overheard:
                 self._register(pipe, lambda pipe=pipe: self._read_runtime(pipe))
@@ -147,13 +147,13 @@ class Supervisor:
         os.set_blocking(descriptor, False)
         self.selector.register(descriptor, selectors.EVENT_READ, act)
 
-    def _begin(self, order: Order, pipes: tuple[int, int], since: int) -> None:
+    def _open_streams(self, order: Order, pipes: tuple[int, int], since: int) -> None:
         """Take the streams of a program that starts now."""
         self.room = self.room or Room.beside(order["out"])
         out, err = (Stream(pipe, order[name], self.room) for pipe, name in zip(pipes, ("out", "err"), strict=True))
         self.call = RunningCall(out, err, time.monotonic() + order["seconds"], since)
         for stream in (out, err):
-            self._register(stream.pipe, lambda stream=stream: self._take(stream))
+            self._register(stream.pipe, lambda stream=stream: self._read_stream(stream))
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Supervisor:
 
     # --- the driver -------------------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
+    def _handle_order(self) -> None:
         packet = b""
         with contextlib.suppress(OSError):  # closed with reports unread
             packet = self.driver.recv(1 << 20)
@@ -245,7 +245,7 @@ class Supervisor:
                     self._end(order["reason"], self.grace_s)
                 elif self.call is not None:
                     self._end_call(self.call, "stopped", order["reason"])
-            case "say":
+            case "output":
                 self._report(report="runtime_output", runtime_output=self.runtime_output.decode("latin-1"))
             case "wait":
                 self._wait(order["process"], now + min(order["seconds"], FAR))
@@ -257,7 +257,7 @@ class Supervisor:
         if order["call"]:
             self._watch()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._begin(order, (out, err), tree.ticks())
+        self._open_streams(order, (out, err), tree.ticks())
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
         try:
             socket.send_fds(self.control, [packet], [out_end, err_end])
@@ -277,12 +277,12 @@ class Supervisor:
             self._report(report="waited", how="unknown")
 
     def _report(self, **report: Any) -> None:
-        with contextlib.suppress(OSError):  # the driver has gone; its end of the socket tells
+        with contextlib.suppress(OSError):  # the driver has gone, which its end of the socket shows
             self.driver.send(json.dumps(report).encode())
 
     # --- the container ----------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _handle_answer(self) -> None:
         """Take an answer of the runner, which is not trusted: anything else than an expected answer is its end."""
         assert self.control is not None
         try:
@@ -294,12 +294,12 @@ class Supervisor:
             self.ready = True
             self._report(report="ready", grouped=self.group is not None)
         elif kind in (ENDED, FAILED) and self.call is not None and self.call.ended_at is None:
-            self._ended(self.call, number, failed=kind == FAILED)
+            self._handle_end(self.call, number, failed=kind == FAILED)
         else:
             self.selector.unregister(self.control)
             self._end("the runner ended" if not answer else "the runner broke", 0.5)
 
-    def _ended(self, call: RunningCall, number: int, *, failed: bool) -> None:
+    def _handle_end(self, call: RunningCall, number: int, *, failed: bool) -> None:
         call.status, call.error = (None, number) if failed else (number, 0)
         call.ended_at = time.monotonic()
         if call.error == errno.EAGAIN:  # what earlier calls left behind keeps all others from starting
@@ -341,7 +341,7 @@ class Supervisor:
             gone=self.over,
         )
 
-    def _take(self, stream: Stream) -> None:
+    def _read_stream(self, stream: Stream) -> None:
         pipe = stream.pipe
         stream.read()
         if not stream.open:
@@ -374,7 +374,7 @@ class Supervisor:
     def _report_end(self) -> None:
         for pipe in list(self.overheard):
             self._read_runtime(pipe)
-        reason, call = self._why(), self.call
+        reason, call = self._end_reason(), self.call
         if call is not None:
             alone = self.control is None
             call.status = self.status if alone else call.status
@@ -385,7 +385,7 @@ class Supervisor:
         runtime_output = self.runtime_output.decode("latin-1")
         self._report(report="gone", reason=reason, runtime_output=runtime_output)
 
-    def _why(self) -> str:
+    def _end_reason(self) -> str:
         if self.group is not None and self.group.oom_kills:
             return f"memory limit: more than {(self.watchdog.limit.memory or 0) / 1e9:.3g} GB are used"
         return self.reason or "its first program has ended"

@@ -156,7 +156,7 @@ def repeat(
     report: Callable[[Breach], None],
     longest: float = LONGEST_PAUSE_S,
 ) -> None:
-    """Look at the processes below ``root`` as often as the cost allows; a breach is told once, and is the end."""
+    """Look at the processes below ``root`` as often as the cost allows; a breach is reported once, and is the end."""
     while True:
         begin = time.monotonic()
         breach = look(root)
