@@ -138,12 +138,6 @@ def test_long_texts_are_cut() -> None:
     assert reply.problems == []
 
 
-def test_the_same_code_once() -> None:
-    code = {"code": "E3", "stage": "S3", "reason": "x", "quote": "14 boxes, all inside", "turn": 5}
-    reply = read(s3() | {"error_codes": [code, code, code | {"code": "E4"}]})
-    assert [item.code for item in reply.codes] == ["E3", "E4"]
-
-
 @pytest.mark.parametrize("stage", ["S1", "S2", "S3"])
 def test_what_is_asked_for_is_what_is_read(stage: str) -> None:
     """The schema that a model must keep allows exactly the criteria that are read."""

@@ -152,15 +152,13 @@ class RunEvidence(Model):
 
     def mapped(self, change: Callable[[str], str]) -> RunEvidence:
         """The same evidence with every text of the agent and of its programs changed, in the order of ``texts_of``."""
-        return RunEvidence(
-            brief=self.brief,
-            plan=None if self.plan is None else change(self.plan),
-            has_plot=self.has_plot,
-            notes=[note.model_copy(update={"content": change(note.content)}) for note in self.notes],
-            calls=[_changed(call, change) for call in self.calls],
-            files={change(path): size for path, size in self.files.items()},
-            n_cases=self.n_cases,
-        )
+        changed = {
+            "plan": None if self.plan is None else change(self.plan),
+            "notes": [note.model_copy(update={"content": change(note.content)}) for note in self.notes],
+            "calls": [_changed(call, change) for call in self.calls],
+            "files": {change(path): size for path, size in self.files.items()},
+        }
+        return self.model_copy(update=changed)
 
 
 def collect_evidence(conversation: Conversation) -> RunEvidence:

@@ -228,7 +228,8 @@ def settled(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gp
 
     ``gpu``: whether the run had one; False makes the criteria that need one not applicable.
     """
-    found = {criterion.id: criterion for criterion in apply_credits(apply_needs(verdicts, rubric), rubric, tier)}
+    found = apply_needs(verdicts, rubric)
+    found |= {rule.id: credited(rule, tier) for rule in rubric.criteria if tier in rule.auto_tiers}
     if not gpu and found:
         stages = {criterion.stage for criterion in found.values()}
         found |= {rule.id: _not_applicable(rule) for rule in rubric.criteria if rule.gpu and rule.stage in stages}
@@ -248,15 +249,6 @@ def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, 
         else criterion
         for name, criterion in verdicts.items()
     }
-
-
-def apply_credits(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier) -> list[Criterion]:
-    """The criteria that there are verdicts on and those that the tier credits, which are 1; in the rubric's order."""
-    return [
-        credited(rule, tier) if tier in rule.auto_tiers else verdicts[rule.id]
-        for rule in rubric.criteria
-        if tier in rule.auto_tiers or rule.id in verdicts
-    ]
 
 
 def credited(rule: RubricCriterion, tier: Tier) -> Criterion:

@@ -22,7 +22,6 @@ from automedbench.base.records import (
     Conversation,
     DetailReport,
     Inference,
-    JudgedStage,
     JudgeRecord,
     Model,
     Recipe,
@@ -150,11 +149,6 @@ def case_scores(detail: DetailReport) -> list[float] | None:
     return [round(value, CASE_DIGITS) for value in values] if is_mean else None
 
 
-def panel_scores(judge: JudgeRecord) -> dict[str, dict[JudgedStage, float]]:
-    """``<judge>#<repeat>`` → the stages of which it gave a valid judgement; empty without a panel."""
-    return {f"{one.judge}#{one.repeat}": dict(one.stages) for one in judge.judgements}
-
-
 def stage_scores(
     run: RunRecord,
     submission: SubmissionRecord,
@@ -226,7 +220,7 @@ def score_run(
         error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge, audit),
         n_findings=len(audit.findings),
         case_scores=[0.0] * len(cases) if out and cases is not None else cases,
-        panel=panel_scores(judge),
+        panel={f"{one.judge}#{one.repeat}": dict(one.stages) for one in judge.judgements},
         judge_spread=judge.spread,
         judge_tokens=judge.tokens.total,
         judge_cost_usd=judge.cost_usd,
@@ -308,7 +302,7 @@ def _check_together(
     for record in (detail, *others):
         if record.run != run.run:
             raise InfrastructureError(
-                f"{record.schema_}: is of run {record.run.path}, not of {run.run.path}.\n"
+                f"{record.schema_}: belongs to run {record.run.path}, not to {run.run.path}.\n"
                 "Delete it and run its rule again."
             )
     versions = {run.task_version, detail.task_version, card.version}

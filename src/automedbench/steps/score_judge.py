@@ -21,11 +21,14 @@ def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
     with contextlib.ExitStack() as stack:
         panel = None
         if judge.kind == "llm":
-            from automedbench.judge.panel import build_panel
+            from automedbench.campaign.agents import load_judges
+            from automedbench.judge.panel import open_panel
+            from automedbench.judge.panel.member import require_outside
 
             cache = campaign.results / "judge_cache"
-            panel = build_panel(judge.panel, Path(campaign.settings.judges_file), judge.repeats, cache, submission)
-            stack.enter_context(panel)
+            require_outside(cache, submission)
+            judges = load_judges(Path(campaign.settings.judges_file))
+            panel = stack.enter_context(open_panel(judges, judge.panel, repeats=judge.repeats, cache=cache))
         return judge_conversation(
             files.file("conversation.json"),
             Path(RUBRICS),

@@ -31,7 +31,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.agents import JudgeModel, load_judges
+from automedbench.campaign.agents import JudgeModel
 from automedbench.campaign.prices import as_money, cost_of, total_cost
 from automedbench.judge.evidence import blind, collect_agent_texts, collect_evidence, mask_evidence, one_line
 from automedbench.judge.panel.member import (
@@ -45,7 +45,6 @@ from automedbench.judge.panel.member import (
     Member,
     Question,
     StageAnswer,
-    require_outside,
 )
 from automedbench.judge.panel.structured import MAX_REASON
 from automedbench.judge.prompt import PROMPT_VERSION
@@ -158,31 +157,17 @@ def open_panel(
 
     ``cache``: folder of answers, outside every run; None keeps none. Raises ConfigError with every problem.
     """
-    there = f"; there are {', '.join(judges)}" if judges else "; the judges file holds none"
+    there = f"; there are {', '.join(judges)}" if judges else "; the judges file contains none"
     problems = [
         f"--panel {name}: no such judge{suggestion(name, list(judges))}{there}" for name in names if name not in judges
     ]
-    problems += [] if names else ["--panel: names no judge"]
     problems += ["--panel: names a judge twice; use --repeats"] if len(set(names)) < len(names) else []
-    problems += [] if repeats >= 1 else [f"--repeats {repeats}: must be at least 1"]
     if problems:
         raise ConfigError(problems)
     shared = cache / "endpoints" if cache is not None else None
     answers = AnswerCache(cache, CachedAnswer)
     members = [Member(name, judges[name], open_endpoint(name, judges[name], shared), answers) for name in names]
     return Panel(members, repeats)
-
-
-def build_panel(
-    names: Sequence[str], judges: Path | None, repeats: int, cache: Path | None, submission: Path | None
-) -> Panel:
-    """The panel of a judges file for the run of a collected submission; raises ConfigError with every problem."""
-    needed = {"--judges": judges, "--cache": cache, "--submission": submission}
-    if missing := [name for name, value in needed.items() if value is None]:
-        raise ConfigError([f"{name}: is needed with --panel" for name in missing])
-    assert judges is not None and cache is not None and submission is not None
-    require_outside(cache, submission)
-    return open_panel(load_judges(judges), names, repeats=repeats, cache=cache)
 
 
 def judge_by_panel(
@@ -266,7 +251,9 @@ class PanelSession:
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
         criteria = settled(judged, rubric, tier, gpu=gpu)
-        rejected = [_rejected(item) for stage in invalid for item in self.answers[stage].criteria]
+        rejected = [
+            item.model_copy(update={"valid": False}) for stage in invalid for item in self.answers[stage].criteria
+        ]
         return Judgement(
             judge=self.member.name,
             model=self.member.judge.model,
@@ -327,10 +314,6 @@ def _unjudgeable(question: Question, problem: str) -> StageAnswer:
     reason = one_line(f"0: {UNJUDGEABLE} ({problem})")[:MAX_REASON]
     criteria = [Criterion(id=rule.id, stage=rule.stage, verdict=0.0, reason=reason) for rule in question.criteria]
     return StageAnswer(criteria, [], None, "", False)
-
-
-def _rejected(item: Criterion) -> Criterion:
-    return item.model_copy(update={"valid": False})
 
 
 def _in_order(criteria: Sequence[Criterion], rubric: Rubric) -> list[Criterion]:

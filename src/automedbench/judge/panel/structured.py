@@ -98,7 +98,7 @@ def read_reply(text: str, shown_to_judge: ShownEvidence, criteria: Sequence[Rubr
         found.append(criterion)
         problems += [f"{rule.id}: {unproven}"] if unproven else []
     codes = [code for item in answer.error_codes[:MAX_CODES] if (code := _code(item, shown_to_judge))]
-    return JudgeReply(found, _once(codes), problems)
+    return JudgeReply(found, codes, problems)
 
 
 def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:
@@ -167,14 +167,6 @@ def _code(answer: CodeAnswer, seen: ShownEvidence) -> ErrorCode | None:
         return None
     evidence = one_line(answer.quote)[:MAX_CODE_EVIDENCE]
     return ErrorCode(code=answer.code, stage=answer.stage, evidence=evidence, source="judge", turn=found.turn)
-
-
-def _once(codes: Sequence[ErrorCode]) -> list[ErrorCode]:
-    """The first of each code and stage."""
-    found: dict[tuple[str, str], ErrorCode] = {}
-    for code in codes:
-        found.setdefault((code.code, code.stage), code)
-    return list(found.values())
 
 
 def _closed(node: Any, parts: dict[str, Any]) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from automedbench.base.cards import OutputFile
+from automedbench.base.records import CaseSubmission
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks.common.signals import first_problem
@@ -16,18 +17,20 @@ _RESULTS = re.compile(r"out|pred|result|submi|answer", re.IGNORECASE)
 
 def missing(facts: RunFacts) -> CodeFinding | None:
     """Expected outputs that are not there."""
-    if not facts.missing:
-        return None
-    share = f"{len(facts.missing)} of {len(facts.submission.cases)} outputs missing"
-    return CodeFinding("S4", f"{share}; {first_problem(facts.missing[0])}")
+    return _share(facts, facts.missing, "missing")
 
 
 def malformed(facts: RunFacts) -> CodeFinding | None:
     """Outputs that break the contract: unreadable, of another form or shape, without what was asked."""
-    if not facts.malformed:
+    return _share(facts, facts.malformed, "malformed")
+
+
+def _share(facts: RunFacts, cases: Sequence[CaseSubmission], state: str) -> CodeFinding | None:
+    if not cases:
         return None
-    share = f"{len(facts.malformed)} of {len(facts.submission.cases)} outputs malformed"
-    return CodeFinding("S4", f"{share}; {first_problem(facts.malformed[0])}")
+    return CodeFinding(
+        "S4", f"{len(cases)} of {len(facts.submission.cases)} outputs {state}; {first_problem(cases[0])}"
+    )
 
 
 def wrong_place(facts: RunFacts) -> CodeFinding | None:
