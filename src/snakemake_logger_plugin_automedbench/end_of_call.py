@@ -63,7 +63,7 @@ def _print_summary(workflow: Any, campaign: Campaign, score: str) -> None:
 
 def _build_partial(campaign: str) -> list[str]:
     """Build the leaderboard from what is finished; its output."""
-    print("The leaderboard is built from what is finished ...", flush=True)
+    print("Building the leaderboard from what is finished ...", flush=True)
     command = [sys.executable, f"scripts/{BUILD}.py", "--campaign", campaign, "--partial"]
     output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
     return [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]

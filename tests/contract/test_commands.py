@@ -78,7 +78,7 @@ def test_two_campaigns_are_refused(planned: Callable[[str], Path], tmp_path: Pat
     other = planned("results/other")
     mine = ["--results", "results/mine"]
     for read in (select_campaign, find_results):
-        with pytest.raises(ConfigError, match=r"two campaigns are named: results/mine, and .* results/other"):
+        with pytest.raises(ConfigError, match=r"two campaigns are given: results/mine, and .* results/other"):
             read(asked(*mine, "--configfile", str(other)))
 
 

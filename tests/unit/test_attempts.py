@@ -586,7 +586,7 @@ def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Pat
     [
         (["--run", "runs/tinny/bccd-det-task/lite/r1"], "unknown agent 'tinny' (did you mean 'tiny'?)"),
         (["--run", "runs/tiny/bccd-det-tsk/lite/r1"], "unknown task 'bccd-det-tsk' in this campaign (did you mean"),
-        (["--run", "lite/r1"], "'lite/r1' is no folder of a run"),
+        (["--run", "lite/r1"], "'lite/r1' is not the folder of a run"),
         (["--campaign", "nowhere/campaign.json"], "nowhere/campaign.json does not exist: no campaign was planned"),
     ],
 )

@@ -288,7 +288,7 @@ def test_words_behind_configfile_are_files(place: Path) -> None:
     (place / "base.yaml").write_text(yaml.safe_dump(config_of("priced")))
     with pytest.raises(ConfigError, match="'careful/a/lite/r1' does not exist") as raised:
         main(["forecast", "--configfile", "base.yaml", "careful/a/lite/r1"])
-    assert "give other arguments before it" in str(raised.value)
+    assert "put other arguments before it" in str(raised.value)
 
 
 def test_spending(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,7 +341,7 @@ def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_spending_of_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(MissingDataError, match="results is no folder"):
+    with pytest.raises(MissingDataError, match="results is not a folder"):
         main(["spending"])
     (place / "results").mkdir()
     main(["spending"])

@@ -135,7 +135,7 @@ def test_integers_are_not_wrapped() -> None:
 @pytest.mark.parametrize(
     ("prediction", "reference", "data_range", "message"),
     [
-        pytest.param(noise(1)[:1], noise(1), 1.0, "of one shape", id="would be broadcast"),
+        pytest.param(noise(1)[:1], noise(1), 1.0, "the same shape", id="would be broadcast"),
         pytest.param(noise(1)[None], noise(1)[None], 1.0, "2-D", id="3-D"),
         pytest.param(noise(1) * np.nan, noise(1), 1.0, "finite", id="NaN"),
         pytest.param(noise(1), noise(1) + np.inf, 1.0, "finite", id="infinite reference"),

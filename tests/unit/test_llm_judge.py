@@ -191,7 +191,7 @@ def test_the_window_is_made_smaller(root: Path) -> None:
     # However little is shown, of this run or of one that did nothing: the entry in the judges file is wrong.
     found = ask(root, [too_long])
     assert isinstance(found.error, ConfigError)
-    assert "context_tokens: the endpoint says" in str(found.error)
+    assert "context_tokens: the endpoint rejects" in str(found.error)
 
 
 # --- endpoint ---------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def test_a_rehearsal_passes_over_data_that_cannot_be_made_up(place: Place, capsy
     own["dataset"] |= {"name": "own_data"}
     (place.folder / "cards/own-det-task.yaml").write_text(yaml.safe_dump(own))
     assert targets.manifests(place.plan(fixtures=True), "m/{task}.json") == ["m/bccd-det-task.json"]
-    assert capsys.readouterr().err == "Not rehearsed, as there is no made-up data for it: own-det-task\n"
+    assert capsys.readouterr().err == "Not rehearsed, because there is no made-up data for it: own-det-task\n"
 
 
 def test_lost_files(place: Place) -> None:
@@ -258,7 +258,7 @@ def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
 
 @pytest.mark.parametrize("folder", ["", "r1", "results/runs/one/t/lite/x", "results/runs/one/t/easy/r1"])
 def test_no_folder_of_a_run(place: Place, folder: str) -> None:
-    with pytest.raises(ConfigError, match="is no folder of a run"):
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
         build_campaign_record(place.plan()).run_files(Path(folder))
 
 

@@ -318,7 +318,7 @@ UNUSABLE = [
     pytest.param(nested, "lacks config.json, weights.th", id="one folder too deep"),
     pytest.param(remove("config.json"), "lacks config.json", id="no config.json"),
     pytest.param(remove("weights.th"), "lacks weights.th", id="no weights"),
-    pytest.param(old_vocabulary, "radgraph__ner_labels.txt.*of another model or too old", id="old vocabulary"),
+    pytest.param(old_vocabulary, "radgraph__ner_labels.txt.*another model or is too old", id="old vocabulary"),
     pytest.param(write("radgraph/weights.th", b""), "has 0 bytes", id="empty weights"),
     pytest.param(write("radgraph/weights.th", b"\x80\x02cposix\nsystem\n(X\x04\0\0\0trueR."), "be loaded", id="code"),
     pytest.param(write("radgraph/config.json", b"{"), "not JSON", id="broken config.json"),
@@ -331,7 +331,7 @@ UNUSABLE = [
     pytest.param(change_config(lambda config: config["model"].update(feature_size=5)), "be loaded", id="other sizes"),
     pytest.param(other_encoder, "cannot be loaded", id="other encoder"),
     pytest.param(write("bert/config.json", b"{"), "not JSON", id="broken encoder"),
-    pytest.param(write("bert/tokenizer_config.json", b'{"auto_map": {}}'), "never run", id="code of the encoder"),
+    pytest.param(write("bert/tokenizer_config.json", b'{"auto_map": {}}'), "never executed", id="code of the encoder"),
     pytest.param(
         archive(member("weights.th", type=tarfile.SYMTYPE, linkname="/etc/passwd")), None, id="link is not taken"
     ),
@@ -340,8 +340,8 @@ UNUSABLE = [
     pytest.param(archive(member("vocabulary/../../vocabulary/x.txt", b"x")), None, id="other winding path"),
     pytest.param(archive(member("/config.json", b"{")), None, id="absolute path is not taken"),
     pytest.param(archive(member("vocabulary/big.txt", b"x" * 3000)), "more than 2000 bytes", id="large vocabulary"),
-    pytest.param(archive(member("padding", b"x" * 300_000)), "unfolds to more", id="unfolds to too much"),
-    pytest.param(archive(*(member(f"f{number}") for number in range(60))), "unfolds to more", id="too many files"),
+    pytest.param(archive(member("padding", b"x" * 300_000)), "unpacks to more", id="unfolds to too much"),
+    pytest.param(archive(*(member(f"f{number}") for number in range(60))), "unpacks to more", id="too many files"),
 ]
 
 

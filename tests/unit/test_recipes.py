@@ -95,9 +95,9 @@ def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable
     recipe()
     assert "sk-bridge-1" not in AgentProgram.of(agent(), "http://127.0.0.1:20001", "sk-bridge-1").start
     for name in ("MY_KEY", "API_TOKEN", "DB_PASSWORD", "client_secret"):
-        with pytest.raises(ValidationError, match="looks like a key"):
+        with pytest.raises(ValidationError, match="looks like an API key"):
             agent(env={name: "hunter2"})
-        with pytest.raises(ConfigError, match="looks like a key"):
+        with pytest.raises(ConfigError, match="looks like an API key"):
             recipe(env={name: "hunter2"})
     assert agent(env={"MY_KEY": "{token}", "MONKEY": "yes"}).env["MONKEY"] == "yes"
 
@@ -125,7 +125,7 @@ def test_a_recipe_that_is_not_there_or_lacks_its_pins_is_named(recipe: Callable[
     with pytest.raises(ConfigError, match=r"no such recipe.*'tool'"):
         load_recipe("tol")
     Path("envs/agents/tool.txt").unlink()
-    with pytest.raises(ConfigError, match=r"pinned list envs/agents/tool\.txt is not there"):
+    with pytest.raises(ConfigError, match=r"pinned list envs/agents/tool\.txt does not exist"):
         load_recipe("tool")
 
 

@@ -634,7 +634,7 @@ def test_missing_judgement_is_an_error(card: TaskCard) -> None:
 )
 def test_records_of_another_run(part: str, record: Any, card: TaskCard) -> None:
     other = RUN.model_copy(update={"repeat": 2})
-    with pytest.raises(InfrastructureError, match=r"/\d: is of run hand-made/bccd-det-task/standard/r2"):
+    with pytest.raises(InfrastructureError, match=r"/\d: belongs to run hand-made/bccd-det-task/standard/r2"):
         score(card, **{part: record.model_copy(update={"run": other})})
 
 

@@ -54,7 +54,7 @@ def test_a_rehearsal_passes_the_task_over(followed: tuple[Project, list[str]]) -
     campaign = ("--configfile", "my-campaign/campaign.yaml")
     done = project.run("snakemake", "-n", "-p", *campaign, "--config", "fixtures=true", "--", "prepare")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert f"Not rehearsed, as there is no made-up data for it: {TASK}" in done.stdout
+    assert f"Not rehearsed, because there is no made-up data for it: {TASK}" in done.stdout
     assert f"{TASK}.json" not in done.stdout
     assert "data/manifests-fixtures/bccd-det-task.json" in done.stdout
 

@@ -57,7 +57,7 @@ class Reasoning(Model):
     @model_validator(mode="after")
     def _budget(self) -> Self:
         if (self.mode == "budget") != (self.budget_tokens is not None):
-            raise ValueError("'budget_tokens' and 'mode: budget' go together")
+            raise ValueError("'budget_tokens' and 'mode: budget' require each other")
         return self
 
 
@@ -169,10 +169,10 @@ class Agent(EndpointSettings):
         if self.api_key_env and self.api_key_file:
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
         if reserved := _SET_HERE & set(self.extra_body):
-            raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
+            raise ValueError(f"'extra_body' must not contain '{min(reserved)}': it is set by the harness")
         reasoning, budget = self.reasoning, self.reasoning.budget_tokens
         if reasoning.mode == "budget" and self.protocol == "responses":
-            raise ValueError("'responses' knows no budget of reasoning: use 'mode: effort'")
+            raise ValueError("'responses' has no reasoning budget: use 'mode: effort'")
         if budget is not None and self.max_tokens is not None and budget >= self.max_tokens:
             raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
         for provider in ("command", "baseline", "replay"):
@@ -251,7 +251,7 @@ class AgentsFile(Model):
     @model_validator(mode="after")
     def _plain_names(self) -> AgentsFile:
         if taken := sorted(_TAKEN & set(self.agents)):
-            raise ValueError(f"agents.{taken[0]}: is no name for an agent: it has a meaning in the page's script")
+            raise ValueError(f"agents.{taken[0]}: is reserved: the name has a meaning in the page's script")
         return self
 
 
@@ -281,7 +281,7 @@ class JudgeModel(EndpointSettings):
         if bool(self.api_key_env) == bool(self.api_key_file):
             raise ValueError("a judge needs one of 'api_key_env' and 'api_key_file'")
         if reserved := {"messages", "model", "stream", "response_format"} & set(self.extra_body):
-            raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the judge")
+            raise ValueError(f"'extra_body' must not contain '{min(reserved)}': it is set by the judge")
         return self
 
     def digest(self) -> str:

@@ -41,7 +41,7 @@ def refuse_secrets(variables: Mapping[str, str]) -> None:
     """Raises ValueError for a variable that holds a key by its name; ``{token}`` is worth nothing elsewhere."""
     for name, value in variables.items():
         if _SECRET.search(name) and value not in ("", "{token}"):
-            raise ValueError(f"'env.{name}' looks like a key, and a key's value never stands in a file: use {{token}}")
+            raise ValueError(f"'env.{name}' looks like an API key, which must not be in a file: use {{token}}")
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
@@ -125,7 +125,7 @@ def load_recipe(name: str) -> AgentRecipe:
         raise ConfigError([f"{path}: there is no such recipe{suggestion(name, known)}"])
     recipe = validate(load_yaml(path), AgentRecipe, str(path))
     if missing := [str(pins) for pins in recipe.pins(name) if not pins.is_file()]:
-        raise ConfigError([f"{path}: its pinned list {missing[0]} is not there"])
+        raise ConfigError([f"{path}: its pinned list {missing[0]} does not exist"])
     return recipe
 
 

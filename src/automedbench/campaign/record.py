@@ -144,5 +144,5 @@ def _run_of(folder: Path) -> RunId:
         )
     except ValidationError as error:
         raise ConfigError(
-            [f"--run: '{folder}' is no folder of a run; give <results>/runs/<agent>/<task>/<tier>/r<k>"]
+            [f"--run: '{folder}' is not the folder of a run; give <results>/runs/<agent>/<task>/<tier>/r<k>"]
         ) from error

@@ -50,7 +50,7 @@ def select_campaign(options: argparse.Namespace) -> Campaign:
     if is_configured(options):
         campaign = configured_campaign(options)
         if folder.resolve() != (other := Path(campaign.config.results)).resolve():
-            raise ConfigError([f"two campaigns are named: {folder}, and the configuration's, {other}; leave one out"])
+            raise ConfigError([f"two campaigns are given: {folder}, and the configuration's, {other}; leave one out"])
         return campaign
     settings = read_campaign(folder / FILE).settings
     if Path(settings.results).resolve() != folder.resolve():  # a copy: its files are not read where they were written
@@ -70,9 +70,9 @@ def find_results(options: argparse.Namespace) -> Path:
     if folder is None:
         folder = _default_results()
         if other := other_results(folder):
-            raise MissingDataError(f"{folder} holds no runs.\nThere are some in {other}: add --results {other}")
+            raise MissingDataError(f"{folder} contains no runs.\nThere are some in {other}: add --results {other}")
     if not folder.is_dir():
-        raise MissingDataError(f"{folder} is no folder.\nGive the campaign's results folder with --results.")
+        raise MissingDataError(f"{folder} is not a folder.\nGive the campaign's results folder with --results.")
     return folder
 
 

@@ -115,7 +115,7 @@ def load_weights(path: Path) -> Mapping[str, Any]:
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         except Exception as error:
             # Faults of a file that torch reads surface as one of a dozen types.
-            raise CheckpointError(f"{path} holds no plain weights ({first_line(error)})") from error
+            raise CheckpointError(f"{path} does not contain plain weights ({first_line(error)})") from error
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not a dictionary of weights")
     return loaded
@@ -161,7 +161,7 @@ def check_bert_folder(folder: Path) -> dict[str, Any]:
     if tokenizer.get("tokenizer_class") not in _CLASSES:
         raise CheckpointError(f"{settings} asks for {tokenizer['tokenizer_class']}, not for BERT's tokenizer")
     if "auto_map" in config or "auto_map" in tokenizer:
-        raise CheckpointError(f"{folder} names code of its own (auto_map), which is never run")
+        raise CheckpointError(f"{folder} refers to custom code (auto_map), which is never executed")
     return config
 
 

@@ -203,8 +203,8 @@ def _build(config: Mapping[str, Any], weights: Mapping[str, Any], checkpoint: Pa
     except RuntimeError as error:
         different = sorted(expected.symmetric_difference(given))
         what = f"{len(different)} too many or missing, such as {different[0]}" if different else first_line(error)
-        raise CheckpointError(f"{checkpoint} has not the parameters of {bert}/config.json: {what}") from error
+        raise CheckpointError(f"{checkpoint} does not have the parameters of {bert}/config.json: {what}") from error
     # The arg max of NaN is a label as well.
     if broken := [name for name, tensor in both.state_dict().items() if not tensor.isfinite().all()]:
-        raise CheckpointError(f"{checkpoint}: {broken[0]} holds NaN or infinity")
+        raise CheckpointError(f"{checkpoint}: {broken[0]} contains NaN or infinity")
     return model, heads

@@ -70,7 +70,7 @@ def _checked(prediction: Image, reference: Image, data_range: float) -> tuple[ND
     """Both images in double precision; a prediction is never broadcast."""
     first, second = np.asarray(prediction, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     if first.ndim != 2 or first.shape != second.shape:
-        raise ValueError(f"prediction {first.shape} and reference {second.shape} must be 2-D and of one shape")
+        raise ValueError(f"prediction {first.shape} and reference {second.shape} must be 2-D and have the same shape")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise ValueError("prediction and reference must be finite")
     if not (math.isfinite(data_range) and data_range > 0):

@@ -277,7 +277,7 @@ class _PartOfSpeech:
         try:
             fields = line.split(b"|", 1)[0].decode().split()
             if int(fields[0]) != offset:
-                raise ValueError("another synset stands there")
+                raise ValueError("another synset is there")
             names = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
         except (ValueError, IndexError) as error:
             raise self._damaged("data", f"byte {offset}") from error

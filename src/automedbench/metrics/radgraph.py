@@ -119,7 +119,7 @@ def _wanted(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[tarfile.TarI
     for number, member in enumerate(archive):
         left -= member.size
         if left < 0 or number >= MAX_MEMBERS:
-            raise CheckpointError(f"{path} unfolds to more than {MAX_WEIGHTS} bytes or {MAX_MEMBERS} files")
+            raise CheckpointError(f"{path} unpacks to more than {MAX_WEIGHTS} bytes or {MAX_MEMBERS} files")
         name = PurePosixPath(member.name)
         small = str(name) == CONFIG or (len(name.parts) == 2 and name.parts[0] == VOCABULARY and name.suffix == ".txt")
         if not member.isfile() or not (small or str(name) == WEIGHTS):
@@ -135,7 +135,7 @@ def _require_parts(origin: Path, folder: Path, model_type: str) -> None:
         raise CheckpointError(f"{origin} lacks {', '.join(missing)} at its top level")
     labels = [f"{VOCABULARY}/{model_type}__{kind}_labels.txt" for kind in ("ner", "relation")]
     if missing := [name for name in labels if not (folder / name).is_file()]:
-        raise CheckpointError(f"{origin} lacks {', '.join(missing)}: it is of another model or too old")
+        raise CheckpointError(f"{origin} lacks {', '.join(missing)}: it belongs to another model or is too old")
 
 
 MODEL_TYPE = "radgraph"
@@ -236,7 +236,7 @@ class RadgraphScorer:
         with quiet_and_offline(), library("torch").inference_mode():
             found = self._model([_bounded(without_surrogates(text))])
         if "0" not in found:
-            raise RuntimeError("the package radgraph gave no annotation; it reports the cause only on its output")
+            raise RuntimeError("the package radgraph returned no annotation; it prints the cause only to its output")
         return build_graph(found["0"])
 
 

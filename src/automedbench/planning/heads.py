@@ -34,11 +34,11 @@ def begin_head() -> None:
 def refuse_while_one_lives() -> None:
     """Raise ConfigError when a head is at work here; what dead ones left is removed."""
     if any(HEADS.glob("*.json")):
-        print(f"Looking whether a call of Snakemake is at work here (for up to {STALE_S:.0f} s) ...", flush=True)
+        print(f"Checking whether Snakemake is running here (for up to {STALE_S:.0f} s) ...", flush=True)
     if (head := find_living_holder(HEADS)) is not None:
         raise ConfigError(
             [
-                f"nothing is unlocked: a call of Snakemake is at work in this folder: {head}.",
+                f"nothing was unlocked: Snakemake is running in this folder: {head}.",
                 f"Wait until it ends, or stop it there (`kill {head.pid}`), then run the same command again.",
             ]
         )
@@ -56,7 +56,7 @@ def end_at_second_signal() -> None:
             send(_steps(), signal.SIGTERM)
             raise KeyboardInterrupt
         read = True
-        print("SIGTERM: steps that run are waited for; a second one ends them.", flush=True)
+        print("SIGTERM: waiting for running steps to end; a second SIGTERM ends them.", flush=True)
         if callable(wait_for_steps):
             wait_for_steps(number, frame)
 

@@ -146,7 +146,7 @@ def configured_campaign(options: argparse.Namespace) -> Campaign:
     if not files:
         raise ConfigError([f"{DEFAULT}: file does not exist; run this in the repository's folder or give --configfile"])
     if missing := [str(file) for file in files if not file.is_file()]:
-        hint = "--configfile takes every word behind it, so give other arguments before it"
+        hint = "--configfile takes every argument after it, so put other arguments before it"
         raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
     keys = given_keys(getattr(options, "config", []))
     return plan(merge([*(load_yaml(file) or {} for file in files), keys]), files)

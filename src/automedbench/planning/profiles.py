@@ -40,7 +40,7 @@ def refuse_lost_resources(
         raise ConfigError(
             [
                 f"--set-resources: replaces the whole table of {path}; these would be lost: {', '.join(lost)}",
-                f"Raise the value in {path} instead, or give these beside yours: {' '.join(lost)}",
+                f"Raise the value in {path} instead, or pass these in addition to yours: {' '.join(lost)}",
             ]
         )
 

@@ -40,7 +40,7 @@ def manifests(campaign: Campaign, pattern: str) -> list[str]:
     if campaign.config.fixtures:
         known = {task: can_be_made_up(card.dataset.name) for task, card in campaign.cards.items()}
         if without := [task for task, there in known.items() if not there]:
-            print(f"Not rehearsed, as there is no made-up data for it: {', '.join(without)}", file=sys.stderr)
+            print(f"Not rehearsed, because there is no made-up data for it: {', '.join(without)}", file=sys.stderr)
         tasks = [task for task, there in known.items() if there]
     return [pattern.replace("{task}", task) for task in tasks]
 

@@ -99,7 +99,7 @@ def fill_cache(
     notes = [f"{name}: {why}" for name, why in problems.items()]
     if notes and config.offline:
         lines = "\n".join(f"- {line}" for line in notes)
-        raise MissingDataError(f"The runs live from the cache {cache.folder} alone, and it lacks:\n{lines}")
+        raise MissingDataError(f"The runs depend on the cache {cache.folder} alone, which lacks:\n{lines}")
     record = CacheRecord(folder=str(cache.folder), there=there, problems=notes, filled_at=now())
     write_record(campaign.results / "cache.json", record)
     return record
@@ -138,13 +138,13 @@ def _getter(cache: Cache, source: Source) -> Callable[[dict[Any, int]], None]:
 def _model(ports: dict[Any, int], source: Source) -> None:
     """Listings and files of a model, under its revision and under the commit that this is now."""
     if "hub" not in ports:
-        raise MissingDataError("there is no hub (sandbox.egress.hub)")
+        raise MissingDataError("no hub is configured (sandbox.egress.hub)")
     where, revision = source.where, source.revision or "main"
     listed = json.loads(_get(ports["hub"], f"/api/models/{where}/revision/{quote(revision, safe='')}"))
     takes = taker([each.name for each in source.downloads])
     names = [file["rfilename"] for file in listed["siblings"] if takes(file["rfilename"])]
     if not names:
-        raise MissingDataError("the repository holds none of the named files")
+        raise MissingDataError("the repository contains none of the named files")
     if revision == "main":
         _get(ports["hub"], f"/api/models/{where}")
     for version in dict.fromkeys([revision, listed["sha"]]):
@@ -179,7 +179,7 @@ def _files(cache: Cache, source: Source) -> None:
     for notes in source.downloads:
         url = notes.name if "://" in notes.name else f"{source.where}/{notes.name}"
         if source.kind != "url" or is_pattern(notes.name):
-            raise MissingDataError(f"{source.kind} {notes.name} cannot be fetched by its address")
+            raise MissingDataError(f"{source.kind} {notes.name} cannot be downloaded by URL")
         if cache.find(url) is None:
             _file(cache, url, notes.bytes, notes.checksum)
 
@@ -198,7 +198,7 @@ def _file(cache: Cache, url: str, size: int | None, checksum: str | None) -> Non
         found = digests(target, "sha256", *([kind] if kind else []))
         if kind and found[kind] != published:
             target.unlink()
-            raise MissingDataError(f"{url}: expected {checksum}, found {kind}:{found[kind]}; it is not kept")
+            raise MissingDataError(f"{url}: expected {checksum}, found {kind}:{found[kind]}; the file was discarded")
         length = target.stat().st_size
         os.replace(target, cache.part(found["sha256"]))
         cache.keep(found["sha256"])
@@ -212,7 +212,7 @@ def _file(cache: Cache, url: str, size: int | None, checksum: str | None) -> Non
 def _packages(ports: dict[Any, int], line: str) -> None:
     """Resolve a line of requirements for the image's Python; all that pip asks for is in the cache then."""
     if "index" not in ports:
-        raise MissingDataError("pip of this machine has no index")
+        raise MissingDataError("pip on this machine has no package index")
     platforms = [word for tag in platform_tags(platform.machine(), DEBIAN_12_GLIBC) for word in ("--platform", tag)]
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("PIP_")}
     with tempfile.TemporaryDirectory(prefix="automedbench-wheels-") as folder:

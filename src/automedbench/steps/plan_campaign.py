@@ -45,7 +45,7 @@ def load_campaign_record(options: argparse.Namespace) -> CampaignRecord:
     if is_configured(options):
         campaign = configured_campaign(options)
         if (file := campaign_file(campaign)) != str(options.campaign):
-            raise ConfigError([f"--campaign: '{options.campaign}' is not where this configuration has it: '{file}'"])
+            raise ConfigError([f"--campaign: '{options.campaign}' is not this configuration's '{file}'"])
         set_sharing(campaign.config.share)
         write_campaign(campaign)
     return read_campaign(options.campaign)

@@ -97,8 +97,8 @@ def refuse_made_up(raw: Path) -> None:
     """
     if not (raw / RECEIPT).is_file():
         raise MissingDataError(
-            f"{raw} holds no receipt.json: its download has not ended, or another program made the folder.\n"
-            "Run `snakemake prepare`; a folder of your own is named by `datasets: {<name>: {path: ...}}` in the config."
+            f"{raw} contains no receipt.json: its download is incomplete, or another program made the folder.\n"
+            "Run `snakemake prepare`; to use a folder of your own, set `datasets: {<name>: {path: ...}}` in the config."
         )
     receipt = read_record(raw / RECEIPT, Receipt)
     if receipt.made_up:

@@ -356,7 +356,7 @@ class Member:
                 room = MIN_ROOM if attempt == SHRINKS - 2 else max(MIN_ROOM, int(used * SHRINK))
         if question.run.evidence is NOTHING:
             raise ConfigError(
-                [f"judges.{self.name}.context_tokens: the endpoint says that {self.judge.context_tokens} is too much"]
+                [f"judges.{self.name}.context_tokens: the endpoint rejects {self.judge.context_tokens} tokens"]
             )
         return StageAnswer([], [], f"the endpoint {problem}", "", False)
 
