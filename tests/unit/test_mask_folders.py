@@ -120,13 +120,6 @@ def test_aeropath(tmp_path: Path) -> None:
     assert names(subject, tmp_path)["spleen"] == ["10/10_CT_HR_label_spleen.nii.gz"]
 
 
-def test_a_mask_is_missing(tmp_path: Path) -> None:
-    make_raw(tmp_path)
-    (tmp_path / "s0011/segmentations/spleen.nii.gz").unlink()
-    with pytest.raises(MissingDataError, match=r"spleen.nii.gz does not exist"):
-        volumes.mask_folders(tmp_path, CARD)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -48,27 +48,19 @@ class LabelMapsOptions(Model):
 def label_maps(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
     """All subjects that have a label map, sorted by id; images without one (the public test sets) are left out.
 
-    With a table: the subjects that it lists, in its order; whether their files are there is seen when they are taken.
-    Raises MissingDataError for a label map without image and ConfigError for options that make no sense.
+    With a table: the subjects that it lists, in its order. Whether a subject's files are there is seen when it is
+    taken. Raises MissingDataError when there is no label map and ConfigError for options that make no sense.
     """
     options = validate(card.staging.options, LabelMapsOptions, card.id, "staging.options")
     values = _by_target(card, options.labels, "labels", lambda target: [target.id])
     found = find_files(raw, options.label, f"{card.id}: staging.options.label")
     subjects = _listed(raw, options.table, card)
-
-    def one(name: str, image: Path, label: Path, may_lack_truth: bool = False) -> SourceSegmentation:
-        parts = {target: (MaskPart(label, tuple(numbers)),) for target, numbers in values.items()}
-        return SourceSegmentation(name, image, parts, may_lack_truth)
-
-    if subjects is None:
-        return [
-            one(name, upstream_file(raw, options.image, **maps[0].names), maps[0].path) for name, maps in found.items()
-        ]
     sources = []
-    for name in subjects:
+    for name in found if subjects is None else subjects:
         names = found[name][0].names if name in found else {"id": name}
-        label = found[name][0].path if name in found else raw / filled(options.label, names)
-        sources.append(one(name, raw / filled(options.image, names), label, options.lacking_labels))
+        label = raw / filled(options.label, names)
+        parts = {target: (MaskPart(label, tuple(numbers)),) for target, numbers in values.items()}
+        sources.append(SourceSegmentation(name, raw / filled(options.image, names), parts, options.lacking_labels))
     return sources
 
 
@@ -108,26 +100,26 @@ class MaskFoldersOptions(Model):
 def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
     """All subjects that have an image, sorted by id; with a table those that it lists, in its order.
 
-    Raises MissingDataError for absent files, naming file and remedy (files of listed subjects are looked for when the
-    subject is taken), and ConfigError for options that make no sense.
+    Whether a subject's files are there is seen when it is taken. Raises MissingDataError when there is no image and
+    ConfigError for options that make no sense.
     """
     options = validate(card.staging.options, MaskFoldersOptions, card.id, "staging.options")
     structures = _by_target(card, options.structures, "structures", lambda target: [target.source or target.name])
     subjects = _listed(raw, options.table, card)
-
-    def mask(subject: str, structure: str) -> Path:
-        if subjects is None:
-            return upstream_file(raw, options.mask, id=subject, structure=structure)
-        return raw / filled(options.mask, {"id": subject, "structure": structure})
-
-    def one(name: str, image: Path) -> SourceSegmentation:
-        parts = {target: tuple(MaskPart(mask(name, each)) for each in names) for target, names in structures.items()}
-        return SourceSegmentation(name, image, parts)
-
     if subjects is None:
-        images = find_subjects(raw, options.image, f"{card.id}: staging.options.image")
-        return [one(name, image) for name, image in images.items()]
-    return [one(name, raw / filled(options.image, {"id": name})) for name in subjects]
+        subjects = list(find_subjects(raw, options.image, f"{card.id}: staging.options.image"))
+
+    def mask(subject: str, structure: str) -> MaskPart:
+        return MaskPart(raw / filled(options.mask, {"id": subject, "structure": structure}))
+
+    return [
+        SourceSegmentation(
+            name,
+            raw / filled(options.image, {"id": name}),
+            {target: tuple(mask(name, each) for each in parts) for target, parts in structures.items()},
+        )
+        for name in subjects
+    ]
 
 
 class NiftiVolumesOptions(Model):
