@@ -38,11 +38,6 @@ def _piece(piece: str) -> str:
     return re.escape(piece)
 
 
-def matches(path: str, pattern: str) -> bool:
-    """Return whether the pattern matches the path."""
-    return expression(pattern).fullmatch(path) is not None
-
-
 def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Build a matcher of paths for any of the patterns; without patterns all paths match."""
     known = [expression(pattern) for pattern in patterns]

@@ -78,9 +78,7 @@ def read_json_object(path: Path, max_bytes: int, name: str = "") -> dict[str, An
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read ({error.strerror})") from error
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{name} is not JSON") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{name} is not a JSON object")

@@ -45,10 +45,8 @@ class Access:
 
     def mirror(self, host: str) -> str | None:
         """Base URL that stands in for a host, or None."""
-        try:
-            return self.mirrors[host.lower()].rstrip("/")
-        except KeyError:
-            return None
+        base = self.mirrors.get(host.lower())
+        return None if base is None else base.rstrip("/")
 
     def url(self, url: str) -> str:
         """The URL that is really asked."""

@@ -27,6 +27,7 @@ from automedbench.base.untrusted import parse_json, read_bounded
 from automedbench.base.untrusted.table import COLUMNS, UNREADABLE, Bounds, read_table
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.patterns import is_pattern
 
 MAX_BYTES = 2_000_000_000
 TAB_SUFFIXES = (".tab", ".tsv")
@@ -265,7 +266,7 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
 
 
 def _matching(raw: Path, pattern: str) -> list[Path]:
-    if not any(sign in pattern for sign in "*?["):
+    if not is_pattern(pattern):
         return [raw / pattern]
     found = sorted(path for path in raw.glob(pattern) if path.is_file() and not path.name.startswith("._"))
     if not found:

@@ -74,11 +74,7 @@ def _jpeg(path: Path) -> tuple[list[str], bytes | None]:
 
 
 def _png(path: Path) -> list[str]:
-    found = []
-    for chunk in _png_chunks(path):
-        if chunk not in _PIXEL_CHUNKS:
-            found.append(f"a chunk {chunk}")
-    return found
+    return [f"a chunk {chunk}" for chunk in _png_chunks(path) if chunk not in _PIXEL_CHUNKS]
 
 
 def _png_chunks(path: Path) -> Iterator[str]:
