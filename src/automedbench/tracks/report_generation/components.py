@@ -10,6 +10,7 @@ cannot be scored.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,7 +129,7 @@ def measure_radgraph(pairs: list[ReportPair], resources: Resources) -> Measured:
     from automedbench.metrics.radgraph import RadgraphScorer, reward
 
     scorer = using(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
-    graph = remembering(scorer.annotate)
+    graph = functools.cache(scorer.annotate)  # many agents write one report for several cases
     values = [reward(graph(pair.reference), graph(pair.candidate)) if pair.candidate else 0.0 for pair in pairs]
     return Measured({"F1RadGraph": values}, {"F1RadGraph": mean(values)})
 
@@ -140,7 +141,7 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
     from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary, corpus_prf, report_prf
 
     bert = using(resources, "bert", lambda path: path)
-    label = remembering(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    label = functools.cache(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
     nothing = np.zeros(len(LABELS), dtype=np.int64)
     references = np.stack([label(pair.reference) for pair in pairs])
     candidates = np.stack([label(pair.candidate) if pair.candidate else nothing for pair in pairs])
@@ -196,18 +197,6 @@ def guarded(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
         raise MissingDataError(f"{error}.\nCorrect `resources` in the configuration.") from error
     except (ValueError, OSError) as error:
         raise InfrastructureError(f"{error}.\nFetch that resource again or correct `resources`.") from error
-
-
-def remembering(function: Callable[[str], ResultT]) -> Callable[[str], ResultT]:
-    """The same function, asked only once for each text: many agents write one report for several cases."""
-    known: dict[str, ResultT] = {}
-
-    def ask(text: str) -> ResultT:
-        if text not in known:
-            known[text] = function(text)
-        return known[text]
-
-    return ask
 
 
 def mean(values: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,6 @@ from automedbench.tracks.report_generation.components import (
     mean,
     measure,
     rehearsed,
-    remembering,
     using,
 )
 from automedbench.tracks.report_generation.settings import (
@@ -222,7 +222,7 @@ def _radgraph(pairs: list[ReportPair], resources: Resources) -> _Found:
         return {"entities": entities}
 
     scorer = using(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
-    graph = remembering(lambda text: annotation(scorer.annotate(text)))
+    graph = functools.cache(lambda text: annotation(scorer.annotate(text)))
     values = []
     for pair in pairs:
         both = [graph(text) for text in (pair.candidate, pair.reference)] if pair.candidate else []
@@ -239,7 +239,7 @@ def _chexbert(pairs: list[ReportPair], resources: Resources) -> _Found:
     from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary
 
     bert = using(resources, "bert", lambda path: path)
-    label = remembering(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    label = functools.cache(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
     rows = [
         (
             binary(label(pair.reference)),
