@@ -7,7 +7,6 @@ another version of it begins anew, and so does a file whose server names no vers
 
 from __future__ import annotations
 
-import email.utils
 import errno
 import hashlib
 import http.client
@@ -15,12 +14,12 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from automedbench.base.endpoint.faults import retry_after
 from automedbench.base.errors import InfrastructureError, MissingDataError
 
 TRIES = 5
@@ -270,9 +269,7 @@ def total_length(answer: Any) -> int | None:
 def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
-        return _Again(
-            f"HTTP {status} ({describe_status(status)})", parse_retry_after(answer.headers.get("Retry-After", ""))
-        )
+        return _Again(f"HTTP {status} ({describe_status(status)})", retry_after(answer.headers))
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.auth_mode].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
     return SourceUnreachable(message) if status in (401, 403, 407) else MissingDataError(message)
@@ -281,16 +278,6 @@ def _refusal(answer: Any, request: Request) -> Exception:
 def describe_status(status: int) -> str:
     """A status in words."""
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
-
-
-def parse_retry_after(value: str) -> float | None:
-    """Seconds of a Retry-After, which is a number or a date."""
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
 
 
 def describe_error(error: Exception) -> str:
