@@ -7,11 +7,10 @@ ever passed on. Radiographs, also those in deep PNG, become 8-bit pictures of th
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.pictures import Picture, describe_read_error, picture_file, tone_mapped
+from automedbench.datasets.forms.pictures import Picture, open_image, picture_file, tone_mapped
 from automedbench.datasets.forms.problems import last_words, unreadable
 
 AIR_HU = -1024.0
@@ -329,7 +328,7 @@ def picture_and_size(path: Path) -> tuple[Picture, tuple[int, int]]:
         height, width = _usable(read_header, path).shape
         # GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2.
         return _converted(path, functools.partial(_usable, decode_with_gdcm)), (width, height)
-    with _image_of(path) as image:
+    with open_image(path, path) as image:
         mode, size = image.mode, image.size
     if mode in _DEEP_MODES:
         return _converted(path, _deep_pixels), size
@@ -349,20 +348,8 @@ def _converted(path: Path, pixels: Callable[[Path], NDArray[Any]]) -> Picture:
 
 
 def _deep_pixels(path: Path) -> NDArray[Any]:
-    with _image_of(path) as image:
+    with open_image(path, path) as image:
         return np.asarray(image)
-
-
-@contextlib.contextmanager
-def _image_of(path: Path) -> Iterator[Any]:
-    """An image file while it is open; raises InfrastructureError for what Pillow cannot read, also in the block."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            yield image
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(path, f"is not a readable image: {describe_read_error(error)}") from error
 
 
 def _usable(read: Callable[[Path], Found], path: Path) -> Found:

@@ -7,6 +7,7 @@ T.81 annex B: markers and segments; T.871: JFIF; the Adobe segment says how colo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import re
@@ -85,9 +86,18 @@ def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
     return np.rint(scaled * 255.0).astype(np.uint8)
 
 
-def describe_read_error(error: Exception) -> str:
-    """Pillow's error message for a picture, without the Python object that it could not identify."""
-    return "its format is not known" if "cannot identify image file" in str(error) else str(error)
+@contextlib.contextmanager
+def open_image(source: Path | bytes, name: Path | str) -> Iterator[Image.Image]:
+    """An image while it is open; raises InfrastructureError for what Pillow cannot read, also in the block."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        # Pillow's own message shows the Python object.
+        why = "its format is not known" if "cannot identify image file" in str(error) else str(error)
+        raise unreadable(name, f"is not a readable image: {why}") from error
 
 
 _GREY = frozenset({"1", "L", "LA"})
@@ -156,20 +166,17 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> tuple[Image.Ima
 
     And whether it is a JPEG that is stored as it is shown.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.mode not in _EIGHT_BIT:
-                raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
-            image.load()
-            if not upright:
-                return image, False
-            plain = image.format == "JPEG" and image.getexif().get(_ORIENTATION, 1) == 1
-            ImageOps.exif_transpose(image, in_place=True)
-            return image, plain
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(picture.name, f"is not a readable image: {describe_read_error(error)}") from error
+    with open_image(data, picture.name) as image:
+        if image.mode not in _EIGHT_BIT:
+            raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
+        image.load()
+        if not upright:
+            return image, False
+        plain = image.format == "JPEG" and image.getexif().get(_ORIENTATION, 1) == 1
+        ImageOps.exif_transpose(image, in_place=True)
+        return image, plain
 
 
 def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
@@ -27,6 +26,7 @@ from automedbench.datasets.forms.dicom import (
     read_values,
     require_usable,
 )
+from automedbench.datasets.forms.pictures import open_image
 from automedbench.datasets.forms.problems import incomplete, unreadable
 from automedbench.datasets.forms.slices import (
     CutVolumes,
@@ -86,14 +86,11 @@ def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
 def _stored(path: Path) -> NDArray[np.float64]:
     if path.suffix == ".npy":
         return _array(path)
-    try:
-        with Image.open(path) as image:
-            if image.width * image.height > MAX_PIXELS or getattr(image, "n_frames", 1) > 1:
-                raise ValueError(f"{image.width}×{image.height} pixels or several frames")
-            grey = image if image.mode in _DEEP else image.convert("L")
-            return np.array(grey, dtype=np.float64)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(path, f"is not a readable grey image: {error}") from error
+    with open_image(path, path) as image:
+        if image.width * image.height > MAX_PIXELS or getattr(image, "n_frames", 1) > 1:
+            raise ValueError(f"{image.width}×{image.height} pixels or several frames")
+        grey = image if image.mode in _DEEP else image.convert("L")
+        return np.array(grey, dtype=np.float64)
 
 
 def _array(path: Path) -> NDArray[np.float64]:
