@@ -202,7 +202,7 @@ class Track:
     stage: Callable[[TaskCard, Path, Path, Path], list[CaseEntry]]
     """(card, raw, public, private): write ``public/<case>/`` and ``private/<case>/``; deterministic for a card.
 
-    Cases that ``workers.in_order`` goes through are worked on several at a time where the rule has threads.
+    Cases that ``workers.map_in_order`` goes through are worked on several at a time where the rule has threads.
     """
     check: Callable[[TaskCard, Manifest, Path], list[CaseSubmission]]
     """(card, manifest, submission): format check of ``submission/agents_outputs/…``, without private data."""

@@ -137,7 +137,7 @@ _Member = tuple[str, Callable[[], IO[bytes]]]
 
 
 def _members(archive: Path, kind: Kind, room: Callable[[int], None], taken: Callable[[str], bool]) -> Iterator[_Member]:
-    """Path and reader of every file; raises _Refused for what is neither file nor folder."""
+    """Path and reader of every file; raises _MemberRefused for what is neither file nor folder."""
     if kind == "zip":
         yield from _zipped(archive, room, taken)
         return

@@ -109,13 +109,12 @@ def file_item(
     spec: Download,
     *,
     checksum: str | None = None,
-    archive: bool | None = None,
     name: str | None = None,
 ) -> DownloadItem:
     """An item for one URL.
 
     ``own``: path of the file when the card gives none; ``spec``: the card's entry for it; ``checksum``: as the host
-    publishes it; ``archive``: whether it is one when the card does not say, by default by its name.
+    publishes it.
     """
     request = make_request(source, collector, url)
     stand_in = collector.access.stand_in
@@ -124,12 +123,10 @@ def file_item(
     def get(target: Path, watch: DownloadProgress) -> bool:
         return download(replace(request, size=size), target, watch)
 
-    by_default = is_archive_name(own) if archive is None else archive
     return placed(
         source,
         spec,
         own,
-        by_default,
         DownloadItem(
             name=name or request.name,
             identity=[source.kind, source.where, source.revision, url, stand_in],
@@ -142,9 +139,9 @@ def file_item(
     )
 
 
-def placed(source: Source, spec: Download, own: str, archive: bool, item: DownloadItem) -> DownloadItem:
+def placed(source: Source, spec: Download, own: str, item: DownloadItem) -> DownloadItem:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
-    unpack = archive if spec.unpack is None else spec.unpack
+    unpack = is_archive_name(own) if spec.unpack is None else spec.unpack
     inner = re.sub(r"\.gz$", "", own)
     if unpack:
         place = spec.to or ""
@@ -276,7 +273,7 @@ def plan_synapse(source: Source, collector: Collector) -> FetchPlan:
     items = []
     for spec in numbered(source.downloads or [Download(name=source.where)]):
         url = f"https://{SYNAPSE}/repo/v1/entity/{spec.name}/file"
-        items.append(file_item(source, collector, url, spec.name, spec, archive=False, name=f"synapse {spec.name}"))
+        items.append(file_item(source, collector, url, spec.name, spec, name=f"synapse {spec.name}"))
     return FetchPlan(items, source.revision)
 
 
