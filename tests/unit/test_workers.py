@@ -9,14 +9,12 @@ import sys
 import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from automedbench.base.workers import limit_workers, map_in_order
-from automedbench.datasets.forms.pictures import quiet
 
 WAIT_S = 20  # only where something is wrong
 
@@ -175,29 +173,3 @@ def test_ctrl_c(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert len(list(tmp_path.glob("*.begun"))) <= 6
-
-
-def test_warnings_are_silenced_by_several_at_a_time() -> None:
-    """Whoever ends first does not put back the filters that the other relies on, and none stays silenced."""
-    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
-
-    def first() -> None:
-        with quiet():
-            first_is_in.set()
-            second_is_in.wait(WAIT_S)
-        first_is_out.set()
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        before = list(warnings.filters)
-        thread = threading.Thread(target=first)
-        thread.start()
-        first_is_in.wait(WAIT_S)
-        with quiet():
-            second_is_in.set()
-            first_is_out.wait(WAIT_S)
-            warnings.warn("unheard", stacklevel=1)
-        thread.join()
-        assert list(warnings.filters) == before
-        with pytest.raises(UserWarning, match="heard"):
-            warnings.warn("heard", stacklevel=1)
