@@ -22,6 +22,7 @@ from types import SimpleNamespace
 import pytest
 from cryptography import x509
 from test_cache import COMMIT, DIGEST, FILES, HUGE, LARGE, MIB, WEIGHTS, get, ledger, served, world
+from test_egress_rules import judged
 from test_egress_server import Net, process_of, status, tunnel, wait_for
 from test_opened_tls import TOKEN, card, opened
 from upstreams import FakeHub, Seen, WebServer
@@ -32,7 +33,7 @@ from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.exchange import MAX_CALL, EgressEntry, RequestLog
 from automedbench.sandbox.egress.mirror import _find_token
-from automedbench.sandbox.egress.rules import EgressSettings, build_settings, check_opened, parse_index_url, refuse
+from automedbench.sandbox.egress.rules import EgressSettings, Ruling, build_settings, check_opened, parse_index_url
 
 __all__ = ["opened"]
 
@@ -77,7 +78,7 @@ def test_no_other_spelling_and_no_fork_of_a_home_is_read() -> None:
     found = {}
     for url in ADDRESSES:
         host, _, path = url.partition("/")
-        found[url] = check_opened(SETTINGS, host, "GET", f"/{path}", [])[0].reason
+        found[url], _ = judged(check_opened, SETTINGS, host, "GET", f"/{path}", [])
     assert found == ADDRESSES
 
 
@@ -86,7 +87,7 @@ def test_an_address_costs_little_however_it_is_made() -> None:
     begun = time.process_time()
     for path in ("a/" * 8000 + "../" * 5000, "%2525" * 6400, "neheller/kits1" * 2200, "1" * 32_000):
         for host in ("github.com", "zenodo.org"):
-            check_opened(SETTINGS, host, "GET", f"/{path}"[:32_000], [])
+            judged(check_opened, SETTINGS, host, "GET", f"/{path}"[:32_000], [])
     assert time.process_time() - begun < 0.25
 
 
@@ -377,6 +378,8 @@ def test_a_full_disk_costs_nothing_but_the_cache(tmp_path: Path, monkeypatch: py
             assert get(ports["hub"], LARGE)[2] == WEIGHTS
             assert get(ports["hub"], small)[2] == FILES["config.json"]
             assert get(ports["index"], "/simple/beta/")[0] == 200
+            assert get(ports["index"], "/simple/beta/", "HEAD")[::2] == (200, b"")
+        assert ledger(tmp_path / "log")[-1]["reason"] == "listed"
         assert (net.blobs(), net.parts()) == ([], [])
 
 
@@ -424,7 +427,8 @@ def test_the_log_remembers_no_more_than_it_writes(tmp_path: Path) -> None:
     tracemalloc.start()
     for number in range(2 * MAX_CALL):
         log.record(
-            EgressEntry("proxy", 1, 1, method=f"{number}{'A' * 20_000}", host=f"h{number}"), refuse("method", "no")
+            EgressEntry("proxy", 1, 1, method=f"{number}{'A' * 20_000}", host=f"h{number}"),
+            Ruling(False, "method", "no"),
         )
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

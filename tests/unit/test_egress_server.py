@@ -40,7 +40,7 @@ from automedbench.sandbox.egress.exchange import (
     Uploads,
     make_findings,
 )
-from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, refuse, refuse_own_home
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, refuse_own_home
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -252,17 +252,17 @@ def test_expect_continue(net: Net) -> None:
 # --- addresses ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "addresses",
-    [["127.0.0.1"], ["10.0.0.8"], ["169.254.169.254"], ["::1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:10.0.0.1"]],
-    ids=" ".join,
-)
-def test_a_listed_name_with_an_inner_address_is_refused(addresses: list[str]) -> None:
+INNER = ["127.0.0.1"], ["10.0.0.8"], ["169.254.169.254"], ["::1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:10.0.0.1"]
+
+
+def test_a_listed_name_with_an_inner_address_is_refused() -> None:
     """Whoever answers for a name must not choose a host of ours; one bad address among good ones is enough."""
-    with net_with(names={"inside.example": addresses}) as net:
-        assert status(net.proxy(get("/", "inside.example"))) == 403
-        assert status(net.proxy(b"CONNECT inside.example:443 HTTP/1.0\r\n\r\n")) == 403
-        assert {line["reason"] for line in net.log()} == {"private"}
+    names = {f"n{number}.example": addresses for number, addresses in enumerate(INNER)}
+    with net_with(replace(SETTINGS, allow=tuple(names)), names=names) as net:
+        for name in names:
+            assert status(net.proxy(get("/", name))) == 403
+            assert status(net.proxy(f"CONNECT {name}:443 HTTP/1.0\r\n\r\n".encode())) == 403
+        assert [line["reason"] for line in net.log()] == ["private"] * 2 * len(INNER)
 
 
 # --- tunnels --------------------------------------------------------------------------------------------------------
@@ -325,46 +325,40 @@ def test_tls_goes_through_untouched(tmp_path: Path) -> None:
         assert line["down"] > 100
 
 
-@pytest.mark.parametrize(
-    ("first", "verdict"),
-    [
-        pytest.param(client_hello("data.example"), "refused", id="another name"),
-        pytest.param(client_hello("code.example.evil.org"), "refused", id="longer name"),
-        pytest.param(client_hello(None), "refused", id="no name"),
-        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "refused", id="ssh"),
-        pytest.param(get("/labels", "data.example"), "refused", id="plain http"),
-        pytest.param(b"\x16\x03\x01\x00\x00" + client_hello("code.example"), "refused", id="empty record"),
-        pytest.param(b"\x16\x03\x01\x00\x01\x01" + client_hello("code.example"), "refused", id="many records"),
-        pytest.param(b"\x16\x03\x01\xff\xff" + bytes(70_000), "refused", id="long record"),
-        pytest.param(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", "refused", id="server hello"),
-        pytest.param(client_hello("code.example")[:40], "allowed", id="half a hello"),
-        pytest.param(b"", "allowed", id="nothing"),
-    ],
-)
-def test_a_tunnel_must_lead_where_it_says(first: bytes, verdict: str) -> None:
+FIRST_BYTES = {
+    "another name": (client_hello("data.example"), "refused"),
+    "longer name": (client_hello("code.example.evil.org"), "refused"),
+    "no name": (client_hello(None), "refused"),
+    "ssh": (b"SSH-2.0-OpenSSH_9.2\r\n", "refused"),
+    "plain http": (get("/labels", "data.example"), "refused"),
+    "empty record": (b"\x16\x03\x01\x00\x00" + client_hello("code.example"), "refused"),
+    "many records": (b"\x16\x03\x01\x00\x01\x01" + client_hello("code.example"), "refused"),
+    "long record": (b"\x16\x03\x01\xff\xff" + bytes(70_000), "refused"),
+    "server hello": (b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", "refused"),
+    "half a hello": (client_hello("code.example")[:40], "allowed"),
+    "nothing": (b"", "allowed"),
+}
+
+
+def test_a_tunnel_must_lead_where_it_says() -> None:
     """Nothing of what the client says reaches the server."""
     received: list[bytes] = []
+    found = {}
     with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def listen() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = server.accept()
-                with connection:
-                    connection.settimeout(30)
-                    received.append(connection.recv(1000))
-
-        thread = threading.Thread(target=listen, daemon=True)
-        thread.start()
+        server.settimeout(30)
         with net_with(**{"code.example:443": f"127.0.0.1:{server.getsockname()[1]}"}) as net:
-            client, answer = tunnel(net)
-            with client:
-                assert status(answer) == 200
-                client.sendall(first)
-                client.shutdown(socket.SHUT_WR)
-                assert read_all(client) == b""
-            assert net.log()[0]["verdict"] == verdict
-        thread.join(30)
-    assert received == [b""]  # nothing before the end
+            for name, (first, _) in FIRST_BYTES.items():
+                client, answer = tunnel(net)
+                connection, _ = server.accept()
+                with client, connection:
+                    assert status(answer) == 200
+                    client.sendall(first)
+                    client.shutdown(socket.SHUT_WR)
+                    assert read_all(client) == b""
+                    received.append(read_all(connection))
+                found[name] = net.log()[-1]["verdict"]
+    assert found == {name: verdict for name, (_, verdict) in FIRST_BYTES.items()}
+    assert set(received) == {b""}
 
 
 def test_a_hello_may_come_in_small_pieces(tmp_path: Path) -> None:
@@ -405,7 +399,7 @@ def test_uploads_of_a_run_are_bounded_over_all_its_connections(tmp_path: Path) -
         log = net.folder / "log/egress.jsonl"
         again = Uploads(2 * MIB, RequestLog(log).sent_before)
         assert (again.sent >= 2 * part, again.is_over) == (True, True)
-    assert again.ruling().severity == "notice"
+    assert again.refuse().ruling.severity == "notice"
     with net_with(dataclasses.replace(settings, upload_total_bytes=20_000)) as net:
         heads = [status(net.proxy(get(f"/?{'x' * 7_000}"))) for _ in range(3)]
         assert heads == [200, 200, 403]
@@ -455,13 +449,8 @@ def ask_and_leave(net: Net) -> None:
         client.sendall(get("/labels/x"))
 
 
-def test_evidence_does_not_need_a_client_that_waits(net: Net) -> None:
-    ask_and_leave(net)
-    assert [finding.rule for finding in net.drain()] == ["net.labels"]
-
-
 def test_evidence_does_not_need_a_proxy_that_is_awake(net: Net) -> None:
-    """On a loaded machine the order to drain waits beside the connection, which came before it."""
+    """Nor a client that waits: on a loaded machine the order to drain waits beside a connection that came before it."""
     assert net.egress._process is not None
     process = net.egress._process.pid
     os.kill(process, signal.SIGSTOP)
@@ -560,13 +549,6 @@ def test_models_come_through_with_the_hubs_headers() -> None:
         assert net.drain() == []
 
 
-def test_parts_of_files() -> None:
-    with hub_net() as (net, _, _):
-        answer = net.hub(hub_get("/acme/tiny-model/resolve/main/model.safetensors", "Range: bytes=10-19"))
-        assert (status(answer), content(answer)) == (206, FILES["model.safetensors"][10:20])
-        assert headers_of(answer)["content-range"] == f"bytes 10-19/{len(FILES['model.safetensors'])}"
-
-
 def test_a_part_of_a_label_file_is_refused_by_its_tag() -> None:
     """The hub says what all of a large file hashes to before any byte of it comes."""
     with hub_net() as (net, _, _):
@@ -578,13 +560,9 @@ def test_a_part_of_a_label_file_is_refused_by_its_tag() -> None:
         assert (finding.rule, finding.severity) == ("net.labels", "warning")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/datasets/acme/labels/resolve/main/x", "/api/datasets/acme/labels", "/acme/../datasets/x", "/api/whoami-v2"],
-)
-def test_data_sets_are_not_asked_for(path: str) -> None:
+def test_the_hubs_own_library_learns_why_it_is_refused() -> None:
     with hub_net() as (net, front, _):
-        answer = net.hub(hub_get(path))
+        answer = net.hub(hub_get("/datasets/acme/labels/resolve/main/x"))
         assert status(answer) == 403
         assert headers_of(answer)["x-error-code"] == "GatedRepo"
         assert headers_of(answer)["x-error-message"].startswith("[egress] ")
@@ -711,8 +689,8 @@ def test_the_operators_index_may_have_an_inner_address_and_its_own_port() -> Non
 def test_the_log_cannot_be_flooded(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "egress.jsonl")
     for _ in range(MAX_CALL + 30):
-        log.record(EgressEntry("proxy", 1, 1, host="evil.org"), refuse("not_listed", "no"))
-    log.record(EgressEntry("proxy", 1, 1, host="data.example"), refuse_own_home("data.example", sure=True))
+        log.record(EgressEntry("proxy", 1, 1, host="evil.org"), Ruling(False, "not_listed", "no"))
+    log.record(EgressEntry("proxy", 1, 1, host="data.example"), refuse_own_home("data.example", sure=True).ruling)
     findings = log.end_call(1, 1)
     assert [(f.rule, f.severity) for f in findings] == [("net.labels", "warning"), ("net.refused", "notice")]
     assert f"({MAX_CALL + 30} times)" in findings[1].evidence

@@ -20,7 +20,7 @@ from typing import IO
 import h11
 
 from automedbench.sandbox.egress.cache import KEPT_FREE, MAX_FILLS, Cache, Stored
-from automedbench.sandbox.egress.dial import IDLE_S, Closed, DialRefused, HttpConnection, UpstreamUnreachable
+from automedbench.sandbox.egress.dial import IDLE_S, Closed, HttpConnection, UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import (
     HELD_BYTES,
     ProxyExchange,
@@ -28,7 +28,7 @@ from automedbench.sandbox.egress.exchange import (
     first_header,
     refuse_labels,
 )
-from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
+from automedbench.sandbox.egress.rules import LISTED, EgressRefused, Ruling
 
 PIECE_BYTES = 8 * 1024**2
 BATCH_BYTES, BATCH_S = 2 * 1024**2, 0.2
@@ -36,7 +36,9 @@ POLL_S = 0.02
 
 ALLOWED = Ruling(True, "model")
 ABSENT = Ruling(True, "not_cached")
-OTHER_CONTENT = refuse("other_content", "The file differs from its published checksum; it was cut and is not kept.")
+OTHER_CONTENT = Ruling(
+    False, "other_content", "The file differs from its published checksum; it was cut and is not kept."
+)
 
 Source = Callable[[int], Awaitable[UpstreamAnswer]]
 """Asks for a file from a byte on."""
@@ -49,7 +51,7 @@ class CachedContentChanged(Exception):
 async def answer_through_cache(exchange: ProxyExchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
     """Answer a GET or HEAD from the cache where that is fresh or all there is, else by ``ask``.
 
-    Raises DialRefused, UpstreamUnreachable, Closed.
+    Raises EgressRefused, UpstreamUnreachable, Closed.
     """
     cache = exchange.cache
     if cache is None:
@@ -77,13 +79,13 @@ async def prefer_stored(exchange: ProxyExchange, url: str, ask: Callable[[], Awa
 async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None = None) -> Ruling:
     """Answer with a file that is there or, where there is a ``source``, coming; parts are given as asked for.
 
-    Raises DialRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
+    Raises EgressRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
     """
     entry, cache, wire = exchange.entry, exchange.cache, exchange.wire
     assert cache is not None
     if stored.sha256 in exchange.settings.hashes:
         entry.sha256 = stored.sha256
-        raise DialRefused(refuse_labels(delivered=False))
+        raise refuse_labels(delivered=False)
     begin, end, status = requested_range(exchange, stored.size)
     head = {**stored.headers, "content-length": str(end - begin), "accept-ranges": "bytes"}
     head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
@@ -102,7 +104,7 @@ async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None
     except CachedContentChanged as error:
         entry.sha256 = str(error)
         known = entry.sha256 in exchange.settings.hashes
-        raise DialRefused(refuse_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
+        raise (refuse_labels(delivered=entry.down > 0) if known else EgressRefused(OTHER_CONTENT)) from error
     finally:
         file.close()
     await wire.send(h11.EndOfMessage())
@@ -302,7 +304,7 @@ async def keep_small(
     """Read an answer of status 200 whole, keep it, and give it on; few at a time, for they are held in memory.
 
     ``oid``: its published hash as git names content; ``rewrite`` makes of its body what is kept and given.
-    Raises DialRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
+    Raises EgressRefused for content that is held out or not as published, UpstreamUnreachable and Closed.
     """
     cache = exchange.cache
     assert cache is not None
@@ -325,12 +327,12 @@ async def keep_small(
 
 
 def _verify_small(exchange: ProxyExchange, body: bytes, oid: str) -> str:
-    """SHA-256 of a small answer; raises DialRefused."""
+    """SHA-256 of a small answer; raises EgressRefused."""
     sha256 = hashlib.sha256(body).hexdigest()
     held_out = sha256 in exchange.settings.hashes
     if held_out or (oid and oid not in (git_blob_hash(body), hashlib.sha1(body).hexdigest())):
         exchange.entry.sha256 = sha256
-        raise DialRefused(refuse_labels(delivered=False) if held_out else OTHER_CONTENT)
+        raise refuse_labels(delivered=False) if held_out else EgressRefused(OTHER_CONTENT)
     return sha256
 
 

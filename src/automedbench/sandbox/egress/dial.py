@@ -22,19 +22,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
-from automedbench.sandbox.egress.rules import Ruling, is_public, refuse
+from automedbench.sandbox.egress.rules import is_public, refuse
 
 CONNECT_S = 30.0
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class DialRefused(Exception):
-    """A rule that only shows when connecting; carries its ruling."""
-
-    def __init__(self, ruling: Ruling) -> None:
-        self.ruling = ruling
-        super().__init__(ruling.text)
 
 
 class UpstreamUnreachable(Exception):
@@ -61,7 +53,7 @@ class Dialer:
     async def open(self, host: str, port: int, *, tls: bool = False) -> Streams:
         """Connect to ``host:port``, through the host's proxy where there is one.
 
-        Raises DialRefused for an address that must not be reached, UpstreamUnreachable when there is no answer.
+        Raises EgressRefused for an address that must not be reached, UpstreamUnreachable when there is no answer.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -94,7 +86,7 @@ class Dialer:
         checked = place not in self.trusted
         addresses = await self._resolve(host, port)
         if checked and not all(is_public(address) for address in addresses):
-            raise DialRefused(refuse("private", f"{host} leads to an address that is not public."))
+            raise refuse("private", f"{host} leads to an address that is not public.")
         for address in addresses[:-1]:
             try:
                 return await self._connect(address, port, checked)
@@ -115,7 +107,7 @@ class Dialer:
         peer, own = streams[1].get_extra_info("peername"), streams[1].get_extra_info("sockname")
         if checked and peer[0] == own[0]:
             streams[1].close()
-            raise DialRefused(refuse("private", f"{address} is this machine."))
+            raise refuse("private", f"{address} is this machine.")
         return streams
 
     def _find_proxy(self, scheme: str, host: str) -> SplitResult | None:

@@ -22,7 +22,7 @@ from urllib.parse import urljoin, urlsplit
 
 import h11
 
-from automedbench.base.records import Finding
+from automedbench.base.records import Finding, Severity
 from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import (
     BLOCK,
@@ -30,12 +30,11 @@ from automedbench.sandbox.egress.dial import (
     MAX_HEAD,
     Closed,
     Dialer,
-    DialRefused,
     HttpConnection,
     Streams,
     UpstreamUnreachable,
 )
-from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse, url_port
+from automedbench.sandbox.egress.rules import EgressRefused, EgressSettings, Ruling, refuse, url_port
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress.authority import Authority
@@ -81,13 +80,13 @@ class Uploads:
         self.received += down
         self.limit += UPLOAD_SHARE * down
 
-    def ruling(self) -> Ruling:
-        """Ruling on what would go over the limit: a warning once in a run, then a notice for all that is asked."""
+    def refuse(self) -> EgressRefused:
+        """Refusal of what would go over the limit: a warning once in a run, then a notice for all that is asked."""
         text = f"This run has sent up all that it may ({self.limit:.0f} bytes over all connections)."
         if self._reported:
             return refuse("upload_total", text)
         self._reported = True
-        return Ruling(False, "upload_total", text, "net.upload", "warning", "high")
+        return EgressRefused(Ruling(False, "upload_total", text, "net.upload", "warning", "high"))
 
 
 @dataclass(frozen=True)
@@ -161,11 +160,11 @@ class ProxyExchange:
         return self.outside.cache
 
     def count_upload(self, up: int) -> None:
-        """Count bytes before they are passed on; raises DialRefused when the run's uploads are used up."""
+        """Count bytes before they are passed on; raises EgressRefused when the run's uploads are used up."""
         uploads = self.outside.uploads
         uploads.add(up)
         if uploads.is_over:
-            raise DialRefused(uploads.ruling())
+            raise uploads.refuse()
 
     @property
     def method(self) -> str:
@@ -178,14 +177,14 @@ class ProxyExchange:
         return self.request.target.decode("latin-1")
 
     async def body(self) -> bytes:
-        """The request's body; raises DialRefused when it is over a limit for uploads."""
+        """The request's body; raises EgressRefused when it is over a limit for uploads."""
         if self.wire.http.they_are_waiting_for_100_continue:
             await self.wire.send(h11.InformationalResponse(status_code=100, headers=[]))
         body = await self.wire.body(self.settings.upload_bytes)
         self.entry.up = len(body) if body is not None else self.settings.upload_bytes
         self.count_upload(head_bytes(self.request) + len(body or b""))
         if body is None:
-            raise DialRefused(refuse_upload(self.settings))
+            raise refuse_upload(self.settings)
         return body
 
     async def send_text(self, status: int, text: str) -> None:
@@ -208,8 +207,8 @@ class ProxyExchange:
             await self.wire.send(h11.Data(data=body))
         await self.wire.send(h11.EndOfMessage())
 
-    async def forward(self, status: int, headers: Pairs, upstream: HttpConnection) -> Ruling | None:
-        """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
+    async def forward(self, status: int, headers: Pairs, upstream: HttpConnection) -> None:
+        """Send the answer's head and stream its body through the tripwire; raises EgressRefused when that goes off."""
         self.entry.status = status
         await self.send_head(status, headers)
         held: deque[bytes] = deque()
@@ -226,16 +225,15 @@ class ProxyExchange:
                 sent += await self._pass_block(held.popleft())
         if size and digest.hexdigest() in self.settings.hashes:
             self.entry.sha256 = digest.hexdigest()
-            return refuse_labels(delivered=sent > 0)
+            raise refuse_labels(delivered=sent > 0)
         for block in held:
             await self._pass_block(block)
         await self.wire.send(h11.EndOfMessage())
-        return None
 
     async def request_url(
         self, url: str, headers: Pairs, body: bytes = b"", method: str | None = None, token: str = ""
     ) -> UpstreamAnswer:
-        """Send a request to a URL that a rule has let through. Raises DialRefused, UpstreamUnreachable, Closed."""
+        """Send a request to a URL that a rule has let through. Raises EgressRefused, UpstreamUnreachable, Closed."""
         parts = urlsplit(url)
         streams = await self.outside.dialer.open(parts.hostname or "", url_port(parts), tls=parts.scheme == "https")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -283,16 +281,17 @@ class ProxyExchange:
         return len(block)
 
 
-def refuse_labels(*, delivered: bool) -> Ruling:
-    """Ruling on content that equals a held-out file."""
+def refuse_labels(*, delivered: bool) -> EgressRefused:
+    """Refusal of content that equals a held-out file."""
     text = "The content is held out: it equals a file of this task's labels or raw data."
-    return Ruling(False, "labels", text, "net.labels", "disqualifying" if delivered else "warning", "high")
+    severity: Severity = "disqualifying" if delivered else "warning"
+    return EgressRefused(Ruling(False, "labels", text, "net.labels", severity, "high"))
 
 
-def refuse_upload(settings: EgressSettings) -> Ruling:
-    """Ruling on an upload over the limit."""
+def refuse_upload(settings: EgressSettings) -> EgressRefused:
+    """Refusal of an upload over the limit."""
     text = f"Uploads of more than {settings.upload_bytes} bytes are refused."
-    return Ruling(False, "upload", text, "net.upload", "warning", "high")
+    return EgressRefused(Ruling(False, "upload", text, "net.upload", "warning", "high"))
 
 
 async def drain_and_close(wire: HttpConnection) -> None:

@@ -17,8 +17,9 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 from automedbench.sandbox.egress import rules
 from automedbench.sandbox.egress.cache import Stored
 from automedbench.sandbox.egress.cache_delivery import answer_through_cache, deliver, keep_small
-from automedbench.sandbox.egress.dial import DialRefused, UpstreamUnreachable
+from automedbench.sandbox.egress.dial import UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import MAX_HOPS, ProxyExchange, UpstreamAnswer
+from automedbench.sandbox.egress.rules import EgressRefused
 
 _BINARY = {"content-type": "application/octet-stream"}
 _PAGE = re.compile(r"/simple/([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9])/?")
@@ -28,9 +29,9 @@ _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE 
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises EgressRefused, UpstreamUnreachable, Closed."""
     if exchange.method not in ("GET", "HEAD"):
-        raise DialRefused(rules.refuse("method", f"{exchange.method} is refused: the index is read only."))
+        raise rules.refuse("method", f"{exchange.method} is refused: the index is read only.")
     page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
     if page:
         name = re.sub(r"[-_.]+", "-", page[1]).lower()
@@ -38,9 +39,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     elif file:
         url, form = f"{file[2]}://{unquote(file[3])}{file[4]}", file[1]  # pip writes %3A before a port
     else:
-        raise DialRefused(
-            rules.refuse("index_path", "The index serves /simple/<project>/ and the files that it links to.")
-        )
+        raise rules.refuse("index_path", "The index serves /simple/<project>/ and the files that it links to.")
     parts = urlsplit(url)
     exchange.entry.host, exchange.entry.path = parts.netloc, parts.path
     _check_url(exchange.settings, url)
@@ -61,16 +60,15 @@ def _index_url(index: rules.PackageIndex) -> str:
 
 
 def _check_url(settings: rules.EgressSettings, url: str) -> None:
-    """Raise DialRefused for an address that the run may not reach through its proxy either."""
+    """Raise EgressRefused for an address that the run may not reach through its proxy either."""
     parts = urlsplit(url)
     authority = rules.split_authority(parts.netloc)
     if authority is None or ".." in unquote(parts.path).split("/"):
-        raise DialRefused(rules.refuse("malformed", "The address of the request is not plain."))
+        raise EgressRefused(rules.NOT_PLAIN)
     host, port = authority[0], rules.url_port(parts)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    ruling = rules.check_url(settings, host, path) or rules.check_host(settings, host, port, ports=(80, 443))
-    if not ruling.allowed:
-        raise DialRefused(ruling)
+    rules.check_url(settings, host, path)
+    rules.check_host(settings, host, port, ports=(80, 443))
 
 
 async def _serve_page(exchange: ProxyExchange, url: str, key: str) -> rules.Ruling:
@@ -133,7 +131,8 @@ async def _forward(exchange: ProxyExchange, answer: UpstreamAnswer) -> rules.Rul
     """Pass an answer on as it comes."""
     try:
         headers = rules.drop_hop_headers(list(answer.head.headers))
-        return await exchange.forward(answer.head.status_code, headers, answer.wire) or rules.LISTED
+        await exchange.forward(answer.head.status_code, headers, answer.wire)
+        return rules.LISTED
     finally:
         answer.wire.close()
 

@@ -16,8 +16,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from automedbench.sandbox.egress import HUB_PORT, cache_delivery, rules
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.dial import DialRefused, UpstreamUnreachable
+from automedbench.sandbox.egress.dial import UpstreamUnreachable
 from automedbench.sandbox.egress.exchange import MAX_HOPS, SMALL_BYTES, ProxyExchange, UpstreamAnswer, refuse_labels
+from automedbench.sandbox.egress.rules import EgressRefused
 from automedbench.sandbox.egress.sites import HUB_HOST, decode
 
 # What an answer is made of; tokens, cookies and the large-file store's own protocol stay outside.
@@ -34,16 +35,14 @@ _OWN = [(b"accept", b"*/*"), (b"user-agent", b"automedbench")]
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises EgressRefused, UpstreamUnreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
-    ruling, requested = check_mirror(settings, exchange.method, exchange.target)
-    if requested is None:
-        raise DialRefused(ruling)
+    requested = check_mirror(settings, exchange.method, exchange.target)
     body = await exchange.body()
     if body and exchange.method != "POST":
-        raise DialRefused(rules.refuse("malformed", f"{exchange.method} has no body."))
+        raise rules.refuse("malformed", f"{exchange.method} has no body.")
     url = settings.hub + requested
     key = "" if exchange.method == "POST" else _key(_find_token(exchange.outside.tokens, urlsplit(url).path), url)
     return await cache_delivery.answer_through_cache(exchange, key, functools.partial(_fetch, exchange, url, body))
@@ -157,17 +156,15 @@ async def _follow_redirect(exchange: ProxyExchange, hop: UpstreamAnswer, begin: 
     settings, url = exchange.settings, hop.redirect or ""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
-        raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address without TLS."))
+        raise rules.refuse("hub_path", "The hub redirects to an address without TLS.")
     if _on_hub(exchange, url):
-        ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
-        if not ruling.allowed:
-            raise DialRefused(ruling)
+        check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         return await _request(exchange, url, begin=begin, token=hop.token)
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
-        raise DialRefused(rules.refuse("hub_path", "The hub redirects to an address that is no name."))
+        raise rules.refuse("hub_path", "The hub redirects to an address that is no name.")
     if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_store_suffixes(settings.hub))):
-        raise DialRefused(rules.refuse("dataset_home", "The hub redirects to a home of a data set."))
+        raise rules.refuse("dataset_home", "The hub redirects to a home of a data set.")
     return await _request(exchange, url, begin=begin, token=hop.token)
 
 
@@ -185,7 +182,7 @@ async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], l
     known = [tag for tag in map(_parse_tag, tags) if tag in settings.hashes]
     if known:
         exchange.entry.sha256 = known[0]
-        raise DialRefused(refuse_labels(delivered=False))
+        raise refuse_labels(delivered=False)
     headers = dict(rules.drop_hop_headers([item for item in last.head.headers if item[0] in _PASSED]))
     headers |= hub
     status = last.head.status_code
@@ -201,8 +198,8 @@ async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], l
         kept = _decode_headers({key: value for key, value in headers.items() if key not in _PER_ANSWER})
         key = _key(last.token, url)
         return await cache_delivery.keep_small(exchange, key, last, kept, fixed=_is_fixed(url), oid=_git_tag(last))
-    tripped = await exchange.forward(status, headers.items(), last.wire)
-    return tripped or cache_delivery.ALLOWED
+    await exchange.forward(status, headers.items(), last.wire)
+    return cache_delivery.ALLOWED
 
 
 def _is_small(exchange: ProxyExchange, last: UpstreamAnswer) -> bool:
@@ -244,38 +241,38 @@ _RESERVED = frozenset(
 # Of one model; tokens, settings and discussions are none of an agent's business.
 _VIEWS = frozenset({"revision", "tree", "paths-info", "refs", "commits", "treesize"})
 _ODD = '\\%\x7f"<>#?'
+_ODD_PATH = rules.Ruling(False, "hub_path", "The address of the request is not plain.")
 _MODELS_ONLY = "The mirror serves models (/api/models, /<model>/resolve), nothing else."
 
 
-def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> tuple[rules.Ruling, str | None]:
-    """Ruling on a request to the mirror (its origin form), and the path to ask of the hub, rebuilt from its parts."""
+def check_mirror(settings: rules.EgressSettings, method: str, target: str) -> str:
+    """Check a request to the mirror (its origin form); gives the path to ask of the hub, rebuilt from its parts."""
     path, mark, query = target.partition("?")
     if not path.startswith("/") or not _QUERY.fullmatch(query):
-        return rules.refuse("hub_path", "The address of the request is not plain."), None
-    if problem := _refuse_data_set(settings, path):
-        return problem, None
+        raise EgressRefused(_ODD_PATH)
+    _check_data_set(settings, path)
     segments = path[1:].split("/")
     if "" in segments or any(_is_odd(segment) for segment in segments):
-        return rules.refuse("hub_path", "The address of the request is not plain."), None
+        raise EgressRefused(_ODD_PATH)
     if not _is_of_models(segments):
-        return rules.refuse("hub_path", _MODELS_ONLY), None
+        raise rules.refuse("hub_path", _MODELS_ONLY)
     is_listing = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
     if method not in ("GET", "HEAD") and not is_listing:
-        return rules.refuse("method", f"{method} is refused: the hub is read only."), None
+        raise rules.refuse("method", f"{method} is refused: the hub is read only.")
     plain = "/".join(quote(unquote(segment), safe="~()!*'+,;=:@$&") for segment in segments)
-    return cache_delivery.ALLOWED, f"/{plain}{mark}{query}"
+    return f"/{plain}{mark}{query}"
 
 
-def _refuse_data_set(settings: rules.EgressSettings, path: str) -> rules.Ruling | None:
-    """A refusal when the path is about a data set or a space, in any spelling."""
+def _check_data_set(settings: rules.EgressSettings, path: str) -> None:
+    """Check that a path is not about a data set or a space, in any spelling."""
     words = [word for word in re.split(r"[/\\]+", decode(path)) if word not in ("", ".")]
     kinds = [index for index, word in enumerate(words[:3]) if word in ("datasets", "spaces")]
     if not kinds:
-        return None
+        return
     url = "/".join([HUB_HOST, *words[kinds[0] : kinds[0] + 3]])
     if rules.is_home(settings.own_urls, url, HUB_HOST, ""):
-        return rules.refuse_own_home(url, sure=True)
-    return rules.refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
+        raise rules.refuse_own_home(url, sure=True)
+    raise rules.refuse("hub_dataset", f"Data sets and Spaces are refused. {_MODELS_ONLY}")
 
 
 def _is_odd(segment: str) -> bool:

@@ -14,7 +14,7 @@ import h11
 
 from automedbench.sandbox.egress import mirror, rules
 from automedbench.sandbox.egress.cache_delivery import prefer_stored
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, DialRefused, HttpConnection, Streams, close
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, HttpConnection, Streams, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, ProxyExchange, refuse_upload
 
 # Ours to say, or for some servers another address or method than the one that was checked.
@@ -25,7 +25,7 @@ _DROPPED = re.compile(
 
 
 async def serve(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request; gives the ruling for the log. Raises DialRefused, UpstreamUnreachable, Closed."""
+    """Answer one request; gives the ruling for the log. Raises EgressRefused, UpstreamUnreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
     return await _serve_plain(exchange)
@@ -34,9 +34,7 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
 async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
     entry, settings = exchange.entry, exchange.settings
     entry.host, entry.port = rules.split_authority(exchange.target) or (exchange.target, None)
-    ruling, target = rules.check_tunnel(settings, exchange.target)
-    if target is None:
-        raise DialRefused(ruling)
+    target = rules.check_tunnel(settings, exchange.target)
     if rules.opens_tls(settings, target.host):
         await _open_tls(exchange, target.host)
         return rules.LISTED
@@ -58,7 +56,7 @@ async def _tunnel(exchange: ProxyExchange) -> rules.Ruling:
 
 
 async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pipe both directions until both have ended or one breaks; raises DialRefused when too much goes up."""
+    """Pipe both directions until both have ended or one breaks; raises EgressRefused when too much goes up."""
     client, entry, uploads = exchange.wire, exchange.entry, exchange.outside.uploads
 
     def is_too_large() -> bool:
@@ -87,7 +85,7 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
             task.cancel()
         ended = await asyncio.gather(*both, return_exceptions=True)
     if any(isinstance(error, _UploadLimit) for error in ended):
-        raise DialRefused(refuse_upload(exchange.settings) if is_too_large() else uploads.ruling())
+        raise refuse_upload(exchange.settings) if is_too_large() else uploads.refuse()
 
 
 class _UploadLimit(Exception):
@@ -95,7 +93,7 @@ class _UploadLimit(Exception):
 
 
 async def _open_tls(exchange: ProxyExchange, host: str) -> None:
-    """Speak TLS with the client in the host's name; raises DialRefused when the client does not."""
+    """Speak TLS with the client in the host's name; raises EgressRefused when the client does not."""
     wire, authority = exchange.wire, exchange.outside.authority
     assert authority is not None
     await wire.body(0)
@@ -107,32 +105,29 @@ async def _open_tls(exchange: ProxyExchange, host: str) -> None:
         await wire.writer.start_tls(authority.context(host), ssl_handshake_timeout=HEAD_S)
     except OSError as error:
         text = f"TLS for {host} failed; programs must name it and trust the certificates in SSL_CERT_FILE."
-        raise DialRefused(rules.refuse("tls", text)) from error
+        raise rules.refuse("tls", text) from error
     exchange.opened = host, HttpConnection(h11.SERVER, wire.reader, wire.writer)
 
 
 async def serve_opened(exchange: ProxyExchange) -> rules.Ruling:
-    """Answer one request inside an opened tunnel. Raises DialRefused, UpstreamUnreachable, Closed."""
+    """Answer one request inside an opened tunnel. Raises EgressRefused, UpstreamUnreachable, Closed."""
     entry, host = exchange.entry, exchange.within or ""
     entry.host, entry.port, entry.path = host, 443, exchange.target
     if host == exchange.settings.hub_host:
         entry.service = "hub"
         return await mirror.serve(exchange)
-    ruling, target = rules.check_opened(
-        exchange.settings, host, exchange.method, exchange.target, list(exchange.request.headers)
-    )
-    if target is None:
-        raise DialRefused(ruling)
-    body, destination = await exchange.body(), target
+    headers = list(exchange.request.headers)
+    target = rules.check_opened(exchange.settings, host, exchange.method, exchange.target, headers)
+    body = await exchange.body()
 
     async def ask() -> rules.Ruling:
-        return await _forward(exchange, destination, body, await exchange.outside.dialer.open(host, 443, tls=True))
+        return await _forward(exchange, target, body, await exchange.outside.dialer.open(host, 443, tls=True))
 
     return await prefer_stored(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
 
 async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trusted: bool) -> bytes:
-    """The client's first bytes, which must be a ClientHello for this host; raises DialRefused."""
+    """The client's first bytes, which must be a ClientHello for this host; raises EgressRefused."""
     data = wire.http.trailing_data[0]
     try:
         async with asyncio.timeout(HEAD_S):
@@ -143,22 +138,18 @@ async def _read_hello(wire: HttpConnection, target: rules.RequestTarget, *, trus
                 data += more
     except TimeoutError as error:
         raise Closed("no ClientHello in time") from error
-    except NotTLS as error:
-        raise DialRefused(rules.check_sni(target.host, None)) from error
+    except NotTLS:
+        hello, trusted = Hello(None, False), False
     # An operator's own index may be an address, which has no server name.
     if not trusted or hello.sni is not None or hello.encrypted:
-        ruling = rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
-        if not ruling.allowed:
-            raise DialRefused(ruling)
+        rules.check_sni(target.host, hello.sni, encrypted=hello.encrypted)
     return data
 
 
 async def _serve_plain(exchange: ProxyExchange) -> rules.Ruling:
     request, entry = exchange.request, exchange.entry
-    ruling, target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
-    if target is None:
-        entry.host, entry.path = _split_target(exchange.target)
-        raise DialRefused(ruling)
+    entry.host, entry.path = _split_target(exchange.target)
+    target = rules.check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     entry.host, entry.port, entry.path = target.host, target.port, target.path
     body = await exchange.body()
     return await _forward(exchange, target, body, *await exchange.outside.dialer.open_plain(target.host, target.port))
@@ -179,10 +170,10 @@ async def _forward(
         own.append((b"proxy-authorization", credentials.encode()))
     answer, upstream = await exchange.send_request(streams, prefix + target.path, [*own, *kept], body)
     try:
-        tripped = await exchange.forward(answer.status_code, rules.drop_hop_headers(list(answer.headers)), upstream)
+        await exchange.forward(answer.status_code, rules.drop_hop_headers(list(answer.headers)), upstream)
     finally:
         upstream.close()
-    return tripped or rules.LISTED
+    return rules.LISTED
 
 
 def _split_target(target: str) -> tuple[str, str]:

@@ -79,66 +79,70 @@ class RequestTarget:
         return self.host if self.port in (80, 443) and self.path else f"{self.host}:{self.port}"
 
 
+class EgressRefused(Exception):
+    """A request that a rule does not let through; carries the ruling."""
+
+    def __init__(self, ruling: Ruling) -> None:
+        self.ruling = ruling
+        super().__init__(ruling.text)
+
+
 LISTED = Ruling(True, "listed")
+NOT_PLAIN = Ruling(False, "malformed", "The address of the request is not plain.")
 
 
-def refuse(reason: str, text: str) -> Ruling:
+def refuse(reason: str, text: str) -> EgressRefused:
     """An ordinary refusal: a notice."""
-    return Ruling(False, reason, text)
+    return EgressRefused(Ruling(False, reason, text))
 
 
-def refuse_own_home(where: str, *, sure: bool) -> Ruling:
+def refuse_own_home(where: str, *, sure: bool) -> EgressRefused:
     """A refused request to the home of this task's data; a host alone is sure where it serves nothing else."""
     severity: Severity = "warning" if sure else "notice"
     text = f"{where} is a home of this task's data set, which is not to be fetched."
-    return Ruling(False, "own_home", text, "net.labels", severity, "high" if sure else "medium")
+    return EgressRefused(Ruling(False, "own_home", text, "net.labels", severity, "high" if sure else "medium"))
 
 
-def check_tunnel(settings: EgressSettings, target: str) -> tuple[Ruling, RequestTarget | None]:
-    """Ruling on ``CONNECT target``."""
-    authority = split_authority(target)
-    host, port = authority or ("", None)
+def check_tunnel(settings: EgressSettings, target: str) -> RequestTarget:
+    """Check ``CONNECT target``."""
+    host, port = split_authority(target) or ("", None)
     if port is None:
-        return refuse("malformed", "CONNECT needs host:port."), None
-    ruling = check_host(settings, host, port, ports=(443,))
-    return ruling, RequestTarget(_normalise_host(host), port) if ruling.allowed else None
+        raise refuse("malformed", "CONNECT needs host:port.")
+    check_host(settings, host, port, ports=(443,))
+    return RequestTarget(_normalise_host(host), port)
 
 
-def check_plain(
-    settings: EgressSettings, method: str, target: str, headers: Headers
-) -> tuple[Ruling, RequestTarget | None]:
-    """Ruling on a plain HTTP request in absolute form."""
+def check_plain(settings: EgressSettings, method: str, target: str, headers: Headers) -> RequestTarget:
+    """Check a plain HTTP request in absolute form."""
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
-        return refuse("scheme", "Ask for http:// in absolute form, or open a tunnel with CONNECT for https."), None
-    text, tail = re.fullmatch(r"([^/?]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    authority = split_authority(text)
+        text = "Ask for http:// in absolute form, or open a tunnel with CONNECT for https."
+        raise refuse("scheme", text)
+    place, tail = re.fullmatch(r"([^/?]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    authority = split_authority(place)
     if authority is None or not _PLAIN.fullmatch(rest):
-        return refuse("malformed", "The address of the request is not plain."), None
+        raise EgressRefused(NOT_PLAIN)
     host, port = authority[0], authority[1] or 80
     if method not in HTTP_METHODS:
-        return refuse("method", f"{method} is not forwarded; {', '.join(sorted(HTTP_METHODS))} are."), None
-    if problem := _header_problem(headers, host, port):
-        return problem, None
+        text = f"{method} is not forwarded; {', '.join(sorted(HTTP_METHODS))} are."
+        raise refuse("method", text)
+    _check_headers(headers, host, port)
     path = tail if tail.startswith("/") else f"/{tail}"
-    ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
-    return ruling, RequestTarget(_normalise_host(host), port, path) if ruling.allowed else None
+    check_url(settings, host, path)
+    check_host(settings, host, port, ports=(80,))
+    return RequestTarget(_normalise_host(host), port, path)
 
 
-def check_opened(
-    settings: EgressSettings, host: str, method: str, target: str, headers: Headers
-) -> tuple[Ruling, RequestTarget | None]:
-    """Ruling on a request in origin form inside a tunnel to ``host`` whose TLS is opened."""
+def check_opened(settings: EgressSettings, host: str, method: str, target: str, headers: Headers) -> RequestTarget:
+    """Check a request in origin form inside a tunnel to ``host`` whose TLS is opened."""
     if not target.startswith("/") or not _PLAIN.fullmatch(target):
-        return refuse("malformed", "The address of the request is not plain."), None
-    if problem := _header_problem(headers, host, 443):
-        return problem, None
+        raise EgressRefused(NOT_PLAIN)
+    _check_headers(headers, host, 443)
     reads = host == "github.com" and method == "POST" and _READS.fullmatch(target)
     if (method not in ("GET", "HEAD") and not reads) or "git-receive-pack" in decode(target):
-        return refuse("method", f"{method} is refused: {host} is for reading."), None
-    if problem := check_url(settings, host, target):
-        return problem, None
-    return LISTED, RequestTarget(host, 443, target)
+        raise refuse("method", f"{method} is refused: {host} is for reading.")
+    check_url(settings, host, target)
+    return RequestTarget(host, 443, target)
 
 
 def opens_tls(settings: EgressSettings, host: str) -> bool:
@@ -146,46 +150,44 @@ def opens_tls(settings: EgressSettings, host: str) -> bool:
     return matches_any(settings.opened, host)
 
 
-def check_host(settings: EgressSettings, host: str, port: int, *, ports: tuple[int, ...]) -> Ruling:
-    """Ruling on a host and port, before any address is known."""
+def check_host(settings: EgressSettings, host: str, port: int, *, ports: tuple[int, ...]) -> None:
+    """Check a host and port, before any address is known."""
     name = host_name(host)
     if f"{_normalise_host(host)}:{port}" in settings.index.places:
-        return LISTED
+        return
     if name is None:
         if is_address(host):
-            return refuse("address", "Addresses are refused; use the name of a listed host.")
-        return refuse("malformed", "The host is not a plain DNS name.")
+            raise refuse("address", "Addresses are refused; use the name of a listed host.")
+        raise refuse("malformed", "The host is not a plain DNS name.")
     if matches_any(settings.own_hosts, name):
-        return refuse_own_home(name, sure=not matches_any(settings.general_hosts, name))
+        raise refuse_own_home(name, sure=not matches_any(settings.general_hosts, name))
     hub = settings.hub_host
     opened = opens_tls(settings, name) and not matches_any(settings.deny_hosts, name)
     if name == hub and opened and ports == (port,) == (443,):
-        return LISTED
+        return
     if hub is not None and (name == hub or name.endswith(f".{hub}")):
-        return refuse("hub", "The hub is reached through its mirror at HF_ENDPOINT, which serves models.")
+        raise refuse("hub", "The hub is reached through its mirror at HF_ENDPOINT, which serves models.")
     if matches_any(settings.deny_hosts, name):
-        return refuse("dataset_home", f"{name} is a home of the benchmark's data sets.")
+        raise refuse("dataset_home", f"{name} is a home of the benchmark's data sets.")
     if not matches_any(settings.allow, name):
-        return refuse("not_listed", f"{name} is not on the list of hosts that may be reached.")
+        raise refuse("not_listed", f"{name} is not on the list of hosts that may be reached.")
     if port not in ports:
-        return refuse("port", f"Port {port} is refused: tunnels go to 443, plain HTTP to 80.")
-    return LISTED
+        raise refuse("port", f"Port {port} is refused: tunnels go to 443, plain HTTP to 80.")
 
 
-def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
-    """A refusal when a URL lies below a data set's, else None."""
+def check_url(settings: EgressSettings, host: str, path: str) -> None:
+    """Check that a URL does not lie below a data set's."""
     url = normalise_url(host, path)
     if url == _normalise_host(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
-        return None
+        return
     if is_home(settings.own_urls, url, host, path):
-        return refuse_own_home(url[:120], sure=True)
+        raise refuse_own_home(url[:120], sure=True)
     if is_home(settings.deny_urls, url, host, path):
-        return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
+        raise refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
     if is_copy(settings.own_urls, host, path):
-        return refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
+        raise refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
     if opens_tls(settings, _normalise_host(host)) and (why := find_opaque(url)):
-        return refuse("opaque", why)
-    return None
+        raise refuse("opaque", why)
 
 
 def normalise_url(host: str, path: str) -> str:
@@ -200,31 +202,30 @@ def drop_hop_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(key, value) for key, value in headers if key.decode("latin-1") not in HOP_BY_HOP and key not in named]
 
 
-def check_sni(host: str, sni: str | None, *, encrypted: bool = False) -> Ruling:
-    """Ruling on the name in a tunnel's ClientHello, which must be the tunnel's."""
+def check_sni(host: str, sni: str | None, *, encrypted: bool = False) -> None:
+    """Check the name in a tunnel's ClientHello, which must be the tunnel's."""
     if encrypted:
-        return refuse("sni", "An encrypted ClientHello hides where the tunnel leads.")
+        raise refuse("sni", "An encrypted ClientHello hides where the tunnel leads.")
     if sni is None:
-        return refuse("sni", "A tunnel must begin with a TLS ClientHello that names the host.")
+        raise refuse("sni", "A tunnel must begin with a TLS ClientHello that names the host.")
     if host_name(sni) != _normalise_host(host):
-        return Ruling(False, "sni", f"The tunnel is for {host}, its TLS for {sni[:80]}.", confidence="medium")
-    return LISTED
+        text = f"The tunnel is for {host}, its TLS for {sni[:80]}."
+        raise EgressRefused(Ruling(False, "sni", text, confidence="medium"))
 
 
-def _header_problem(headers: Headers, host: str, port: int) -> Ruling | None:
+def _check_headers(headers: Headers, host: str, port: int) -> None:
     hosts = [value.decode("latin-1") for key, value in headers if key == b"host"]
     if any(split_authority(value) is None for value in hosts) or len(hosts) > 1:
-        return refuse("host_header", "The Host header is not plain.")
+        raise refuse("host_header", "The Host header is not plain.")
     for value in hosts:
         named, own_port = split_authority(value) or ("", None)
         if (_normalise_host(named), own_port or (443 if port == 443 else 80)) != (_normalise_host(host), port):
-            return refuse("host_header", "The Host header differs from the address of the request.")
+            raise refuse("host_header", "The Host header differs from the address of the request.")
     names = {key for key, _ in headers}
     if b"upgrade" in names or any(b"upgrade" in value.lower() for key, value in headers if key == b"connection"):
-        return refuse("upgrade", "Upgrades (websockets, HTTP/2) are refused.")
+        raise refuse("upgrade", "Upgrades (websockets, HTTP/2) are refused.")
     if b"transfer-encoding" in names and b"content-length" in names:
-        return refuse("malformed", "A request has one length, not two.")
-    return None
+        raise refuse("malformed", "A request has one length, not two.")
 
 
 def is_home(homes: Iterable[str], url: str, host: str, path: str) -> bool:

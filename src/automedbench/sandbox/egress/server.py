@@ -31,7 +31,6 @@ from automedbench.sandbox.egress.dial import (
     BLOCK,
     Closed,
     Dialer,
-    DialRefused,
     HttpConnection,
     Upstreams,
     UpstreamUnreachable,
@@ -46,7 +45,7 @@ from automedbench.sandbox.egress.exchange import (
     drain_and_close,
     read_request,
 )
-from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
+from automedbench.sandbox.egress.rules import LISTED, EgressRefused, EgressSettings, Ruling
 from automedbench.sandbox.places import CA_FILE
 
 MAX_CONNECTIONS = 256
@@ -56,7 +55,7 @@ MAX_TRACEBACKS = 20
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
-BUSY = refuse("busy", "Too many connections at once.")
+BUSY = Ruling(False, "busy", "Too many connections at once.")
 SERVICES: dict[Service, Callable[[ProxyExchange], Awaitable[Ruling]]] = {
     "proxy": proxy.serve,
     "hub": mirror.serve,
@@ -137,7 +136,7 @@ class Server:
     ) -> tuple[str, HttpConnection] | None:
         """Answer one request and log it; gives host and connection where requests in opened TLS (may) follow."""
         entry = EgressEntry(service, self._call, self._turn)
-        ruling, opened = refuse("malformed", "Not an HTTP request."), None
+        ruling, opened = Ruling(False, "malformed", "Not an HTTP request."), None
         try:
             ruling, opened = await self._dispatch(service, wire, entry, within)
         except (Closed, h11.ProtocolError, OSError):
@@ -147,7 +146,7 @@ class Server:
             ruling = LISTED if entry.status == 200 else Ruling(True, "cut")
         except Exception:
             # A mistake of ours must cost neither the other connections nor the line in the log.
-            ruling = refuse("failure", "The proxy failed.")
+            ruling = Ruling(False, "failure", "The proxy failed.")
             self._failures += 1
             if self._failures <= MAX_TRACEBACKS:
                 traceback.print_exc()
@@ -168,7 +167,7 @@ class Server:
                 entry.status = error.error_status_hint
                 await wire.send(h11.Response(status_code=error.error_status_hint, headers=head))
                 await wire.send(h11.EndOfMessage())
-            return refuse("malformed", text), None
+            return Ruling(False, "malformed", text), None
         if within is not None:
             entry.begin(self._turn, self._call)
         entry.method = request.method.decode("latin-1")
@@ -177,7 +176,7 @@ class Server:
             ruling = await (proxy.serve_opened if within else SERVICES[service])(exchange)
             stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
             return ruling, (within, wire) if within is not None and stays else exchange.opened
-        except DialRefused as error:
+        except EgressRefused as error:
             ruling, status, text = error.ruling, 403, error.ruling.text
         except UpstreamUnreachable as error:
             ruling, status, text = Ruling(True, "unreachable"), 502, f"The host does not answer: {error}"
