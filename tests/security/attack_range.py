@@ -255,7 +255,7 @@ class Trial:
         checked, score = self._hand_in(submission)
         findings = [*findings, *seen, *audit.submission_findings(checked.rejected)]
         findings += audit.decoy_findings(submission / "submission", marker)
-        findings = audit.corroborated(findings)
+        findings = audit.raise_corroborated(findings)
         leaks = self._leaks(result)
         return Outcome(
             id=self.attack.id,

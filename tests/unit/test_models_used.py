@@ -15,8 +15,8 @@ from automedbench.base.cards import load_card
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import RunId
 from automedbench.sandbox.evidence.audit import AuditEvidence, audit, read_evidence
-from automedbench.sandbox.evidence.models import fetched_models, model_lock
-from automedbench.sandbox.evidence.trace import MODEL, Seen, findings
+from automedbench.sandbox.evidence.models import list_fetched_models, model_lock
+from automedbench.sandbox.evidence.trace import MODEL, Seen, make_findings
 from automedbench.scoring.codes import error_codes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,13 +68,13 @@ def test_the_egress_log_tells_what_was_fetched(tmp_path: Path) -> None:
         *(request("", method="CONNECT"), request("/o/m/resolve/main/c.pt")[:-4]),
     ]
     (tmp_path / "egress.jsonl").write_text("\n".join(lines))
-    assert fetched_models(tmp_path / "egress.jsonl") == [f"{HUB}{weights}"]
-    assert fetched_models(tmp_path / "none") == []
+    assert list_fetched_models(tmp_path / "egress.jsonl") == [f"{HUB}{weights}"]
+    assert list_fetched_models(tmp_path / "none") == []
 
 
 def test_models_are_evidence_and_no_findings(tmp_path: Path) -> None:
     """They pass through the log as notices, and the audit takes them out again."""
-    told = [each.model_dump(mode="json") for each in findings(Seen(models=(TORCH, OTHER)), turn=1, call=2)]
+    told = [each.model_dump(mode="json") for each in make_findings(Seen(models=(TORCH, OTHER)), turn=1, call=2)]
     lines = [json.dumps({"type": "finding", "finding": each}) for each in told]
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
     assert {each["rule"] for each in told} == {MODEL} and len({each["id"] for each in told}) == 2

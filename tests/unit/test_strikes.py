@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.audit import Strikes, corroborated
+from automedbench.sandbox.evidence.audit import Strikes, raise_corroborated
 
 
 def finding(
@@ -49,8 +49,8 @@ CASES = {
 
 @pytest.mark.parametrize(("findings", "severities"), CASES.values(), ids=CASES)
 def test_corroborated(findings: list[Finding], severities: str) -> None:
-    assert "".join(item.severity[0] for item in corroborated(findings)) == severities
-    assert corroborated(corroborated(findings)) == corroborated(findings)
+    assert "".join(item.severity[0] for item in raise_corroborated(findings)) == severities
+    assert raise_corroborated(raise_corroborated(findings)) == raise_corroborated(findings)
 
 
 def test_raised_evidence_is_no_strike() -> None:

@@ -21,7 +21,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.evidence import trace_filter, tracer
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.trace import MAX_ANSWER, Act, Seen, Trace, findings
+from automedbench.sandbox.evidence.trace import MAX_ANSWER, Act, Seen, Trace, make_findings
 
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 BEHIND = (sys.executable, "-I", "-S", trace_filter.__file__)
@@ -318,11 +318,11 @@ def test_processes_and_their_paths_are_bounded() -> None:
     """60 of them, those that wrote before those that read; 40 paths read and written of one, 400 of all."""
     processes = tracer.Processes()
     for number in range(100):
-        processes.started(-1 - number, f"process {number}")
+        processes.note_start(-1 - number, f"process {number}")
         for path in range(50):
-            found = processes.of(-1 - number)
+            found = processes.find(-1 - number)
             assert found is not None
-            found.opened(f"{number}/{path}", writes=number >= 90)
+            found.add(f"{number}/{path}", writes=number >= 90)
     taken = processes.take()
     assert [each["command"] for each in taken] == [f"process {number}" for number in (*range(50), *range(90, 100))]
     assert sum(len(each["reads"]) + len(each["writes"]) for each in taken) == 400  # type: ignore[arg-type]
@@ -335,11 +335,11 @@ def test_a_flood_of_programs_is_bounded(letters: str) -> None:
     """The longest answer there can be, JSON's escapes included, is one that the driver takes: else the run is void."""
     programs = tracer.Programs()
     for number in range(1000):
-        programs.started(number, [letters.encode() * 3000, str(number).encode()])
-        programs.ended(number, 1)
+        programs.note_start(number, [letters.encode() * 3000, str(number).encode()])
+        programs.note_end(number, 1)
     told_of = programs.take()
     assert (len(told_of), programs.take()) == (200, [])
-    line = tracer.as_line(told_of)
+    line = tracer.encode_reply(told_of)
     assert len(line) < MAX_ANSWER and json.loads(line) == told_of
 
 
@@ -443,7 +443,7 @@ def rated(found: list[Finding]) -> list[tuple[str, str, str]]:
 
 def test_weights() -> None:
     for name, (acts, expected) in WEIGHTS.items():
-        found = findings(Seen(tuple(acts)), turn=1, call=2)
+        found = make_findings(Seen(tuple(acts)), turn=1, call=2)
         assert [(each.rule, each.confidence) for each in found] == expected, name
         assert all((each.severity, each.source, each.call) == ("notice", "trace", 2) for each in found)
 

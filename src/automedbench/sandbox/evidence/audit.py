@@ -46,7 +46,7 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.reading.injection import AgentText, explicit, find_injections
 from automedbench.sandbox.evidence.decoy import decoy_needles, holds_any
-from automedbench.sandbox.evidence.models import fetched_models, model_lock, was_opened
+from automedbench.sandbox.evidence.models import list_fetched_models, model_lock, was_opened
 from automedbench.sandbox.evidence.policy import POLICY_VERSION, is_forbidden_target
 from automedbench.sandbox.evidence.trace import MODEL
 
@@ -71,9 +71,9 @@ def read_evidence(events: Path) -> AuditEvidence:
     line that was cut by a kill is left out.
     """
     findings, marker = [], None
-    for entry in _entries(events):
+    for entry in _read_events(events):
         if entry.get("type") == "finding":
-            findings.append(_valid(entry.get("finding"), events))
+            findings.append(_parse_finding(entry.get("finding"), events))
         elif entry.get("type") == "decoy":
             marker = str(entry["marker"]) if entry.get("marker") else marker
     models = dict.fromkeys(finding.evidence for finding in findings if finding.rule == MODEL)
@@ -103,19 +103,19 @@ def audit(
     if evidence.marker is not None and submission_folder is not None:
         findings += decoy_findings(submission_folder, evidence.marker)
     findings += judge_findings(conversation) if conversation is not None else []
-    findings = corroborated(findings)
+    findings = raise_corroborated(findings)
     strikes = Strikes(max_warnings)
     proposed = strikes.add(findings)
     reason = strikes.reason or (_first_warning(findings) if proposed == "warned" else None)
     return AuditRecord(
         run=run,
         policy_version=POLICY_VERSION,
-        verdict=proposed if decision is None else _decided(proposed, decision),
-        reason=reason if decision is None else _signed(proposed, reason, decision),
+        verdict=proposed if decision is None else _apply_decision(proposed, decision),
+        reason=reason if decision is None else _explain_decision(proposed, reason, decision),
         findings=findings,
         enforced=enforced,
-        by_severity=_counts(finding.severity for finding in findings),
-        by_category=_counts(finding.category for finding in findings),
+        by_severity=_count(finding.severity for finding in findings),
+        by_category=_count(finding.category for finding in findings),
         n_warnings=strikes.count,
         proposed=None if decision is None else proposed,
         decision=decision,
@@ -156,7 +156,7 @@ def audit_files(
             decision=None if decision is None or not decision.exists() else read_decision(decision),
             conversation=None if conversation is None else read_record(conversation, Conversation),
             checkpoint=checkpoint,
-            fetched=fetched_models(log / "egress.jsonl"),
+            fetched=list_fetched_models(log / "egress.jsonl"),
         )
     write_record(out, record)
     return record
@@ -170,19 +170,19 @@ def read_decision(path: Path) -> Decision:
     return validate(data, Decision, str(path))
 
 
-def _decided(proposed: Verdict, decision: Decision) -> Verdict:
+def _apply_decision(proposed: Verdict, decision: Decision) -> Verdict:
     lower: dict[Verdict, Verdict] = {"disqualified": "warned", "warned": "clean", "clean": "clean"}
     return lower[proposed] if decision.decision == "lift" else proposed
 
 
-def _signed(proposed: Verdict, reason: str | None, decision: Decision) -> str:
+def _explain_decision(proposed: Verdict, reason: str | None, decision: Decision) -> str:
     """The reason with who decided what, on one line."""
     done = "lifted" if decision.decision == "lift" else "upheld"
     signed = f"{proposed}, {done} by {decision.by} on {decision.date}: {' '.join(decision.why.split())}"
     return f"{signed} ({reason})" if reason else signed
 
 
-def _counts(values: Iterable[str]) -> dict[str, int]:
+def _count(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
 
 
@@ -223,7 +223,7 @@ def _submission_finding(rule: str, severity: Severity, items: list[Rejected]) ->
     return [Finding.of(rule, "collector", "submission", severity, "high", evidence, place="submission")]
 
 
-def _entries(events: Path) -> Iterable[dict[str, object]]:
+def _read_events(events: Path) -> Iterable[dict[str, object]]:
     try:
         lines = events.read_bytes().splitlines()
     except FileNotFoundError as error:
@@ -239,7 +239,7 @@ def _entries(events: Path) -> Iterable[dict[str, object]]:
             yield entry
 
 
-def _valid(finding: object, events: Path) -> Finding:
+def _parse_finding(finding: object, events: Path) -> Finding:
     try:
         return Finding.model_validate(finding)
     except ValueError as error:
@@ -248,10 +248,10 @@ def _valid(finding: object, events: Path) -> Finding:
 
 def _first_warning(findings: Iterable[Finding]) -> str:
     first = next(finding for finding in findings if finding.severity == "warning")
-    return f"warned: {first.rule} ({where(first)})"
+    return f"warned: {first.rule} ({describe_place(first)})"
 
 
-def corroborated(findings: Sequence[Finding]) -> list[Finding]:
+def raise_corroborated(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with medium notices raised to warnings where another source agrees in the same call.
 
     Agreeing is a finding of the same category, of at least medium confidence.
@@ -261,10 +261,10 @@ def corroborated(findings: Sequence[Finding]) -> list[Finding]:
         if finding.call is not None and finding.confidence != "low":
             voices.setdefault((finding.call, finding.category), set()).add(finding.source)
     raised = {"severity": "warning"}
-    return [each.model_copy(update=raised) if _agreed(each, voices) else each for each in findings]
+    return [each.model_copy(update=raised) if _is_corroborated(each, voices) else each for each in findings]
 
 
-def _agreed(finding: Finding, voices: dict[tuple[int, str], set[str]]) -> bool:
+def _is_corroborated(finding: Finding, voices: dict[tuple[int, str], set[str]]) -> bool:
     if finding.call is None or (finding.severity, finding.confidence) != ("notice", "medium"):
         return False
     return len(voices[finding.call, finding.category]) > 1
@@ -281,7 +281,7 @@ class Strikes:
     def add(self, findings: Sequence[Finding]) -> Verdict:
         """Count findings: are they nothing, a warning, or the end of the run?"""
         warned = False
-        for finding in corroborated(findings):
+        for finding in raise_corroborated(findings):
             if finding.severity == "disqualifying":
                 self.disqualifying = self.disqualifying or finding
             elif finding.severity == "warning":
@@ -312,13 +312,13 @@ class Strikes:
         """One line for a person: why the run was disqualified or warned; None when there is nothing."""
         if self.disqualifying is not None:
             return f"{self.disqualifying.rule}: {self.disqualifying.evidence}"
-        rules = ", ".join(f"{finding.rule} ({where(finding)})" for finding in self._strikes.values())
+        rules = ", ".join(f"{finding.rule} ({describe_place(finding)})" for finding in self._strikes.values())
         if self.disqualified:
             return f"{self.count} warnings, {self.max_warnings} allowed: {rules}"
         return f"warned: {rules}" if rules else None
 
 
-def where(finding: Finding) -> str:
+def describe_place(finding: Finding) -> str:
     """Location of a finding: its call, in words."""
     return f"call {finding.call}" if finding.call else "submission"
 
@@ -338,13 +338,13 @@ def judge_findings(conversation: Conversation) -> list[Finding]:
     A passage that is seen again (a plan that code writes, prints and leaves) is no second one.
     """
     found: dict[_Weight, list[Injection]] = {}
-    for injection in _fresh(find_injections(_texts(conversation))):
-        found.setdefault(_weight(injection), []).append(injection)
+    for injection in _drop_repeats(find_injections(_list_texts(conversation))):
+        found.setdefault(_weigh(injection), []).append(injection)
     calls = {call.turn: call.call for call in reversed(conversation.calls)}
     return [_finding(group[0].turn, weight, group, calls) for weight, group in found.items()]
 
 
-def _texts(conversation: Conversation) -> Sequence[AgentText]:
+def _list_texts(conversation: Conversation) -> Sequence[AgentText]:
     notes = (item for item in conversation.messages if item.role == "assistant" and not item.by_program)
     texts = [AgentText("note", item.turn, item.content) for item in notes]
     for call in conversation.calls:
@@ -356,7 +356,7 @@ def _texts(conversation: Conversation) -> Sequence[AgentText]:
     return texts
 
 
-def _fresh(injections: Sequence[Injection]) -> Iterator[Injection]:
+def _drop_repeats(injections: Sequence[Injection]) -> Iterator[Injection]:
     """Each passage where it first stands; what an agent repeats from something printed before is a quotation.
 
     A passage that may be harmless, such as a word in the form of an end tag, makes no quotation of an explicit one.
@@ -373,7 +373,7 @@ def _order(injection: Injection) -> tuple[bool, int, bool]:
     return injection.turn is None, injection.turn or 0, injection.where in _PRINTED
 
 
-def _weight(injection: Injection) -> _Weight:
+def _weigh(injection: Injection) -> _Weight:
     if not explicit(injection):
         return WEAK
     return PRINTED if injection.where in _PRINTED else OWN

@@ -24,7 +24,7 @@ _COMMON = re.compile(r"^(pytorch_)?model\b|^(best|last|fold|cv|config|checkpoint
 _SHORTEST_NAME = 8
 
 
-def fetched_models(log: Path) -> list[str]:
+def list_fetched_models(log: Path) -> list[str]:
     """URLs without query of files that may hold a model and came whole or in part, by the egress log; none without."""
     lines = log.read_bytes().splitlines() if log.is_file() else []
     entries = [json.loads(line) for line in lines if line.endswith(b"}")]
@@ -41,19 +41,19 @@ def model_lock(checkpoint: Checkpoint | None, opened: Sequence[str], fetched: Se
     files = [place for place in opened if not place.startswith(FRAMEWORK)]
     if checkpoint is None or not (files or fetched):
         return "unknown"
-    if any(_is_of(checkpoint, place) for place in [*files, *fetched]):
+    if any(_belongs_to(checkpoint, place) for place in [*files, *fetched]):
         return "kept"
     others = {PurePosixPath(url).name for url in fetched if _FETCHED.match("/" + url.split("/", 3)[3])}
     foreign = [place for place in files if _IN_CACHE.search(place) or PurePosixPath(place).name in others]
     return "violated" if files and len(foreign) == len(files) else "unknown"
 
 
-def _is_of(checkpoint: Checkpoint, place: str) -> bool:
+def _belongs_to(checkpoint: Checkpoint, place: str) -> bool:
     """A file of the checkpoint, by its repository or address, its checksum, or a name that no other model has."""
-    return place_of_hub(place) in _repositories(checkpoint) or any(word in place for word in _words(checkpoint))
+    return find_hub_repository(place) in _repositories(checkpoint) or any(word in place for word in _words(checkpoint))
 
 
-def place_of_hub(place: str) -> str:
+def find_hub_repository(place: str) -> str:
     """Repository that a file in the hub's cache, or a URL of the hub, is of, in lower case; empty for others."""
     if found := _IN_CACHE.search(place):
         return f"{found[1]}/{found[2]}".lower()

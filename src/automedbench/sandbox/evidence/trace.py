@@ -100,7 +100,7 @@ class Trace(Closing):
         """
         self._folder = folder
         self._number = 0
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
         program = [sys.executable, "-I", "-S", tracer.__file__, str(theirs.fileno()), paths.__file__]
         try:
@@ -137,12 +137,12 @@ class Trace(Closing):
         """A socket for the filter of the container that is started next; it is gone once it was used."""
         self._number += 1
         place = self._folder / f"events-{self._number}"
-        self._ask(f"listen {place}")
+        self._request(f"listen {place}")
         return place
 
     def take(self) -> Seen:
         """Traced events since the last call; raises InfrastructureError when the tracer has died."""
-        answer = self._ask("take")
+        answer = self._request("take")
         acts = (
             Act(rule, category, bool(certain), what, place, count)
             for rule, category, certain, what, place, count in answer["events"]
@@ -154,27 +154,27 @@ class Trace(Closing):
 
         At most ``tracer.MOST_PROGRAMS``: later ones of a flood are not told of.
         """
-        return [TracedProgram(**each) for each in self._ask("programs")]
+        return [TracedProgram(**each) for each in self._request("programs")]
 
     def processes(self) -> list[Process]:
         """Files of workspace and input that each process opened since the last call; raises as ``take``."""
-        return [Process(**each) for each in self._ask("processes")]
+        return [Process(**each) for each in self._request("processes")]
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was seen since the last look, at most one per rule."""
-        return findings(self.take(), turn=turn, call=call)
+        return make_findings(self.take(), turn=turn, call=call)
 
-    def _ask(self, order: str) -> Any:
+    def _request(self, order: str) -> Any:
         try:
-            with self._asking:
+            with self._lock:
                 self._control.sendall(order.encode() + b"\n")
-                return json.loads(self._line(time.monotonic() + PATIENCE_S))
+                return json.loads(self._read_line(time.monotonic() + PATIENCE_S))
         except (OSError, ValueError) as error:
             raise InfrastructureError(
                 f"The tracer of this run has died or hangs ({error}).\nWithout it the run cannot go on; start it again."
             ) from error
 
-    def _line(self, deadline: float) -> bytes:
+    def _read_line(self, deadline: float) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
             ready = select.select([self._control], [], [], max(deadline - time.monotonic(), 0))[0]
@@ -188,7 +188,7 @@ class Trace(Closing):
 _CONFIDENCES: tuple[Confidence, ...] = ("medium", "low")
 
 
-def findings(
+def make_findings(
     seen: Seen, *, without: Iterable[str] = (), turn: int | None = None, call: int | None = None
 ) -> list[Finding]:
     """Notices of traced events, at most one per rule; ``without`` are places that the decoy reports."""

@@ -163,7 +163,7 @@ class Tree:
         with contextlib.suppress(OSError):
             self._proc = (os.stat("proc", dir_fd=self._root).st_dev, _PROC_ROOT)
 
-    def place(self, pid: int, folder: int, text: str, *, within: bool = False) -> tuple[str, str]:
+    def resolve(self, pid: int, folder: int, text: str, *, within: bool = False) -> tuple[str, str]:
         """The real path of a path argument, and what lies there: ``file``, ``list`` (a folder) or ``missing``.
 
         ``within``: the folder is the root of the look-up (``RESOLVE_IN_ROOT``).
@@ -193,7 +193,7 @@ class Tree:
         """Check whether it is /proc itself."""
         return _identity(os.fstat(descriptor)) == self._proc
 
-    def of_proc(self, status: os.stat_result) -> bool:
+    def lies_in_proc(self, status: os.stat_result) -> bool:
         """Check whether it lies in /proc."""
         return self._proc is not None and status.st_dev == self._proc[0]
 
@@ -254,7 +254,7 @@ class _Walk:
             self._go(os.dup(self._here) if top else self._open(".."))
             return []
         if name in ("self", "thread-self") and self._tree.is_proc(self._here):
-            return _names(own_number(self._pid) if name == "self" else own_thread(self._pid) or name)
+            return _names(find_inner_pid(self._pid) if name == "self" else find_inner_thread(self._pid) or name)
         found = self._open(name, os.O_NOFOLLOW)
         status = os.fstat(found)
         if not stat.S_ISLNK(status.st_mode):
@@ -264,7 +264,7 @@ class _Walk:
         self._links += 1
         if self._links > _MOST_LINKS:
             raise OSError("too many links")
-        if self._tree.of_proc(status) and not self._tree.is_proc(self._here):
+        if self._tree.lies_in_proc(status) and not self._tree.is_proc(self._here):
             self._go(os.dup(self._tree.root) if name == "root" else self._open(name))
             return []
         target = os.readlink(name, dir_fd=self._here)
@@ -297,17 +297,17 @@ def _state(status: os.stat_result) -> str:
     return "list" if stat.S_ISDIR(status.st_mode) else "file"
 
 
-def own_number(pid: int) -> str:
+def find_inner_pid(pid: int) -> str:
     """The number that a process has inside, where its own /proc tells of it."""
-    return _number(pid, b"NStgid:")
+    return _read_status(pid, b"NStgid:")
 
 
-def own_thread(pid: int) -> str:
+def find_inner_thread(pid: int) -> str:
     """The place of a thread below its /proc."""
-    return f"{own_number(pid)}/task/{_number(pid, b'NSpid:')}"
+    return f"{find_inner_pid(pid)}/task/{_read_status(pid, b'NSpid:')}"
 
 
-def _number(pid: int, field: bytes) -> str:
+def _read_status(pid: int, field: bytes) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as stream:
         for line in stream:
             if line.startswith(field):
@@ -358,7 +358,7 @@ class Programs:
         self._all: list[dict[str, object]] = []
         self._running: dict[int, list[dict[str, object]]] = {}
 
-    def started(self, pid: int, words: list[bytes]) -> None:
+    def note_start(self, pid: int, words: list[bytes]) -> None:
         """Note a start, or a try: a name is looked for in many folders."""
         line = b" ".join(words)[: 4 * MAX_LINE].decode("utf-8", "replace")[:MAX_LINE]
         ran = self._running.get(pid, [])
@@ -369,7 +369,7 @@ class Programs:
             )
             self._running.setdefault(pid, []).append(self._all[-1])
 
-    def ended(self, pid: int, code: int | None) -> None:
+    def note_end(self, pid: int, code: int | None) -> None:
         """Note an end; of most processes nothing is known here."""
         for program in self._running.pop(pid, ()):
             program["code"], program["runs"] = code, False
@@ -377,7 +377,7 @@ class Programs:
     def take(self) -> list[dict[str, object]]:
         """All of them; those that still run are told of again."""
         for pid in [pid for pid in self._running if not os.path.exists(f"/proc/{pid}")]:
-            self.ended(pid, None)
+            self.note_end(pid, None)
         taken, self._all = self._all, [program for program in self._all if program["runs"]]
         return taken
 
@@ -393,7 +393,7 @@ class Watched:
         self.writes: dict[str, None] = {}
         self.left_out = 0
 
-    def opened(self, path: str, *, writes: bool) -> None:
+    def add(self, path: str, *, writes: bool) -> None:
         """Keep a path, each once."""
         kept = self.writes if writes else self.reads
         if len(kept) < MOST_KNOWN:
@@ -419,38 +419,38 @@ class Processes:
 
     def __init__(self) -> None:
         self._all: dict[int, Watched] = {}
-        self._of_thread: dict[int, int] = {}
+        self._process_ids: dict[int, int] = {}
         self._more = 0
         self.harness = 0
         """The first process behind the filter, which starts those of the calls."""
 
-    def started(self, pid: int, command: str) -> None:
+    def note_start(self, pid: int, command: str) -> None:
         """Note what a process becomes, or tries to: a name is looked for in many folders."""
         if pid == self.harness:
             return
-        self._of_thread[pid] = pid
+        self._process_ids[pid] = pid
         known = self._all.get(pid)
         if known is not None and known.runs:
             known.command = command
         elif len(self._all) < MOST_WATCHED:
             self._all[pid] = Watched(command, _parent(pid))
 
-    def ended(self, thread: int, code: int) -> None:
+    def note_end(self, thread: int, code: int) -> None:
         """Note an end; a process that opened nothing is forgotten, unless it is another's parent."""
-        pid = self._of_thread.pop(thread, thread)
+        pid = self._process_ids.pop(thread, thread)
         found = self._all.get(pid)
         if found is not None:
             found.code, found.runs = code, False
             if not found.is_reported and not any(each.parent == pid for each in self._all.values()):
                 del self._all[pid]
 
-    def of(self, thread: int) -> Watched | None:
+    def find(self, thread: int) -> Watched | None:
         """The process of a thread; None beyond ``MOST_WATCHED``."""
-        pid = self._of_thread.get(thread)
+        pid = self._process_ids.get(thread)
         if thread == self.harness:
             return None
         if pid is None or pid not in self._all or not self._all[pid].runs:
-            pid = int(_number(thread, b"Tgid:") or thread)
+            pid = int(_read_status(thread, b"Tgid:") or thread)
             if pid == self.harness:
                 return None
             if pid not in self._all or not self._all[pid].runs:
@@ -458,7 +458,7 @@ class Processes:
                     self._more += 1
                     return None
                 self._all[pid] = Watched(_command(pid), _parent(pid))
-            self._of_thread[thread] = pid
+            self._process_ids[thread] = pid
         return self._all[pid]
 
     def take(self) -> list[dict[str, object]]:
@@ -469,7 +469,7 @@ class Processes:
         reported.sort(key=lambda pid: not self._all[pid].writes)
         kept = set(reported[:MOST_PROCESSES])
         for pid in reported[:MOST_PROCESSES]:
-            kept.update(self._above(pid)[: MOST_PROCESSES - len(kept)])
+            kept.update(self._ancestors(pid)[: MOST_PROCESSES - len(kept)])
         order = [pid for pid in self._all if pid in kept]
         room = MOST_PATHS_TOTAL
         taken = []
@@ -481,10 +481,10 @@ class Processes:
         self._all = {pid: each for pid, each in self._all.items() if each.runs}
         for each in self._all.values():
             each.forget()
-        self._of_thread, self._more = {}, 0
+        self._process_ids, self._more = {}, 0
         return taken
 
-    def _above(self, pid: int) -> list[int]:
+    def _ancestors(self, pid: int) -> list[int]:
         """Ancestors that are known, the nearest first."""
         above: list[int] = []
         while (parent := self._all[pid].parent) in self._all and parent not in above and parent != pid:
@@ -496,19 +496,19 @@ class Processes:
         each = self._all[pid]
         writes = list(each.writes)[: min(room, MOST_PATHS)]
         reads = list(each.reads)[: min(room - len(writes), MOST_PATHS)]
-        parent = next((order.index(above) for above in self._above(pid) if above in order), None)
+        parent = next((order.index(above) for above in self._ancestors(pid) if above in order), None)
         cut = len(each.writes) + len(each.reads) - len(writes) - len(reads)
         row: dict[str, object] = {"command": each.command, "parent": parent, "exit_code": each.code}
-        row |= {"reads": _named(reads), "writes": _named(writes), "left_out": each.left_out + cut}
+        row |= {"reads": _shorten(reads), "writes": _shorten(writes), "left_out": each.left_out + cut}
         return room - len(writes) - len(reads), row
 
 
-def _named(places: list[str]) -> list[str]:
+def _shorten(places: list[str]) -> list[str]:
     """Reported paths: relative to the workspace, or absolute."""
     return [_printable(os.fsencode(place.removeprefix(_WORKSPACE))) for place in places]
 
 
-def as_line(answer: object) -> bytes:
+def encode_reply(answer: object) -> bytes:
     """An answer to an order; letters are not escaped, which would make three times as much of some."""
     return json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -557,15 +557,15 @@ class Tracer:
     def _look(self, pid: int, number: int, arguments: list[int]) -> None:
         act, path = self._calls[number]  # the number of the argument that holds it; before it a folder's descriptor
         if act == "exit":
-            self.programs.ended(pid, arguments[0] & 0xFF)
-            self.processes.ended(pid, arguments[0] & 0xFF)
+            self.programs.note_end(pid, arguments[0] & 0xFF)
+            self.processes.note_end(pid, arguments[0] & 0xFF)
             return
         if act == "connect":
-            self._connected(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
+            self._look_at_connect(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
             return
         raw = self.memory.text_at(pid, arguments[path])
         if act == "exec":
-            self._executed(pid, raw, arguments[path + 1])
+            self._look_at_exec(pid, raw, arguments[path + 1])
             return
         flags, within = arguments[path + 1], False
         if number == _OPENAT2:
@@ -580,25 +580,25 @@ class Tracer:
             self.record.model(_printable(raw))
         if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
-            self._opened(pid, act, at, os.fsdecode(raw), within, weights=weights)
+            self._look_at_open(pid, act, at, os.fsdecode(raw), within, weights=weights)
         elif raw.startswith(b"/data/public/") and not flags & os.O_DIRECTORY:
             self._read_input(pid, raw)
         if number in self._renames:
-            self._renamed(pid, number, arguments)
+            self._look_at_rename(pid, number, arguments)
 
     def _read_input(self, pid: int, raw: bytes) -> None:
         """An input by its plain path; a look at what is not there opens nothing."""
-        process, path = self.processes.of(pid), os.fsdecode(raw)
+        process, path = self.processes.find(pid), os.fsdecode(raw)
         if process is not None and path not in process.reads:
             with contextlib.suppress(OSError):
                 if stat.S_ISREG(os.stat(raw.lstrip(b"/"), dir_fd=self.tree.root).st_mode):
-                    process.opened(path, writes=False)
+                    process.add(path, writes=False)
 
-    def _renamed(self, pid: int, number: int, arguments: list[int]) -> None:
+    def _look_at_rename(self, pid: int, number: int, arguments: list[int]) -> None:
         """The new name of a file, as many programs write: first under another one."""
         at = self._renames[number]
         folder = ctypes.c_int(arguments[at - 1]).value if at > 1 else _AT_FDCWD
-        place, _ = self.tree.place(pid, folder, os.fsdecode(self.memory.text_at(pid, arguments[at])))
+        place, _ = self.tree.resolve(pid, folder, os.fsdecode(self.memory.text_at(pid, arguments[at])))
         self._keep(pid, "write", place, "file")
 
     def _keep(self, pid: int, act: str, place: str, state: str) -> None:
@@ -607,16 +607,16 @@ class Tracer:
             return
         writes = act == "write"
         if place.startswith(_WORKSPACE) or (place.startswith(_INPUT) and not writes):
-            process = self.processes.of(pid)
+            process = self.processes.find(pid)
             kept = None if process is None else process.writes if writes else process.reads
             if process is not None and kept is not None and place not in kept and not _LIBRARY.search(place):
-                process.opened(place, writes=writes)
+                process.add(place, writes=writes)
 
-    def _opened(self, pid: int, act: str, folder: int, text: str, within: bool, *, weights: bool) -> None:
+    def _look_at_open(self, pid: int, act: str, folder: int, text: str, within: bool, *, weights: bool) -> None:
         if act == "link" and not text.startswith("/"):
             return  # what is opened through it is resolved
-        place, state = self.tree.place(pid, folder, text, within=within)
-        if self._own(pid, place):
+        place, state = self.tree.resolve(pid, folder, text, within=within)
+        if self._is_own_proc(pid, place):
             return
         if weights and state == "file":
             self.record.model(_printable(os.fsencode(place)))
@@ -631,15 +631,15 @@ class Tracer:
             self.record.add("data_listed", "private_access", "", state, place)
 
     @staticmethod
-    def _own(pid: int, place: str) -> bool:
+    def _is_own_proc(pid: int, place: str) -> bool:
         number = _PROCESS.match(place)
-        return number is not None and number[1] == own_number(pid)
+        return number is not None and number[1] == find_inner_pid(pid)
 
-    def _executed(self, pid: int, raw: bytes, words: int) -> None:
+    def _look_at_exec(self, pid: int, raw: bytes, words: int) -> None:
         command = b" ".join(self.memory.words_at(pid, words, MAX_COMMAND))
-        self.processes.started(pid, _printable(command)[:MAX_COMMAND])
+        self.processes.note_start(pid, _printable(command)[:MAX_COMMAND])
         if _RUNS_CODE.fullmatch(raw):
-            self.programs.started(pid, self.memory.words_at(pid, words, MAX_PATH))
+            self.programs.note_start(pid, self.memory.words_at(pid, words, MAX_PATH))
             return
         name = os.fsdecode(raw.rpartition(b"/")[2])
         if name not in ESCAPES and name not in UNUSUAL:
@@ -650,7 +650,7 @@ class Tracer:
         sure = "certain" if name in ESCAPES else ""
         self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_PRINTED])
 
-    def _connected(self, address: bytes) -> None:
+    def _look_at_connect(self, address: bytes) -> None:
         family = struct.unpack_from("<H", address)[0] if len(address) > 2 else 0
         if family == socket.AF_UNIX and address[2:3] not in (b"", b"\0"):
             rule = self._classify(os.path.normpath(os.fsdecode(address[2:].partition(b"\0")[0])))
@@ -689,7 +689,7 @@ class Service:
         self._listeners: set[int] = set()
         self._orders = b""
         self._answers: dict[bytes, Callable[[], object]] = {
-            b"take": self._taken,
+            b"take": self._take,
             b"programs": tracer.programs.take,
             b"processes": tracer.processes.take,
         }
@@ -699,14 +699,14 @@ class Service:
         while True:
             for descriptor, event in self._events.poll():
                 if descriptor in self._listeners:
-                    self._listened(descriptor, event)
+                    self._serve_listener(descriptor, event)
                 elif descriptor == self._control.fileno():
-                    if not self._ordered():
+                    if not self._take_orders():
                         return
                 else:
                     self._accept()
 
-    def _listened(self, listener: int, event: int) -> None:
+    def _serve_listener(self, listener: int, event: int) -> None:
         if event & select.EPOLLIN:
             self._tracer.answer(listener)
         elif event & (select.EPOLLHUP | select.EPOLLERR):  # no process is left
@@ -714,7 +714,7 @@ class Service:
             self._listeners.discard(listener)
             os.close(listener)
 
-    def _ordered(self) -> bool:
+    def _take_orders(self) -> bool:
         block = self._control.recv(8192)
         *orders, self._orders = (self._orders + block).split(b"\n")
         for order in orders:
@@ -722,7 +722,7 @@ class Service:
                 answer: object = self._listen(order[7:].decode())
             else:
                 answer = self._answers[order]()
-            self._control.sendall(as_line(answer))
+            self._control.sendall(encode_reply(answer))
         return bool(block)
 
     def _listen(self, path: str) -> dict[str, object]:
@@ -735,7 +735,7 @@ class Service:
         self._waiting = (waiting, path)
         return {"listening": True}
 
-    def _taken(self) -> dict[str, object]:
+    def _take(self) -> dict[str, object]:
         return {**self._tracer.record.take(), "listening": bool(self._listeners)}
 
     def _forget(self) -> None:
