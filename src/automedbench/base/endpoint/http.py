@@ -215,9 +215,7 @@ class EndpointHttp(Closing):
 
 
 def _make_client(base_url: str, hook: Callable[[httpx2.Response], None]) -> httpx2.Client:
-    mounts: dict[str, Any] = {}
-    if is_direct(base_url):
-        mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
+    mounts: Any = {"http://": None, "https://": None} if is_direct(base_url) else {}
     try:
         return httpx2.Client(
             headers={"User-Agent": USER_AGENT},
@@ -238,7 +236,7 @@ def describe_proxy(base_url: str) -> str:
         return ""
     proxies = urllib.request.getproxies()
     proxy = proxies.get(urlsplit(base_url).scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(_host(base_url)):
+    if not proxy or urllib.request.proxy_bypass(urlsplit(base_url).hostname or ""):
         return ""
     return f" through the proxy {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
 
@@ -254,11 +252,6 @@ def is_loopback(url: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost" or host.endswith(".localhost")
-
-
-def _host(url: str) -> str:
-    host = urlsplit(url).hostname or ""
-    return f"[{host}]" if ":" in host else host
 
 
 class _Limited(httpx2.SyncByteStream):

@@ -54,12 +54,11 @@ class Table:
         return ", ".join(shown(column, 20) for column in self.columns[:4]) + (", …" if len(self.columns) > 4 else "")
 
 
-def read_table(data: bytes, bounds: Bounds | None = None, delimiter: str = ",") -> Table:
+def read_table(data: bytes, bounds: Bounds = Bounds(), delimiter: str = ",") -> Table:
     """The table in ``data``: UTF-8 with or without byte order mark, the first line names the columns.
 
     Raises InvalidSubmission (``csv_unreadable``) for other text and for tables above the bounds.
     """
-    bounds = bounds or Bounds()
     rows: list[tuple[str, ...]] = []
     text = io.StringIO(_text(data), newline="")
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)

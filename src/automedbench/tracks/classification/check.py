@@ -14,13 +14,12 @@ from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import ConfigError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted import parse_json, read_bounded, shown
-from automedbench.base.untrusted.table import Bounds, read_table
+from automedbench.base.untrusted.table import read_table
 from automedbench.tracks.classification.stage import list_classes
 from automedbench.tracks.common.cases import completed, output_path
 from automedbench.tracks.common.staging import file_entry, normalised
 
 ID_COLUMN, LABEL_COLUMN = "patient_id", "label"
-BOUNDS = Bounds(rows=100_000, columns=100, cell_chars=10_000)
 MAX_UNKNOWN_SHARE = 0.1
 """Share of rows whose id is no case from which on the table is malformed (docs/specification.md, 10.6)."""
 
@@ -144,7 +143,7 @@ def _read_table(output: OutputFile, cases: frozenset[str], submission: Path) -> 
         if data is None:
             return _LabelTable(path)
         files = {path: file_entry(data)}
-        rows = read_table(data, BOUNDS).select(ID_COLUMN, LABEL_COLUMN)
+        rows = read_table(data).select(ID_COLUMN, LABEL_COLUMN)
     except InvalidSubmission as error:
         return _LabelTable(path, files, faults=[_problem(error.code, f"{path} {error}")], lost=True)
     labels: dict[str, list[str]] = defaultdict(list)
