@@ -32,7 +32,7 @@ from automedbench.agent.models.scripted import CodeStep, ScriptedTurn
 from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import Attempt, RequestGivenUp
-from automedbench.base.endpoint.faults import classify_status, retry_after
+from automedbench.base.endpoint.faults import classify_status, parse_retry_after
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens
@@ -337,7 +337,7 @@ NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC, by `date -u -d '2026-01-01 12:00
     ],
 )
 def test_retry_after(value: str | None, expected: float | None) -> None:
-    assert retry_after({} if value is None else {"retry-after": value}, NOON) == expected
+    assert parse_retry_after({} if value is None else {"retry-after": value}, NOON) == expected
 
 
 # --- time ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from automedbench.base.endpoint.usage import (
     asked_tokens,
     chat_usage,
     gemini_usage,
-    merged_usage,
+    merge_usage,
     messages_usage,
     reported_cost,
     responses_usage,
@@ -152,11 +152,11 @@ def chat(usage: dict[str, Any], **body: Any) -> dict[str, Any]:
 
 
 def streamed_message(*deltas: dict[str, Any], **start: Any) -> dict[str, Any]:
-    return {"type": "message", "usage": merged_usage([start, *deltas])}
+    return {"type": "message", "usage": merge_usage([start, *deltas])}
 
 
 def streamed_gemini(*chunks: dict[str, Any]) -> dict[str, Any]:
-    return {"usageMetadata": merged_usage(chunks)}
+    return {"usageMetadata": merge_usage(chunks)}
 
 
 REPLIES: dict[str, tuple[Callable[[Any], Tokens | None], dict[str, Any], Pricing, Tokens, str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.base.endpoint.faults import retry_after
+from automedbench.base.endpoint.faults import parse_retry_after
 from automedbench.base.endpoint.rate_headers import RateLimits, ReportedLimits, duration_s, read_rate_limits
 
 
@@ -68,16 +68,18 @@ def test_headers_are_read(headers: dict[str, str], expected: ReportedLimits) -> 
 
 def test_a_refusal_of_gemini_is_read() -> None:
     assert read_rate_limits({}, GEMINI).rate == rate(10, 250000)
-    assert retry_after({}, body=GEMINI) == 34.5
+    assert parse_retry_after({}, body=GEMINI) == 34.5
     for broken in (GEMINI[:200], "quotaId", '{"quotaId": [' * 2000, '{"quotaId": 5}'):
         assert read_rate_limits({}, broken) == ReportedLimits()
 
 
 def test_what_is_asked_to_wait() -> None:
     """Milliseconds are finer than the seconds beside them; what is told in headers counts before the body."""
-    assert retry_after({"retry-after": "2", "retry-after-ms": "1250"}) == 1.25
-    assert retry_after({"retry-after": "2"}, body=GEMINI) == 2
-    assert retry_after({"retry-after-ms": "nan", "retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, 1767268800) == 30
+    assert parse_retry_after({"retry-after": "2", "retry-after-ms": "1250"}) == 1.25
+    assert parse_retry_after({"retry-after": "2"}, body=GEMINI) == 2
+    assert (
+        parse_retry_after({"retry-after-ms": "nan", "retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, 1767268800) == 30
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import Attempt, Client, RequestGivenUp
-from automedbench.base.endpoint.faults import speaks_of_key
+from automedbench.base.endpoint.faults import mentions_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 
@@ -71,7 +71,7 @@ class EndpointModel(Closing):
                 endpoint_path(agent),
             )
         except RequestGivenUp as failure:
-            if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):
+            if failure.fault.status == 400 and failure.fault.kind == "auth" and mentions_key(json.dumps(body)):
                 # An endpoint repeats what it does not understand: with that a program could end its run as no result.
                 raise model.EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
             raise _as_failure(failure) from None

@@ -7,15 +7,15 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.protocols import common
-from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
 from automedbench.base.endpoint.faults import stream_fault
-from automedbench.base.endpoint.replies import EventStream, completion_of
+from automedbench.base.endpoint.replies import EventStream, parse_completion
 from automedbench.base.endpoint.usage import chat_usage, service_tier
 from automedbench.campaign.agents import Agent
 
 OPAQUE = ("reasoning_details", "reasoning_content", "reasoning")
 """Fields of an assistant message that providers want echoed back unchanged."""
-_OF_CALL = frozenset({"id", "type", "index", "function"})
+_CALL_FIELDS = frozenset({"id", "type", "index", "function"})
 MARKED = 2
 """Messages at the end whose text is marked for the cache, where the model is one that needs marks."""
 
@@ -30,8 +30,8 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         body["tools"] = [{"type": "function", "function": common.declare_tool(tool)} for tool in tools]
         body["tool_choice"] = "auto"
     else:
-        turns = common.calls_as_text(messages, native=False)
-        body["messages"] = _joined([_message(message, agent.echo_reasoning) for message in turns])
+        turns = common.write_calls_as_text(messages, native=False)
+        body["messages"] = _join_user_messages([_message(message, agent.echo_reasoning) for message in turns])
     if agent.prompt_cache == "auto" and "claude" in agent.model.lower():
         _mark(body["messages"])
     if agent.max_tokens is not None and "max_completion_tokens" not in agent.extra_body:
@@ -44,7 +44,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         body["reasoning_effort"] = agent.reasoning.effort
     elif agent.reasoning.mode == "budget":
         body["reasoning"] = {"max_tokens": agent.reasoning.budget_tokens}
-    return common.merged(body, agent.extra_body)
+    return common.merge_fields(body, agent.extra_body)
 
 
 def _message(message: ChatMessage, echo: bool) -> Body:
@@ -62,7 +62,7 @@ def _message(message: ChatMessage, echo: bool) -> Body:
     return result | ({name: message.opaque[name] for name in OPAQUE if name in message.opaque} if echo else {})
 
 
-def _joined(messages: list[Body]) -> list[Body]:
+def _join_user_messages(messages: list[Body]) -> list[Body]:
     """Neighbouring user messages as one: many chat templates demand that roles alternate."""
     joined: list[Body] = []
     for message in messages:
@@ -95,12 +95,12 @@ def assemble_stream(stream: EventStream) -> Body:
         body |= {name: value for name, value in event.items() if value is not None}
         if event.get("error"):
             raise stream_fault(event["error"], chat_usage(body.get("usage")), service_tier(body))
-        for choice in objects_in(event.get("choices"))[:1]:
+        for choice in list_objects(event.get("choices"))[:1]:
             finish = choice.get("finish_reason") or finish
             delta = choice.get("delta")
             for name, value in delta.items() if isinstance(delta, dict) else ():
                 if name == "tool_calls":
-                    for part in objects_in(value):
+                    for part in list_objects(value):
                         _grow_call(calls, part)
                 else:
                     _grow(message, name, value)
@@ -142,14 +142,14 @@ def _grow(grown: Body, name: str, value: Any) -> None:
         for inner, text in value.items():
             _grow(before, inner, text)
     elif isinstance(value, list):
-        grown[name] = _lengthened(objects_in(before), value)
+        grown[name] = _extend_items(list_objects(before), value)
     else:
         grown[name] = dict(value) if isinstance(value, dict) else value
 
 
-def _lengthened(items: list[Body], more: list[Any]) -> list[Body]:
+def _extend_items(items: list[Body], more: list[Any]) -> list[Body]:
     """A list of a stream with more of it: text of an item with the same index is continued."""
-    for item in objects_in(more):
+    for item in list_objects(more):
         last = items[-1] if items else {}
         if item.get("index") is None or any(item.get(name) != last.get(name) for name in ("index", "type")):
             items.append(dict(item))
@@ -164,7 +164,7 @@ def _lengthened(items: list[Body], more: list[Any]) -> list[Body]:
 
 def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Protocol.parse_reply``; the older ``function_call`` is read as a call."""
-    found = completion_of(body)
+    found = parse_completion(body)
     message = found.message
     reply = Reply(
         content=found.text,
@@ -175,16 +175,16 @@ def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
         model=found.model,
         reported_cost=found.reported_cost,
     )
-    return common.finished(reply, body, found.usage, sent)
+    return common.complete_reply(reply, body, found.usage, sent)
 
 
 def _calls(value: Any) -> tuple[ToolCall, ...]:
     """The ``tool_calls`` of a message; what is none, as one without name and arguments, is left out."""
     calls = []
-    for item in objects_in(value):
+    for item in list_objects(value):
         function = item.get("function")
         if isinstance(function, dict) and (function.get("name") or function.get("arguments")):
-            opaque = {name: value for name, value in item.items() if name not in _OF_CALL}
+            opaque = {name: value for name, value in item.items() if name not in _CALL_FIELDS}
             arguments = function.get("arguments")
             calls.append(common.tool_call(item.get("id"), function.get("name"), arguments, opaque=opaque))
     return tuple(calls)
@@ -192,22 +192,22 @@ def _calls(value: Any) -> tuple[ToolCall, ...]:
 
 def _reasoning(message: Mapping[str, Any]) -> str:
     """The model's thoughts, where they are given as text."""
-    text = text_in(message.get("reasoning_content")) or text_in(message.get("reasoning"))
-    details = objects_in(message.get("reasoning_details"))
-    return text or "".join(text_in(item.get("text")) or text_in(item.get("summary")) for item in details)
+    text = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
+    details = list_objects(message.get("reasoning_details"))
+    return text or "".join(as_text(item.get("text")) or as_text(item.get("summary")) for item in details)
 
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_PASSED = (
+_FORWARDED = (
     *("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "seed", "top_p"),
     *("presence_penalty", "frequency_penalty"),
 )
-_OF_MESSAGE = (
+_MESSAGE_FIELDS = (
     *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call"),
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
-_OF_TOOL = ("type", "function", "custom", "cache_control")
+_TOOL_FIELDS = ("type", "function", "custom", "cache_control")
 """Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
 _REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
 _LENGTHS = frozenset({"max_completion_tokens", "max_tokens"})
@@ -218,24 +218,24 @@ _TEXTS = frozenset({"text", "refusal", "input_audio"})
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
     body = common.parse_body(data)
-    messages = common.list_of(body.get("messages"), "messages")
+    messages = common.require_objects(body.get("messages"), "messages")
     if body.get("n") not in (None, 1):
-        raise common.invalid("'n' must be 1")
+        raise common.bad_request("'n' must be 1")
     common.refuse_fields(body, _REFUSED)
     for message in messages:
-        common.role_of(message)
-        for part in common.parts_of(message.get("content")):
-            if not _holds_itself(part):
+        common.parse_role(message)
+        for part in common.list_parts(message.get("content")):
+            if not _is_inline(part):
                 common.refuse_part(part)
-    fields = common.passed_on(body, _PASSED)
-    fields["messages"] = [common.passed_on(message, _OF_MESSAGE, empty=True) for message in messages]
-    lengths = {name: length for name in _LENGTHS if (length := common.length_of(body.get(name))) is not None}
+    fields = common.select_fields(body, _FORWARDED)
+    fields["messages"] = [common.select_fields(message, _MESSAGE_FIELDS, empty=True) for message in messages]
+    lengths = {name: length for name in _LENGTHS if (length := common.parse_length(body.get(name))) is not None}
     _refuse_tools(fields)
     options = body.get("stream_options")
     return ProgramRequest(
         protocol="chat",
         fields=fields | lengths,
-        chat=tuple(map(_logged, messages)),
+        chat=tuple(map(_to_log, messages)),
         model=str(body.get("model") or ""),
         max_tokens=min(lengths.values(), default=None),
         stream=body.get("stream") is True,
@@ -245,25 +245,25 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
 
 def _refuse_tools(fields: Mapping[str, Any]) -> None:
     choice = fields.get("tool_choice", "auto")
-    for tool in common.tools_of(fields):
+    for tool in common.list_tools(fields):
         if not _is_own_tool(tool):
             common.refuse_tool(tool)
-    if not isinstance(choice, str) and common.kind_of(choice) != "allowed_tools" and not _is_own_tool(choice):
+    if not isinstance(choice, str) and common.describe_kind(choice) != "allowed_tools" and not _is_own_tool(choice):
         common.refuse_tool(choice)
 
 
 def _is_own_tool(tool: Any) -> bool:
     """A function that the program runs itself; names with a dollar sign are some providers' own."""
-    kind = common.type_of(tool)
+    kind = common.get_type(tool)
     function = tool.get(kind) if kind in ("function", "custom") else None
     return isinstance(function, dict) and not str(function.get("name")).startswith("$")
 
 
-def _holds_itself(part: Any) -> bool:
+def _is_inline(part: Any) -> bool:
     """A part that brings its content along, and nothing beside it that a provider could fetch."""
     if isinstance(part, str):
         return True
-    kind = common.type_of(part)
+    kind = common.get_type(part)
     if not kind or set(part) - {"type", kind, "cache_control"}:
         return False
     value = part.get(kind)
@@ -275,11 +275,11 @@ def _holds_itself(part: Any) -> bool:
     return common.is_data(value.get(place) if isinstance(value, dict) else value)
 
 
-def _logged(message: Mapping[str, Any]) -> ChatMessage:
+def _to_log(message: Mapping[str, Any]) -> ChatMessage:
     call_id = message.get("tool_call_id")
     return ChatMessage(
-        role=common.role_of(message),
-        content=common.logged_text(message.get("content")),
+        role=common.parse_role(message),
+        content=common.render_text(message.get("content")),
         calls=_calls(message.get("tool_calls")),
         call_id=call_id if isinstance(call_id, str) else None,
     )
@@ -287,13 +287,13 @@ def _logged(message: Mapping[str, Any]) -> ChatMessage:
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
-    settings = common.without(make_request(agent, (), ()), ("messages", "tools", "tool_choice"))
+    settings = common.drop_fields(make_request(agent, (), ()), ("messages", "tools", "tool_choice"))
     if "max_tokens" in settings:
         common.limit_reply(request, settings, "max_tokens")
     replaced = _LENGTHS if _LENGTHS & set(settings) else ()
     tools = request.fields.get("tools")
-    own = {"tools": [common.passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
-    return common.without(request.fields, replaced) | own | settings
+    own = {"tools": [common.select_fields(tool, _TOOL_FIELDS) for tool in tools]} if isinstance(tools, list) else {}
+    return common.drop_fields(request.fields, replaced) | own | settings
 
 
 # --- an answer to a program -----------------------------------------------------------------------------------

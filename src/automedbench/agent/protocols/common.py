@@ -9,8 +9,8 @@ from typing import Any, Literal, NoReturn
 
 from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, ToolSpec, estimate_tokens
 from automedbench.base.endpoint.address import ProtocolName
-from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
-from automedbench.base.endpoint.replies import cleaned
+from automedbench.base.endpoint.faults import Fault, FaultyReply, make_reply_fault
+from automedbench.base.endpoint.replies import sanitize
 from automedbench.base.endpoint.usage import service_tier
 from automedbench.base.files import clean_text, parse_json_object
 from automedbench.base.records import Tokens
@@ -20,22 +20,22 @@ Body = dict[str, Any]
 # --- parts of messages ----------------------------------------------------------------------------------------
 
 
-def objects_in(value: Any) -> list[Body]:
+def list_objects(value: Any) -> list[Body]:
     """The objects in a list; anything else holds none."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text_in(value: Any) -> str:
+def as_text(value: Any) -> str:
     """``value`` where it is text, else nothing."""
     return value if isinstance(value, str) else ""
 
 
-def type_of(value: Any) -> str:
+def get_type(value: Any) -> str:
     """The ``type`` of a part, a block or an item; empty where it has none."""
-    return text_in(value.get("type")) if isinstance(value, dict) else ""
+    return as_text(value.get("type")) if isinstance(value, dict) else ""
 
 
-def kind_of(value: Any) -> str:
+def describe_kind(value: Any) -> str:
     """Name of a tool or a part for messages."""
     if not isinstance(value, dict):
         return type(value).__name__
@@ -49,12 +49,12 @@ def tool_call(ident: Any, name: Any, arguments: Any, **more: Any) -> ToolCall:
     return ToolCall(str(ident or ""), str(name or ""), clean_text(text), **more)
 
 
-def arguments_of(call: ToolCall) -> Body:
+def parse_arguments(call: ToolCall) -> Body:
     """The arguments as an object; what is none is empty."""
     return parse_json_object(call.arguments) or {}
 
 
-def logged_text(content: Any, between: str = "\n") -> str:
+def render_text(content: Any, between: str = "\n") -> str:
     """Text of a content as the log keeps it: parts without text are named. A reply's is joined as it came."""
     if isinstance(content, str):
         return content
@@ -63,9 +63,9 @@ def logged_text(content: Any, between: str = "\n") -> str:
 
 def _part_text(part: Any) -> str:
     if not isinstance(part, dict):
-        return text_in(part)
+        return as_text(part)
     text = part.get("text")
-    return text if isinstance(text, str) else f"[{kind_of(part)[:40]}]"
+    return text if isinstance(text, str) else f"[{describe_kind(part)[:40]}]"
 
 
 # --- requests to an endpoint ----------------------------------------------------------------------------------
@@ -76,16 +76,16 @@ def declare_tool(tool: ToolSpec, schema_name: str = "parameters") -> Body:
     return {"name": tool.name, "description": tool.description, schema_name: dict(tool.parameters)}
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Body:
+def merge_fields(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Body:
     """``body`` with ``extra`` in it, which has the last word; objects are merged, all else is replaced."""
-    both = {name: (body[name], extra[name]) for name in extra if name in body}
-    inner = {
-        name: merged(old, new) for name, (old, new) in both.items() if isinstance(old, dict) and isinstance(new, dict)
-    }
-    return {**body, **extra, **inner}
+    result = {**body, **extra}
+    for name in body.keys() & extra.keys():
+        if isinstance(body[name], dict) and isinstance(extra[name], dict):
+            result[name] = merge_fields(body[name], extra[name])
+    return result
 
 
-def calls_as_text(messages: Sequence[ChatMessage], *, native: bool) -> list[ChatMessage]:
+def write_calls_as_text(messages: Sequence[ChatMessage], *, native: bool) -> list[ChatMessage]:
     """Calls that a model wrote as text stay text, and their results come as user messages.
 
     A call of the protocol that the provider never made would lack its signature. Without ``native`` tools all calls
@@ -104,12 +104,12 @@ def calls_as_text(messages: Sequence[ChatMessage], *, native: bool) -> list[Chat
     return result
 
 
-def system_text(messages: Sequence[ChatMessage]) -> str:
+def join_system(messages: Sequence[ChatMessage]) -> str:
     """Text of the system messages, which most protocols take beside the conversation."""
     return "\n\n".join(message.content for message in messages if message.role == "system")
 
 
-def replayed(
+def echo_parts(
     message: ChatMessage,
     came: Any,
     *,
@@ -123,7 +123,7 @@ def replayed(
     ``text`` stands for a message of which nothing is kept as it came. ``call_part`` makes the part of a call out of the
     one that came, or of an empty one; ``keep`` says which other parts are sent.
     """
-    parts, calls = objects_in(came), iter(message.calls)
+    parts, calls = list_objects(came), iter(message.calls)
     if not parts and message.content:
         parts = [text]
     for part in parts:
@@ -146,18 +146,18 @@ def add_turn(turns: list[Body], role: str, name: str, parts: list[Body]) -> None
 # --- answers of an endpoint -----------------------------------------------------------------------------------
 
 
-def content_of(body: Mapping[str, Any], name: str, usage: Tokens | None) -> list[Body]:
+def require_content(body: Mapping[str, Any], name: str, usage: Tokens | None) -> list[Body]:
     """The objects that a whole answer consists of; raises FaultyReply where it is none.
 
     An empty answer that reports its usage is one; without it there was no reply.
     """
     content = body.get(name)
     if not isinstance(content, list) or body.get("error") or (not content and usage is None):
-        raise no_reply(body, usage)
-    return objects_in(content)
+        raise make_reply_fault(body, usage)
+    return list_objects(content)
 
 
-def finished(reply: Reply, body: Mapping[str, Any], usage: Tokens | None, sent: Sequence[ChatMessage]) -> Reply:
+def complete_reply(reply: Reply, body: Mapping[str, Any], usage: Tokens | None, sent: Sequence[ChatMessage]) -> Reply:
     """The reply with its service tier and usage, estimated where none is reported; raises FaultyReply if filtered."""
     if usage is None:
         answer = ChatMessage("assistant", reply.content, reply.calls)
@@ -227,23 +227,23 @@ class ProgramRequest:
     def __post_init__(self) -> None:
         turns = len(self.chat) + sum(len(message.calls) for message in self.chat)
         if turns > MAX_TURNS:
-            raise invalid(f"{turns} messages, calls and results, at most {MAX_TURNS} are taken")
+            raise bad_request(f"{turns} messages, calls and results, at most {MAX_TURNS} are taken")
 
 
 def parse_body(data: bytes) -> Body:
     """The JSON object in a body; raises RequestRefused."""
     if data.count(b"[") + data.count(b"{") > MAX_OPENED:
-        raise invalid(f"more than {MAX_OPENED} lists and objects")
+        raise bad_request(f"more than {MAX_OPENED} lists and objects")
     try:
-        value = cleaned(json.loads(data), MAX_DEPTH)
+        value = sanitize(json.loads(data), MAX_DEPTH)
     except (ValueError, RecursionError) as error:
-        raise invalid(f"the body is not JSON: {str(error)[:200]}") from None
+        raise bad_request(f"the body is not JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
-        raise invalid("the body must be a JSON object")
+        raise bad_request("the body must be a JSON object")
     return value
 
 
-def invalid(message: str) -> RequestRefused:
+def bad_request(message: str) -> RequestRefused:
     """The refusal of a malformed request."""
     return RequestRefused(400, "invalid_request_error", None, message)
 
@@ -258,29 +258,29 @@ def refuse_fields(body: Mapping[str, Any], rules: Mapping[str, str]) -> None:
     """Raise RequestRefused for a field that names what lies or runs at the provider; ``rules``: field → rule."""
     for name, rule in rules.items():
         if body.get(name):
-            raise _outside(rule, f"'{name}' does not exist here: {_REASONS[rule]}")
+            raise _finding(rule, f"'{name}' does not exist here: {_REASONS[rule]}")
 
 
 def refuse_tool(tool: Any) -> NoReturn:
     """Refuse a tool that the program does not run itself."""
-    raise _outside("net.provider_tool", f"tools of the provider do not exist here: {kind_of(tool)}")
+    raise _finding("net.provider_tool", f"tools of the provider do not exist here: {describe_kind(tool)}")
 
 
 def refuse_part(part: Any) -> NoReturn:
     """Refuse a part of a message that does not bring its content along."""
-    raise _outside("net.remote_content", f"only text and data of your own are passed on, not: {kind_of(part)}")
+    raise _finding("net.remote_content", f"only text and data of your own are passed on, not: {describe_kind(part)}")
 
 
-def _outside(rule: str, message: str) -> RequestRefused:
+def _finding(rule: str, message: str) -> RequestRefused:
     """The refusal of a request that would make the provider go out; a finding."""
     return RequestRefused(400, "invalid_request_error", None, message, rule)
 
 
-def role_of(message: Mapping[str, Any]) -> Role:
+def parse_role(message: Mapping[str, Any]) -> Role:
     """The role of a message in the log's words; raises RequestRefused."""
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise invalid(f"each message needs a 'role' out of {', '.join(ROLES)}")
+        raise bad_request(f"each message needs a 'role' out of {', '.join(ROLES)}")
     return ROLES[role]
 
 
@@ -289,34 +289,34 @@ def is_data(value: Any) -> bool:
     return isinstance(value, str) and value[:5].lower() == "data:"
 
 
-def list_of(value: Any, name: str) -> list[Body]:
+def require_objects(value: Any, name: str) -> list[Body]:
     """A list of at least one object; raises RequestRefused."""
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
-        raise invalid(f"'{name}' must be a list with at least one object")
+        raise bad_request(f"'{name}' must be a list with at least one object")
     if len(value) > MAX_MESSAGES:
-        raise invalid(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
+        raise bad_request(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
     return value
 
 
-def tools_of(fields: Mapping[str, Any]) -> list[Any]:
+def list_tools(fields: Mapping[str, Any]) -> list[Any]:
     """The tools that a request offers, checked or not."""
     tools = fields.get("tools")
     return tools if isinstance(tools, list) else [] if tools is None else [tools]
 
 
-def parts_of(content: Any, name: str = "content") -> list[Any]:
+def list_parts(content: Any, name: str = "content") -> list[Any]:
     """Parts of a content that may be text, a list or nothing; raises RequestRefused."""
     if not isinstance(content, (str, list, type(None))):
-        raise invalid(f"'{name}' must be text, a list of parts, or null")
+        raise bad_request(f"'{name}' must be text, a list of parts, or null")
     return [content] if isinstance(content, str) else content or []
 
 
-def length_of(value: Any) -> int | None:
+def parse_length(value: Any) -> int | None:
     """A length that was asked for; None for what is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> Body:
+def select_fields(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> Body:
     """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
     return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
 
@@ -328,7 +328,7 @@ def limit_reply(request: ProgramRequest, settings: Body, name: str) -> None:
         settings[name] = min(limits)
 
 
-def without(settings: Mapping[str, Any], names: Collection[str]) -> Body:
+def drop_fields(settings: Mapping[str, Any], names: Collection[str]) -> Body:
     """The fields of the agent's own request, less those that are the program's."""
     return {name: value for name, value in settings.items() if name not in names}
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.protocols import common
-from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
-from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, no_reply, stream_fault
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, make_reply_fault, stream_fault
 from automedbench.base.endpoint.replies import EventStream
-from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
+from automedbench.base.endpoint.usage import gemini_usage, merge_usage, service_tier
 from automedbench.base.files import parse_json_object
 from automedbench.campaign.agents import Agent
 
@@ -30,15 +30,15 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         settings["temperature"] = agent.temperature
     if agent.reasoning.mode != "none":
         settings["thinkingConfig"] = {"includeThoughts": True, **_thinking(agent)}
-    turns = common.calls_as_text(messages, native=agent.native_tools)
+    turns = common.write_calls_as_text(messages, native=agent.native_tools)
     body: Body = {"contents": _contents(turns, agent.echo_reasoning), "generationConfig": settings}
-    if system := common.system_text(messages):
+    if system := common.join_system(messages):
         body["systemInstruction"] = {"parts": [{"text": system}]}
     if tools and agent.native_tools:
         body["tools"] = [
             {"functionDeclarations": [common.declare_tool(tool, "parametersJsonSchema") for tool in tools]}
         ]
-    return common.merged(body, agent.extra_body)
+    return common.merge_fields(body, agent.extra_body)
 
 
 def _thinking(agent: Agent) -> Body:
@@ -67,7 +67,7 @@ def _contents(messages: Sequence[ChatMessage], echo: bool) -> list[Body]:
 
 
 def _model_parts(message: ChatMessage, echo: bool) -> Iterator[Body]:
-    return common.replayed(
+    return common.echo_parts(
         message,
         message.opaque.get("parts"),
         text={"text": message.content},
@@ -85,7 +85,7 @@ def _call_part(call: ToolCall, part: Body) -> Body:
     if "id" in came:
         ours["id"] = call.id
     if not isinstance(came.get("args", {}), dict) or call.arguments != _call(came).arguments:
-        ours["args"] = common.arguments_of(call)
+        ours["args"] = common.parse_arguments(call)
     return part | {"functionCall": came | ours}
 
 
@@ -108,17 +108,17 @@ def assemble_stream(stream: EventStream) -> Body:
     body: Body = {}
     candidate: Body = {}
     parts: list[Body] = []
-    usage = merged_usage(event.get("usageMetadata") for event in stream.events)
+    usage = merge_usage(event.get("usageMetadata") for event in stream.events)
     for event in stream.events:
         if event.get("error"):
             raise stream_fault(event["error"], gemini_usage(usage), service_tier({"usageMetadata": usage}))
         body |= event
-        for found in objects_in(event.get("candidates"))[:1]:
+        for found in list_objects(event.get("candidates"))[:1]:
             candidate |= found
             for part in _parts(found):
                 _append(parts, part)
     body |= {"usageMetadata": usage} if usage else {}
-    if candidate.get("finishReason") is None and not _blocked(body):
+    if candidate.get("finishReason") is None and not _block_reason(body):
         raise stream_fault(None, gemini_usage(usage), service_tier(body))
     if candidate:
         body["candidates"] = [candidate | {"content": {"role": "model", "parts": parts}}]
@@ -131,7 +131,7 @@ def _append(parts: list[Body], part: Body) -> None:
     if parts and "text" in part and "text" in parts[-1] and kind in ({}, {"thought": True}):
         last = parts[-1]
         if {name: value for name, value in last.items() if name != "text"} == kind:
-            parts[-1] = part | {"text": text_in(last["text"]) + text_in(part["text"])}
+            parts[-1] = part | {"text": as_text(last["text"]) + as_text(part["text"])}
             return
     parts.append(part)
 
@@ -139,34 +139,34 @@ def _append(parts: list[Body], part: Body) -> None:
 def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Protocol.parse_reply``."""
     usage = gemini_usage(body.get("usageMetadata"))
-    candidate = next(iter(objects_in(body.get("candidates"))), None)
-    if candidate is None and (why := _blocked(body)):
+    candidate = next(iter(list_objects(body.get("candidates"))), None)
+    if candidate is None and (why := _block_reason(body)):
         raise FaultyReply(Fault("content_policy", 200, f"blockReason {why}"), usage or NO_USAGE, service_tier(body))
     if candidate is None or body.get("error"):
-        raise no_reply(body, usage)
+        raise make_reply_fault(body, usage)
     parts = _parts(candidate)
     calls = tuple(_call(part["functionCall"]) for part in parts if isinstance(part.get("functionCall"), dict))
     reason = candidate.get("finishReason")
     ended = "length" if reason == "MAX_TOKENS" else "content_filter" if reason in _FILTERED else None
     reply = Reply(
-        content="".join(text_in(part.get("text")) for part in parts if not part.get("thought")),
+        content="".join(as_text(part.get("text")) for part in parts if not part.get("thought")),
         calls=calls,
         finish_reason=ended or ("tool_calls" if calls else "stop"),
         opaque={"parts": parts},
-        reasoning="".join(text_in(part.get("text")) for part in parts if part.get("thought")),
+        reasoning="".join(as_text(part.get("text")) for part in parts if part.get("thought")),
         model=str(body.get("modelVersion") or ""),
     )
-    return common.finished(reply, body, usage, sent)
+    return common.complete_reply(reply, body, usage, sent)
 
 
 def _parts(candidate: Mapping[str, Any]) -> list[Body]:
     content = candidate.get("content")
-    return objects_in(content.get("parts")) if isinstance(content, dict) else []
+    return list_objects(content.get("parts")) if isinstance(content, dict) else []
 
 
-def _blocked(body: Mapping[str, Any]) -> str:
+def _block_reason(body: Mapping[str, Any]) -> str:
     feedback = body.get("promptFeedback")
-    return text_in(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+    return as_text(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
 
 
 def _call(value: Mapping[str, Any]) -> ToolCall:
@@ -175,9 +175,9 @@ def _call(value: Mapping[str, Any]) -> ToolCall:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_PASSED = ("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig")
+_FORWARDED = ("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig")
 _REFUSED = {"cachedContent": "net.remote_content", "mcpServers": "net.provider_tool"}
-_OF_PART = frozenset(
+_PART_FIELDS = frozenset(
     {
         *("text", "thought", "thoughtSignature", "inlineData", "functionCall", "functionResponse"),
         *("videoMetadata", "mediaResolution", "partMetadata"),
@@ -191,21 +191,21 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     body = _camel(common.parse_body(data))
     if isinstance(body.get("generateContentRequest"), dict):  # countTokens may hold a whole request
         body = _camel(body["generateContentRequest"])
-    contents = [_content(content) for content in common.list_of(body.get("contents"), "contents")]
+    contents = [_content(content) for content in common.require_objects(body.get("contents"), "contents")]
     common.refuse_fields(body, _REFUSED)
-    fields = common.passed_on(body, _PASSED) | {"contents": contents}
+    fields = common.select_fields(body, _FORWARDED) | {"contents": contents}
     config = fields["generationConfig"] = _camel(_object(body.get("generationConfig"), "generationConfig"))
     if config.get("candidateCount") not in (None, 1):
-        raise common.invalid("'candidateCount' must be 1")
+        raise common.bad_request("'candidateCount' must be 1")
     if "systemInstruction" in fields:
         fields["systemInstruction"] = _content(_object(fields["systemInstruction"], "systemInstruction"))
     _refuse_tools(fields)
     return ProgramRequest(
         protocol="gemini",
         fields=fields,
-        chat=tuple(_logged(fields)),
+        chat=tuple(_to_log(fields)),
         model=call.model,
-        max_tokens=common.length_of(config.get("maxOutputTokens")),
+        max_tokens=common.parse_length(config.get("maxOutputTokens")),
         stream=call.stream,
     )
 
@@ -217,7 +217,7 @@ def _camel(value: Mapping[str, Any]) -> Body:
 
 def _object(value: Any, name: str) -> Body:
     if not isinstance(value, (dict, type(None))):
-        raise common.invalid(f"'{name}' must be an object")
+        raise common.bad_request(f"'{name}' must be an object")
     return value or {}
 
 
@@ -227,14 +227,14 @@ def _content(content: Body) -> Body:
     if isinstance(parts, dict):
         parts = [parts]
     if content.get("role") not in [None, "user", "model", "function", "system"]:
-        raise common.invalid("each content needs a 'role' out of user, model")
-    parts = [_camel(part) for part in common.list_of(parts, "parts")] if parts else []
+        raise common.bad_request("each content needs a 'role' out of user, model")
+    parts = [_camel(part) for part in common.require_objects(parts, "parts")] if parts else []
     _refuse_parts(parts)
     return content | {"parts": parts}
 
 
 def _refuse_tools(fields: Mapping[str, Any]) -> None:
-    for tool in common.tools_of(fields):
+    for tool in common.list_tools(fields):
         if not isinstance(tool, dict) or set(_camel(tool)) - {"functionDeclarations"}:
             common.refuse_tool(tool)
     if isinstance(fields.get("toolConfig"), dict) and _camel(fields["toolConfig"]).get("retrievalConfig"):
@@ -243,7 +243,7 @@ def _refuse_tools(fields: Mapping[str, Any]) -> None:
 
 def _refuse_parts(parts: list[Any]) -> None:
     for part in parts:
-        if not isinstance(part, dict) or set(part) - _OF_PART:
+        if not isinstance(part, dict) or set(part) - _PART_FIELDS:
             if isinstance(part, dict) and set(part) & {"executableCode", "codeExecutionResult", "toolCall"}:
                 common.refuse_tool({"name": "codeExecution"})
             common.refuse_part(part)
@@ -256,7 +256,7 @@ def _refuse_parts(parts: list[Any]) -> None:
         _refuse_parts([_camel(each) if isinstance(each, dict) else each for each in inner])
 
 
-def _logged(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:
+def _to_log(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:
     """Messages of the log: results of functions are messages of their own there, thoughts left out."""
     if "systemInstruction" in fields:
         yield ChatMessage("system", _text(fields["systemInstruction"]["parts"]))
@@ -289,7 +289,7 @@ def _text(parts: list[Body], between: str = "\n") -> str:
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
-    settings = common.without(make_request(agent, (), ()), ("contents",))
+    settings = common.drop_fields(make_request(agent, (), ()), ("contents",))
     common.limit_reply(request, settings["generationConfig"], "maxOutputTokens")
     config = request.fields["generationConfig"] | settings["generationConfig"]
     return dict(request.fields) | settings | {"generationConfig": config}

@@ -13,10 +13,10 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.protocols import common
-from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
 from automedbench.base.endpoint.faults import FaultyReply, stream_fault
 from automedbench.base.endpoint.replies import EventStream
-from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
+from automedbench.base.endpoint.usage import merge_usage, messages_usage, service_tier
 from automedbench.campaign.agents import Agent
 
 _THOUGHTS = ("thinking", "redacted_thinking")
@@ -30,20 +30,20 @@ MARKED_TURNS = 2
 
 def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
     """See ``Protocol.make_request``."""
-    turns = common.calls_as_text(messages, native=agent.native_tools)
+    turns = common.write_calls_as_text(messages, native=agent.native_tools)
     body: Body = {
         "model": agent.model,
         "messages": _conversation(turns, agent.echo_reasoning),
     }
     if agent.max_tokens is not None:
         body["max_tokens"] = agent.max_tokens
-    if system := common.system_text(messages):
+    if system := common.join_system(messages):
         body["system"] = [{"type": "text", "text": system}]
     if tools and agent.native_tools:
         body["tools"] = [common.declare_tool(tool, "input_schema") for tool in tools]
     if agent.prompt_cache == "auto":
         _mark(body)
-    return common.merged(body | _thinking(agent), agent.extra_body)
+    return common.merge_fields(body | _thinking(agent), agent.extra_body)
 
 
 def _conversation(messages: Sequence[ChatMessage], echo: bool) -> list[Body]:
@@ -66,9 +66,9 @@ def _blocks(message: ChatMessage, echo: bool) -> Iterator[Body]:
         if block.get("type") in _THOUGHTS:
             # A thought that was cut has no signature yet, and is refused.
             return echo and bool(block.get("signature") or block.get("data"))
-        return block.get("type") != "text" or bool(text_in(block.get("text")).strip())
+        return block.get("type") != "text" or bool(as_text(block.get("text")).strip())
 
-    yield from common.replayed(
+    yield from common.echo_parts(
         message,
         message.opaque.get("blocks"),
         text={"type": "text", "text": message.content},
@@ -81,7 +81,7 @@ def _blocks(message: ChatMessage, echo: bool) -> Iterator[Body]:
 def _tool_use(call: ToolCall, block: Body) -> Body:
     """The block of a call as it came; what had to be repaired is the call's."""
     kept = isinstance(block.get("input"), dict) and call.arguments == _call(block).arguments
-    own = {} if kept else {"input": common.arguments_of(call)}
+    own = {} if kept else {"input": common.parse_arguments(call)}
     return {"type": "tool_use", **block, "id": call.id, "name": call.name, **own}
 
 
@@ -123,7 +123,7 @@ def assemble_stream(stream: EventStream) -> Body:
     for event in stream.events:
         kind = event.get("type")
         if kind == "error" or event.get("error"):
-            raise _broken(event.get("error") or event, usage)
+            raise _stream_failure(event.get("error") or event, usage)
         if kind == "message_start" and isinstance(event.get("message"), dict):
             body = dict(event["message"])
             usage.append(body.get("usage"))
@@ -135,14 +135,14 @@ def assemble_stream(stream: EventStream) -> Body:
             body |= event["delta"]
             usage.append(event.get("usage"))
         elif kind == "message_stop":
-            whole = [_ended(block) for block in blocks.values()]
-            return body | {"content": whole, "usage": merged_usage(usage)}
-    raise _broken(None, usage)
+            whole = [_complete_block(block) for block in blocks.values()]
+            return body | {"content": whole, "usage": merge_usage(usage)}
+    raise _stream_failure(None, usage)
 
 
-def _broken(error: Any, reported: Sequence[Any]) -> FaultyReply:
+def _stream_failure(error: Any, reported: Sequence[Any]) -> FaultyReply:
     """The fault of a stream that had reported so much of its usage before it broke."""
-    usage = merged_usage(reported)
+    usage = merge_usage(reported)
     return stream_fault(error, messages_usage(usage), service_tier({"usage": usage}))
 
 
@@ -152,17 +152,17 @@ _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta":
 def _grow(block: Body, delta: Mapping[str, Any]) -> None:
     kind = str(delta.get("type"))
     if kind == "input_json_delta":
-        block["partial"] = text_in(block.get("partial")) + text_in(delta.get("partial_json"))
+        block["partial"] = as_text(block.get("partial")) + as_text(delta.get("partial_json"))
     elif kind == "citations_delta":
-        block["citations"] = [*objects_in(block.get("citations")), delta.get("citation")]
+        block["citations"] = [*list_objects(block.get("citations")), delta.get("citation")]
     elif kind in _GROWS:
         name = _GROWS[kind]
-        block[name] = text_in(block.get(name)) + text_in(delta.get(name))
+        block[name] = as_text(block.get(name)) + as_text(delta.get(name))
 
 
-def _ended(block: Body) -> Body:
+def _complete_block(block: Body) -> Body:
     """A block with its input as an object; an input that was cut stays text."""
-    if not (text := text_in(block.pop("partial", ""))):
+    if not (text := as_text(block.pop("partial", ""))):
         return block
     try:
         return block | {"input": json.loads(text)}
@@ -173,21 +173,21 @@ def _ended(block: Body) -> Body:
 def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Protocol.parse_reply``."""
     usage = messages_usage(body.get("usage"))
-    blocks = common.content_of(body, "content", usage)
+    blocks = common.require_content(body, "content", usage)
     calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
     finish = _FINISHED.get(str(body.get("stop_reason")), "stop")
     if finish == "length" and calls and blocks[-1].get("type") == "tool_use" and not blocks[-1].get("input"):
         # What was cut before its input began comes with an empty one; that is no call without arguments.
         calls[-1] = replace(calls[-1], arguments="")
     reply = Reply(
-        content="".join(text_in(block.get("text")) for block in blocks if block.get("type") == "text"),
+        content="".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text"),
         calls=tuple(calls),
         finish_reason=finish,
         opaque={"blocks": blocks},
-        reasoning="\n\n".join(filter(None, (text_in(block.get("thinking")) for block in blocks))),
+        reasoning="\n\n".join(filter(None, (as_text(block.get("thinking")) for block in blocks))),
         model=str(body.get("model") or ""),
     )
-    return common.finished(reply, body, usage, sent)
+    return common.complete_reply(reply, body, usage, sent)
 
 
 def _call(block: Mapping[str, Any]) -> ToolCall:
@@ -196,12 +196,12 @@ def _call(block: Mapping[str, Any]) -> ToolCall:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_PASSED = (
+_FORWARDED = (
     *("messages", "system", "tools", "tool_choice", "stop_sequences", "top_p", "top_k"),
     *("thinking", "output_config", "cache_control"),
 )
 _REFUSED = {"mcp_servers": "net.provider_tool", "container": "net.provider_tool"}
-_HOLD_THEMSELVES = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference"})
+_INLINE_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference"})
 """Blocks without content that lies elsewhere."""
 LEAST_THINKING = 1024
 """Tokens of thinking that the protocol takes at least."""
@@ -210,37 +210,37 @@ LEAST_THINKING = 1024
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
     body = common.parse_body(data)
-    messages = common.list_of(body.get("messages"), "messages")
+    messages = common.require_objects(body.get("messages"), "messages")
     common.refuse_fields(body, _REFUSED)
-    for tool in common.tools_of(body):
+    for tool in common.list_tools(body):
         if not isinstance(tool, dict) or tool.get("type") not in (None, "custom") or not tool.get("name"):
             common.refuse_tool(tool)
-    system = common.parts_of(body.get("system") or None, "system")
+    system = common.list_parts(body.get("system") or None, "system")
     _refuse_blocks(system)
-    logged = [ChatMessage("system", common.logged_text(system))] if system else []
+    logged = [ChatMessage("system", common.render_text(system))] if system else []
     for message in messages:
-        common.role_of(message)
-        _refuse_blocks(common.parts_of(message.get("content")))
-        logged += _logged(message)
+        common.parse_role(message)
+        _refuse_blocks(common.list_parts(message.get("content")))
+        logged += _to_log(message)
     # Instructions between messages are a trial of the provider's, by a header that is not passed on.
     plain = [message | {"role": "user"} if message["role"] == "system" else message for message in messages]
     return ProgramRequest(
         protocol="messages",
-        fields=common.passed_on(body, _PASSED) | {"messages": plain},
+        fields=common.select_fields(body, _FORWARDED) | {"messages": plain},
         chat=tuple(logged),
         model=str(body.get("model") or ""),
-        max_tokens=common.length_of(body.get("max_tokens")),
+        max_tokens=common.parse_length(body.get("max_tokens")),
         stream=body.get("stream") is True,
     )
 
 
 def _refuse_blocks(blocks: list[Any]) -> None:
     for block in blocks:
-        kind = common.type_of(block)
-        if isinstance(block, str) or kind in _HOLD_THEMSELVES:
+        kind = common.get_type(block)
+        if isinstance(block, str) or kind in _INLINE_BLOCKS:
             continue
         if kind in ("tool_result", "search_result"):
-            _refuse_blocks(common.parts_of(block.get("content")))
+            _refuse_blocks(common.list_parts(block.get("content")))
         elif kind in ("image", "document"):
             _refuse_source(block)
         elif "tool" in kind or kind.endswith("_result"):
@@ -251,23 +251,23 @@ def _refuse_blocks(blocks: list[Any]) -> None:
 
 def _refuse_source(block: Mapping[str, Any]) -> None:
     source = block.get("source")
-    kind = common.type_of(source)
+    kind = common.get_type(source)
     if not isinstance(source, dict) or kind not in ("base64", "text", "content") or {"url", "file_id"} & set(source):
         common.refuse_part(block)
     if kind == "content":
-        _refuse_blocks(common.parts_of(source.get("content")))
+        _refuse_blocks(common.list_parts(source.get("content")))
 
 
-def _logged(message: Mapping[str, Any]) -> list[ChatMessage]:
+def _to_log(message: Mapping[str, Any]) -> list[ChatMessage]:
     """Messages of the log for one of the protocol's: results of tools are messages of their own there."""
     found: list[ChatMessage] = []
     texts: list[Any] = []
     calls: list[ToolCall] = []
-    for block in common.parts_of(message.get("content")):
-        kind = common.type_of(block)
+    for block in common.list_parts(message.get("content")):
+        kind = common.get_type(block)
         if kind == "tool_result":
             failed, call_id = block.get("is_error"), str(block.get("tool_use_id") or "")
-            text = common.logged_text(common.parts_of(block.get("content")))
+            text = common.render_text(common.list_parts(block.get("content")))
             failed = failed if isinstance(failed, bool) else None
             found.append(ChatMessage("tool", text, call_id=call_id, failed=failed))
         elif kind == "tool_use":
@@ -275,32 +275,32 @@ def _logged(message: Mapping[str, Any]) -> list[ChatMessage]:
         elif kind not in _THOUGHTS:
             texts.append(block)
     if texts or calls or not found:
-        role = common.role_of(message)
-        found.append(ChatMessage(role, common.logged_text(texts, "" if role == "assistant" else "\n"), tuple(calls)))
+        role = common.parse_role(message)
+        found.append(ChatMessage(role, common.render_text(texts, "" if role == "assistant" else "\n"), tuple(calls)))
     return found
 
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``; the protocol takes no temperature beside thinking."""
-    settings = common.without(make_request(agent, (), ()), ("messages",))
+    settings = common.drop_fields(make_request(agent, (), ()), ("messages",))
     common.limit_reply(request, settings, "max_tokens")
     body = dict(request.fields) | settings
     _fit_thinking(body)
-    if _thinks(body):
+    if _is_thinking(body):
         body.pop("temperature", None)
     if "temperature" in body:
         body.pop("top_p", None)  # newer models take one of the two
     return body
 
 
-def _thinks(body: Mapping[str, Any]) -> bool:
+def _is_thinking(body: Mapping[str, Any]) -> bool:
     thinking = body.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
 def _fit_thinking(body: Body) -> None:
     """A budget of thinking must be smaller than the length of the reply, which the agent may have cut."""
-    budget = common.length_of(body["thinking"].get("budget_tokens")) if _thinks(body) else None
+    budget = common.parse_length(body["thinking"].get("budget_tokens")) if _is_thinking(body) else None
     if budget is None or "max_tokens" not in body or budget < body["max_tokens"]:
         return
     if body["max_tokens"] <= LEAST_THINKING:
@@ -321,7 +321,7 @@ def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator
     yield _event("message_start", message=dict(whole) | begun)
     yield KEEP_ALIVE
     for index, block in enumerate(content):
-        opened, deltas = _in_deltas(block)
+        opened, deltas = _split_deltas(block)
         yield _event("content_block_start", index=index, content_block=opened)
         for delta in deltas:
             yield _event("content_block_delta", index=index, delta=delta)
@@ -331,7 +331,7 @@ def stream_answer(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator
     yield _event("message_stop")
 
 
-def _in_deltas(block: Mapping[str, Any]) -> tuple[Body, list[Body]]:
+def _split_deltas(block: Mapping[str, Any]) -> tuple[Body, list[Body]]:
     """A block as it begins, and what is added to it; blocks without deltas of their own come whole."""
     kind, begun = block.get("type"), dict(block)
     if kind == "text":

@@ -11,8 +11,8 @@ from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.protocols import chat, common
-from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, objects_in, text_in
-from automedbench.base.endpoint.faults import no_reply, stream_fault
+from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.base.endpoint.faults import make_reply_fault, stream_fault
 from automedbench.base.endpoint.replies import EventStream
 from automedbench.base.endpoint.usage import responses_usage
 from automedbench.base.files import sha256_bytes
@@ -27,7 +27,7 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
     """See ``Protocol.make_request``."""
-    turns = common.calls_as_text(messages, native=agent.native_tools)
+    turns = common.write_calls_as_text(messages, native=agent.native_tools)
     body: Body = {
         "model": agent.model,
         "input": [item for message in turns for item in _items(message, agent.echo_reasoning)],
@@ -36,7 +36,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     }
     if agent.max_tokens is not None:
         body["max_output_tokens"] = agent.max_tokens
-    if system := common.system_text(messages):
+    if system := common.join_system(messages):
         body["instructions"] = system
     if tools and agent.native_tools:
         body["tools"] = [{"type": "function", **common.declare_tool(tool), "strict": False} for tool in tools]
@@ -50,7 +50,7 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
         # The provider finds its cache by this name: one for all requests that begin alike.
         start = "\n".join(message.content for message in messages[:2])
         body["prompt_cache_key"] = sha256_bytes(start.encode())[:32]
-    return common.merged(body, agent.extra_body)
+    return common.merge_fields(body, agent.extra_body)
 
 
 def _items(message: ChatMessage, echo: bool) -> Iterator[Body]:
@@ -60,7 +60,7 @@ def _items(message: ChatMessage, echo: bool) -> Iterator[Body]:
         yield {"role": "user", "content": message.content}
     elif message.role == "assistant":
         items = list(
-            common.replayed(
+            common.echo_parts(
                 message,
                 message.opaque.get("items"),
                 text={"role": "assistant", "content": message.content},
@@ -102,22 +102,22 @@ def assemble_stream(stream: EventStream) -> Body:
 def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Protocol.parse_reply``."""
     usage = responses_usage(body.get("usage"))
-    items = common.content_of(body, "output", usage)
+    items = common.require_content(body, "output", usage)
     if body.get("status") == "failed":
-        raise no_reply(body, usage)
+        raise make_reply_fault(body, usage)
     calls = tuple(_call(item) for item in items if item.get("type") in _CALLS)
-    texts = [part for item in items if item.get("type") == "message" for part in objects_in(item.get("content"))]
+    texts = [part for item in items if item.get("type") == "message" for part in list_objects(item.get("content"))]
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     reply = Reply(
-        content="".join(text_in(part.get("text")) or text_in(part.get("refusal")) for part in texts),
+        content="".join(as_text(part.get("text")) or as_text(part.get("refusal")) for part in texts),
         calls=calls,
         finish_reason=_CUT.get(str(reason), "tool_calls" if calls else "stop"),
         opaque={"items": items},
         reasoning="\n\n".join(filter(None, map(_thought, items))),
         model=str(body.get("model") or ""),
     )
-    return common.finished(reply, body, usage, sent)
+    return common.complete_reply(reply, body, usage, sent)
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:
@@ -127,13 +127,13 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
 def _thought(item: Mapping[str, Any]) -> str:
     if item.get("type") != "reasoning":
         return ""
-    parts = [*objects_in(item.get("summary")), *objects_in(item.get("content"))]
-    return "\n\n".join(filter(None, (text_in(part.get("text")) for part in parts)))
+    parts = [*list_objects(item.get("summary")), *list_objects(item.get("content"))]
+    return "\n\n".join(filter(None, (as_text(part.get("text")) for part in parts)))
 
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_PASSED = (
+_FORWARDED = (
     *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "include"),
     *("truncation", "top_p", "prompt_cache_key"),
 )
@@ -154,30 +154,30 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     items = body.get("input")
     if isinstance(items, str):
         items = [{"type": "message", "role": "user", "content": items}]
-    items = common.list_of(items, "input")
+    items = common.require_objects(items, "input")
     for item in items:
         _check(item)
     common.refuse_fields(body, _REFUSED)
     # Without its encrypted content a piece of reasoning is only a name of something that is kept at the provider.
     kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
-    fields = common.passed_on(body, _PASSED) | {"input": kept}
+    fields = common.select_fields(body, _FORWARDED) | {"input": kept}
     if "include" in fields:
-        asked = common.parts_of(fields["include"], "include")
+        asked = common.list_parts(fields["include"], "include")
         fields["include"] = [name for name in _INCLUDED if name in asked]
-    _refuse_tools(common.tools_of(fields))
+    _refuse_tools(common.list_tools(fields))
     choice = fields.get("tool_choice", "auto")
-    if not isinstance(choice, str) and common.kind_of(choice) not in (*_OWN_TOOLS, "allowed_tools"):
+    if not isinstance(choice, str) and common.describe_kind(choice) not in (*_OWN_TOOLS, "allowed_tools"):
         common.refuse_tool(choice)
     instructions = body.get("instructions")
     if not isinstance(instructions, (str, type(None))):
-        raise common.invalid("'instructions' must be text")
+        raise common.bad_request("'instructions' must be text")
     system = [ChatMessage("system", instructions)] if instructions is not None else []
     return ProgramRequest(
         protocol="responses",
         fields=fields,
-        chat=(*system, *_logged(items)),
+        chat=(*system, *_to_log(items)),
         model=str(body.get("model") or ""),
-        max_tokens=common.length_of(body.get("max_output_tokens")),
+        max_tokens=common.parse_length(body.get("max_output_tokens")),
         stream=body.get("stream") is True,
     )
 
@@ -186,12 +186,12 @@ def _check(item: Body) -> None:
     """Raise RequestRefused for an item that is none, that the provider would run, or whose content it would fetch."""
     kind = item.get("type", "message")
     if not isinstance(kind, str):
-        raise common.invalid("the 'type' of an item must be text")
+        raise common.bad_request("the 'type' of an item must be text")
     if kind == "message":
-        common.role_of(item)
-        _refuse_parts(common.parts_of(item.get("content")))
+        common.parse_role(item)
+        _refuse_parts(common.list_parts(item.get("content")))
     elif kind in _RESULTS:
-        _refuse_parts(common.parts_of(item.get("output"), "output"))
+        _refuse_parts(common.list_parts(item.get("output"), "output"))
     elif kind == "item_reference":
         common.refuse_part(item)
     elif kind not in _CALLS and kind not in _OPAQUE:
@@ -200,15 +200,15 @@ def _check(item: Body) -> None:
 
 def _refuse_tools(tools: list[Any]) -> None:
     for tool in tools:
-        if common.type_of(tool) not in _OWN_TOOLS or not tool.get("name"):
+        if common.get_type(tool) not in _OWN_TOOLS or not tool.get("name"):
             common.refuse_tool(tool)
         if tool["type"] == "namespace":
-            _refuse_tools(common.list_of(tool.get("tools"), "tools"))
+            _refuse_tools(common.require_objects(tool.get("tools"), "tools"))
 
 
 def _refuse_parts(parts: list[Any]) -> None:
     for part in parts:
-        kind = common.type_of(part)
+        kind = common.get_type(part)
         if isinstance(part, str) or (kind in _TEXTS and not {"image_url", "file_url", "file_id"} & set(part)):
             continue
         place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
@@ -218,7 +218,7 @@ def _refuse_parts(parts: list[Any]) -> None:
             common.refuse_part(part)
 
 
-def _logged(items: list[Body]) -> list[ChatMessage]:
+def _to_log(items: list[Body]) -> list[ChatMessage]:
     """Messages of the log: the parts of one reply stand together there, reasoning left out."""
     found: list[ChatMessage] = []
     texts: list[str] = []
@@ -237,25 +237,25 @@ def _logged(items: list[Body]) -> list[ChatMessage]:
         elif kind == "message" and item["role"] == "assistant":
             if calls:
                 close()
-            texts.append(common.logged_text(item.get("content"), ""))
+            texts.append(common.render_text(item.get("content"), ""))
         elif kind == "message" or kind in _RESULTS:
             close()
-            found.append(_logged_item(item))
+            found.append(_item_to_log(item))
     close()
     return found
 
 
-def _logged_item(item: Mapping[str, Any]) -> ChatMessage:
+def _item_to_log(item: Mapping[str, Any]) -> ChatMessage:
     if item.get("type") in _RESULTS:
         failed = True if item.get("status") in ("incomplete", "failed") else None
-        output, call_id = common.logged_text(item.get("output")), str(item.get("call_id") or "")
+        output, call_id = common.render_text(item.get("output")), str(item.get("call_id") or "")
         return ChatMessage("tool", output, call_id=call_id, failed=failed)
-    return ChatMessage(common.role_of(item), common.logged_text(item.get("content")))
+    return ChatMessage(common.parse_role(item), common.render_text(item.get("content")))
 
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     """See ``Protocol.upstream_body``."""
-    settings = common.without(make_request(agent, (), ()), ("input", "include", "prompt_cache_key"))
+    settings = common.drop_fields(make_request(agent, (), ()), ("input", "include", "prompt_cache_key"))
     common.limit_reply(request, settings, "max_output_tokens")
     return dict(request.fields) | settings
 
@@ -279,7 +279,7 @@ def _events(whole: Mapping[str, Any]) -> Iterator[_Event]:
     yield "response.in_progress", {"response": begun}
     for index, item in enumerate(whole.get("output") or []):
         place = {"item_id": item.get("id", ""), "output_index": index}
-        yield "response.output_item.added", {"output_index": index, "item": _emptied(item)}
+        yield "response.output_item.added", {"output_index": index, "item": _empty_item(item)}
         for name, fields in _item_events(item):
             yield name, place | fields
         yield "response.output_item.done", {"output_index": index, "item": item}
@@ -287,7 +287,7 @@ def _events(whole: Mapping[str, Any]) -> Iterator[_Event]:
     yield f"response.{end}", {"response": dict(whole)}
 
 
-def _emptied(item: Mapping[str, Any]) -> Body:
+def _empty_item(item: Mapping[str, Any]) -> Body:
     """An item as it begins."""
     empty: Body = {"content": [], "summary": [], "arguments": "", "input": ""}
     begun = {name: empty.get(name, value) if value is not None else None for name, value in item.items()}

@@ -84,7 +84,7 @@ def classify_status(status: int, body: str) -> FaultKind:
     return "auth" if status in _AUTH else "server" if status >= 500 else "bad_request"
 
 
-def speaks_of_key(text: str) -> bool:
+def mentions_key(text: str) -> bool:
     """The text has words by which an error that tells of a bad key is known."""
     return _KEY.search(text) is not None
 
@@ -103,7 +103,7 @@ def classify_error_object(error: Any) -> FaultKind:
     return "malformed"
 
 
-def retry_after(headers: Mapping[str, str], clock: float | None = None, body: str = "") -> float | None:
+def parse_retry_after(headers: Mapping[str, str], clock: float | None = None, body: str = "") -> float | None:
     """Seconds that the server asks to wait, capped; None when it does not ask or asks nonsense.
 
     In milliseconds, in seconds, as a date, or as Gemini does in the body (``"retryDelay": "26s"``).
@@ -112,7 +112,7 @@ def retry_after(headers: Mapping[str, str], clock: float | None = None, body: st
     found = [
         _seconds(headers.get("retry-after-ms"), 0.001),
         _seconds(headers.get("retry-after"), 1.0),
-        _until(headers.get("retry-after"), time.time() if clock is None else clock),
+        _seconds_until(headers.get("retry-after"), time.time() if clock is None else clock),
         _seconds(delay[1], 1.0) if delay else None,
     ]
     return next((min(seconds, RETRY_AFTER_CAP_S) for seconds in found if seconds is not None), None)
@@ -126,7 +126,7 @@ def _seconds(text: str | None, unit_s: float) -> float | None:
     return seconds if 0 < seconds < float("inf") else None
 
 
-def _until(date: str | None, clock: float) -> float | None:
+def _seconds_until(date: str | None, clock: float) -> float | None:
     try:
         seconds = email.utils.parsedate_to_datetime(date or "").timestamp() - clock
     except (ValueError, OverflowError):
@@ -163,7 +163,7 @@ class FaultyReply(Exception):
         super().__init__(fault.body)
 
 
-def no_reply(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
+def make_reply_fault(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
     """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
     return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))

@@ -23,8 +23,8 @@ import httpx2
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, credentials
-from automedbench.base.endpoint.faults import Fault, classify_status, retry_after
-from automedbench.base.endpoint.replies import cleaned, is_stream
+from automedbench.base.endpoint.faults import Fault, classify_status, parse_retry_after
+from automedbench.base.endpoint.replies import is_stream, sanitize
 from automedbench.base.errors import ConfigError
 from automedbench.base.keys import shown_place
 
@@ -131,8 +131,8 @@ class EndpointHttp(Closing):
         }
         timeout = httpx2.Timeout(None if timeout_s == float("inf") else timeout_s, connect=min(timeout_s, CONNECT_S))
         if protocol in _OPENAI:
-            return self._post_by_openai(protocol, root, headers, cleaned(body), timeout)
-        content = json.dumps(cleaned(body), ensure_ascii=False).encode()
+            return self._post_by_openai(protocol, root, headers, sanitize(body), timeout)
+        content = json.dumps(sanitize(body), ensure_ascii=False).encode()
         with self._client.stream("POST", root + path, content=content, headers=headers, timeout=timeout) as response:
             if not response.is_success:
                 raise BadStatus(response.status_code, _text(response), response.headers)
@@ -340,7 +340,7 @@ def classify_failure(error: Exception, timeout_s: float) -> Fault:
 def _classify_status(status: int, text: str, headers: Mapping[str, str]) -> Fault:
     if 300 <= status < 400:
         text = f"redirect to {shown_place(headers.get('location'))}, which is not followed"
-    return Fault(classify_status(status, text), status, text, retry_after(headers, body=text))
+    return Fault(classify_status(status, text), status, text, parse_retry_after(headers, body=text))
 
 
 def _classify_timeout(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from automedbench.base.endpoint.faults import Fault, FaultyReply, no_reply
+from automedbench.base.endpoint.faults import Fault, FaultyReply, make_reply_fault
 from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
 from automedbench.base.files import clean_text
 from automedbench.base.records import Tokens
@@ -41,7 +41,7 @@ def read_events(data: bytes) -> EventStream:
         elif not line and lines:
             text = "\n".join(lines)
             try:
-                value = cleaned(json.loads(text))
+                value = sanitize(json.loads(text))
             except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict):
@@ -75,7 +75,7 @@ class Completion:
 def read_json(data: bytes) -> dict[str, Any]:
     """The JSON object in a body with status 200, without what no request could send back; raises FaultyReply."""
     try:
-        body = cleaned(json.loads(data))
+        body = sanitize(json.loads(data))
     except (ValueError, RecursionError):
         shown = data.decode("utf-8", "replace") or "an empty body"
         raise FaultyReply(Fault("malformed", 200, shown)) from None
@@ -86,16 +86,16 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 def read_completion(data: bytes) -> Completion:
     """The completion in a body with status 200; raises FaultyReply. Unknown fields are ignored."""
-    return completion_of(read_json(data))
+    return parse_completion(read_json(data))
 
 
-def completion_of(body: Mapping[str, Any]) -> Completion:
+def parse_completion(body: Mapping[str, Any]) -> Completion:
     """The completion in a JSON object; raises FaultyReply."""
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise no_reply(body, chat_usage(body.get("usage")))
+        raise make_reply_fault(body, chat_usage(body.get("usage")))
     finish, model = choice.get("finish_reason"), body.get("model")
     usage = body.get("usage")
     return Completion(
@@ -103,7 +103,7 @@ def completion_of(body: Mapping[str, Any]) -> Completion:
     )
 
 
-def cleaned(value: Any, depth: int = 1000) -> Any:
+def sanitize(value: Any, depth: int = 1000) -> Any:
     """A JSON value without lone surrogates and with null for numbers that JSON has no form for.
 
     Raises ValueError for a value of more than ``depth`` levels.
@@ -113,7 +113,7 @@ def cleaned(value: Any, depth: int = 1000) -> Any:
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
-        return {clean_text(name): cleaned(inner, depth - 1) for name, inner in value.items()}
+        return {clean_text(name): sanitize(inner, depth - 1) for name, inner in value.items()}
     if isinstance(value, list):
-        return [cleaned(inner, depth - 1) for inner in value]
+        return [sanitize(inner, depth - 1) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -52,7 +52,7 @@ def responses_usage(usage: Any) -> Tokens | None:
 
 
 def messages_usage(usage: Any) -> Tokens | None:
-    """Tokens of the ``usage`` of an Anthropic message; of a stream, see ``merged_usage``."""
+    """Tokens of the ``usage`` of an Anthropic message; of a stream, see ``merge_usage``."""
     if not isinstance(usage, Mapping):
         return None
     fresh, completion = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
@@ -78,7 +78,7 @@ def gemini_usage(usage: Any) -> Tokens | None:
     return _tokens(prompt, _count(usage.get("cachedContentTokenCount")) or 0, 0, 0, completion, thoughts)
 
 
-def merged_usage(parts: Iterable[Any]) -> dict[str, Any]:
+def merge_usage(parts: Iterable[Any]) -> dict[str, Any]:
     """One usage object from those of a stream in their order: counts are running sums, so that the last one told holds.
 
     For ``message_start`` and ``message_delta`` of Anthropic and the chunks of Gemini; empty without any.
