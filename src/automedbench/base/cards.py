@@ -24,14 +24,14 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 TaskName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=80)]
 
 
-def _below(path: str) -> str:
+def _require_relative(path: str) -> str:
     parts = path.split("/")
     if path.startswith("/") or ".." in parts or "" in parts or "\0" in path:
         raise ValueError("must be a relative path without '..'")
     return path
 
 
-RelativePath = Annotated[str, Field(max_length=200), AfterValidator(_below)]
+RelativePath = Annotated[str, Field(max_length=200), AfterValidator(_require_relative)]
 
 
 class Rows(Model):
@@ -176,7 +176,7 @@ class Sampling(Model):
 
 
 class Staging(Model):
-    """How raw data becomes public and private cases."""
+    """The way from raw data to public and private cases."""
 
     reader: Name = Field(description="name of a reader in automedbench.datasets")
     options: dict[str, Any] = Field(default_factory=dict, description="for the reader: folders, columns, label maps")
@@ -251,7 +251,7 @@ class LiteModel(Model):
 
 
 class TierBriefs(Model):
-    """What the tiers are told beyond the common brief."""
+    """Additions of a tier to the common brief."""
 
     lite_model: LiteModel | None = Field(None, description="required where the task is offered as lite")
     no_lite: str = Field("", description="why the task is not offered as lite, for a person")

@@ -49,12 +49,12 @@ def _commit(places: list[Path]) -> tuple[str | None, bool | None]:
     try:
         # A package that was installed below some other repository is no file of that one.
         _git("ls-files", "--error-unmatch", "--", str(PACKAGE / "__init__.py"))
-        told = _git("status", "--porcelain=v2", "--branch", "--no-renames", "--", *shown).splitlines()
+        lines = _git("status", "--porcelain=v2", "--branch", "--no-renames", "--", *shown).splitlines()
     except (OSError, subprocess.SubprocessError):
         return None, None
-    heads = [line.split()[-1] for line in told if line.startswith("# branch.oid ")]
+    heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
     commit = next((head for head in heads if head != "(initial)"), None)
-    return commit, None if commit is None else any(not line.startswith("#") for line in told)
+    return commit, None if commit is None else any(not line.startswith("#") for line in lines)
 
 
 def _git(*arguments: str) -> str:

@@ -29,7 +29,7 @@ SHARES = {"private": 0o077, "group": 0o027, "all": 0o022}
 
 
 def set_sharing(share: str) -> None:
-    """What this process and its children make from here on may be read as ``share`` says, not as its umask did.
+    """Set who may read what this process and its children make from here on, instead of its umask.
 
     For the start of a program: all its threads feel it.
     """

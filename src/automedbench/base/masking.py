@@ -21,7 +21,7 @@ def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
     found: set[str] = set()
     for secret in secrets:
         if len(secret) >= SHORTEST_SECRET:
-            encoded = {form for form in _encoded(secret) if len(form) >= _SHORTEST_PIECE}
+            encoded = {form for form in _encode(secret) if len(form) >= _SHORTEST_PIECE}
             found |= {secret, secret[::-1], quote(secret, safe="")} | encoded
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
@@ -31,11 +31,11 @@ def secret_among(keys: Iterable[str], public: Iterable[str]) -> tuple[str, ...]:
 
     Local servers take any word, such as their own name; masked, an agent of that name would be another one in its log.
     """
-    told = "\n".join(public).lower()
-    return tuple(key for key in keys if key.lower() not in told)
+    text = "\n".join(public).lower()
+    return tuple(key for key in keys if key.lower() not in text)
 
 
-def _encoded(secret: str) -> Iterable[str]:
+def _encode(secret: str) -> Iterable[str]:
     data = secret.encode()
     for variant in (data, data[::-1]):
         yield from (variant.hex(), variant.hex().upper())

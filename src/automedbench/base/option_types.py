@@ -1,4 +1,4 @@
-"""Types of command line options that say what they expect; argparse alone would say the name of the function."""
+"""Types of command line options whose errors name the expected value instead of a function."""
 
 from __future__ import annotations
 

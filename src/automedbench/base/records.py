@@ -108,7 +108,7 @@ class Downloaded(Model):
 
 
 FIXTURE_OF = "fixture of "
-"""How the source of made-up data begins in a receipt."""
+"""Prefix of the source of made-up data in a receipt."""
 
 
 class Receipt(Model):
@@ -131,7 +131,7 @@ class Receipt(Model):
 
     @property
     def made_up(self) -> bool:
-        """Whether the files are a fixture, not the data set."""
+        """True when the files are a fixture, not the data set."""
         return self.source.startswith(FIXTURE_OF)
 
 
@@ -220,7 +220,7 @@ class Tokens(Model):
 
 
 class Enforced(Model):
-    """What the sandbox really enforced during a run; printed with every score."""
+    """Restrictions that the sandbox really enforced during a run; printed with every score."""
 
     backend: Literal["apptainer", "local"]
     network: Literal["sealed", "proxied", "open"]
@@ -244,7 +244,7 @@ class Enforced(Model):
 
     @property
     def isolation(self) -> str:
-        """What isolated the run, for example ``apptainer/sealed``, and whether models came from the cache alone."""
+        """Isolation of the run, for example ``apptainer/sealed``, and whether models came from the cache alone."""
         place = f"{self.backend}/{self.network}"
         return f"{place} with cache" if self.from_cache else place
 
@@ -255,7 +255,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 class GpuUse(Model):
-    """What was used of the GPUs of a run, sampled from outside."""
+    """Use of the GPUs of a run, sampled from outside."""
 
     peak_mib: int = Field(description="most memory in use at a time, of all its cards together, beyond that before it")
     busy_s: Seconds | None = Field(
@@ -267,7 +267,7 @@ class GpuUse(Model):
 
 
 class Totals(Model):
-    """What a run used."""
+    """Usage of a run."""
 
     turns: int = Field(0, description="model replies")
     wall_s: Seconds = 0.0
@@ -285,7 +285,7 @@ class Totals(Model):
 
 
 class Used(Model):
-    """What a run took of machines, or one process that worked on it. What is not known is null, never 0."""
+    """Machine time and memory of a run, or of one process that worked on it; null where unknown, never 0."""
 
     held_s: Seconds | None = Field(None, description="wall-clock seconds of its processes, or of their Slurm jobs")
     gpu_held_s: Seconds | None = Field(None, description="the same × GPUs that were the run's alone meanwhile")
@@ -309,17 +309,17 @@ class Used(Model):
         lists = ("nodes", "jobs", "gpu_models", "gpu_drivers", "machines")
         return Used(
             **{name: _sum(getattr(self, name), getattr(other, name)) for name in seconds},
-            **{name: _either(getattr(self, name), getattr(other, name)) for name in lists},
+            **{name: _union(getattr(self, name), getattr(other, name)) for name in lists},
             peak_memory_mib=max(peaks, default=None),
             told_by={
-                name: "; ".join(_either(*(each.told_by.get(name, "").split("; ") for each in (self, other))))
-                for name in _either(list(self.told_by), list(other.told_by))
+                name: "; ".join(_union(*(each.told_by.get(name, "").split("; ") for each in (self, other))))
+                for name in _union(list(self.told_by), list(other.told_by))
             },
         )
 
 
-def _either(one: list[str], other: list[str]) -> list[str]:
-    """What is in one of them, once."""
+def _union(one: list[str], other: list[str]) -> list[str]:
+    """Items of both, each once."""
     return list(dict.fromkeys(filter(None, [*one, *other])))
 
 
@@ -370,7 +370,7 @@ class RunRecord(Model):
 
 
 class Process(Model):
-    """What the kernel told of one process of a code call: paths of the workspace (relative) and the public input."""
+    """One process of a code call as the kernel trace shows it: paths of the workspace (relative) and the public input."""
 
     command: str = Field(description="command line, cut")
     parent: int | None = Field(description="index of its parent among the call's processes; null: the harness's own")
@@ -400,7 +400,7 @@ class CodeCall(Model):
 _ANSWER_KEYS = frozenset(
     ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
 )
-"""What the harness answers to a code call when there is nothing else to say."""
+"""Keys of the harness's usual answer to a code call."""
 
 
 class Message(Model):
@@ -587,7 +587,7 @@ class Decision(Model):
 
 
 ModelLock = Literal["kept", "violated", "unknown"]
-"""Whether a lite run used the checkpoint that its task prescribes."""
+"""Use of the prescribed checkpoint in a lite run."""
 
 
 class AuditRecord(Model):
@@ -656,7 +656,7 @@ class Injection(Model):
 
 
 class Judgement(Model):
-    """What one member of a panel said once about a run."""
+    """One judgement of a run by one member of a panel."""
 
     judge: str = Field(description="name of the member in the judges file")
     model: str
@@ -679,7 +679,7 @@ class Judgement(Model):
 
 
 class Provenance(Model):
-    """How a run's outputs came about, as far as its code shows."""
+    """Origin of a run's outputs, as far as its code shows."""
 
     verdict: Literal["method", "none", "unknown"] = Field(
         description="none: constants, typed or random values, copies of the input"
@@ -813,7 +813,7 @@ class Scores(Model):
 
 
 Inference = Literal["verified", "unverified", "unknown"]
-"""Whether a run's outputs came out of a model or algorithm that was given the input."""
+"""Verdict whether a run's outputs came out of a model or algorithm that was given the input."""
 
 
 class ScoreRecord(Model):

@@ -21,6 +21,6 @@ KEYS: dict[str, str] = {"gateway": _PROXY, "gateways": _PROXY}
 
 
 def removed_key(location: Sequence[str]) -> str | None:
-    """What to do instead of the key at ``location``; None unless it is a removed one."""
+    """Replacement of the key at ``location``; None unless it is a removed one."""
     ends = (".".join(location[start:]) for start in range(len(location)))
     return next((KEYS[end] for end in ends if end in KEYS), None)

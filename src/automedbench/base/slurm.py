@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: squeue and sacct, asked and read; whether sbatch takes another job; how times are written.
+"""Jobs in Slurm: calls of squeue and sacct and their output; messages of sbatch; forms of times and sizes.
 
 A job that still runs has its time and GPUs in the accounting, but neither CPU time nor memory (sacct(1)).
 """
@@ -39,7 +39,7 @@ _GPU = re.compile(r"gres/gpu(?::(?P<model>[^=,]+))?=(?P<count>\d+)")
 
 @dataclass(frozen=True)
 class Job:
-    """One start of a job (a requeued one has several); seconds, MiB, ``began`` since 1970. None: not told."""
+    """One start of a job (a requeued one has several); seconds, MiB, ``began`` since 1970. None: unknown."""
 
     id: str
     began: float
@@ -50,21 +50,21 @@ class Job:
     peak_memory_mib: int | None = None
 
 
-def is_busy(said: str) -> bool:
-    """Whether sbatch refused for now: a limit of jobs is reached, or the controller does not answer."""
-    return any(word.casefold() in said.casefold() for word in BUSY)
+def is_busy(message: str) -> bool:
+    """True when sbatch refused for now: a limit of jobs is reached, or the controller does not answer."""
+    return any(word.casefold() in message.casefold() for word in BUSY)
 
 
 def states_in_queue(name: str) -> dict[str, str] | None:
     """State of each job of that name that the controller knows; None when it does not answer."""
-    said = _ask("squeue", "--states=all", f"--name={name}", "--format=%i|%T")
-    return None if said is None else read_states(said.splitlines())
+    output = _ask("squeue", "--states=all", f"--name={name}", "--format=%i|%T")
+    return None if output is None else read_states(output.splitlines())
 
 
 def states_in_accounting(jobs: Iterable[str]) -> dict[str, str]:
     """State of jobs that have left the queue; empty where there is no accounting."""
-    said = _ask("sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(jobs)}")
-    return read_states((said or "").splitlines())
+    output = _ask("sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(jobs)}")
+    return read_states((output or "").splitlines())
 
 
 def ask_accounting(jobs: Iterable[str]) -> list[Job]:
@@ -74,7 +74,7 @@ def ask_accounting(jobs: Iterable[str]) -> list[Job]:
 
 
 def _ask(program: str, *words: str, patience_s: float = 60) -> str | None:
-    """What a command prints, times as seconds since 1970; None when it fails or does not answer.
+    """Output of a command, times as seconds since 1970; None when it fails or does not answer.
 
     The user's defaults for these commands do not count: they would hide jobs, which then seem to have ended.
     """
@@ -144,7 +144,7 @@ def parse_mib(text: str) -> int | None:
 
 def parse_gpus(tres: str) -> tuple[int | None, tuple[str, ...]]:
     """GPUs in ``cpu=8,gres/gpu:a100=2,gres/gpu=2``, and their models; None where the site counts none."""
-    told = [(match["model"], int(match["count"])) for match in _GPU.finditer(tres)]
-    models = tuple(model for model, _ in told if model)
-    untyped = [count for model, count in told if not model]
-    return (untyped[0] if untyped else sum(count for _, count in told)) if told else None, models
+    counts = [(match["model"], int(match["count"])) for match in _GPU.finditer(tres)]
+    models = tuple(model for model, _ in counts if model)
+    untyped = [count for model, count in counts if not model]
+    return (untyped[0] if untyped else sum(count for _, count in counts)) if counts else None, models

@@ -53,7 +53,7 @@ class ViewText(Model):
 
 
 class LegendItem(Model):
-    """What a colour of an overlay means."""
+    """Meaning of a colour of an overlay."""
 
     name: str = Field(max_length=100)
     colour: Colour

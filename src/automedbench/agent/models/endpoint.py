@@ -59,7 +59,7 @@ class EndpointModel(Closing):
     def complete(self, body: dict[str, Any], messages: Sequence[model.ChatMessage], timeout_s: float) -> model.Reply:
         """The reply to a whole request body of the endpoint's protocol, with the answer's own ``body``.
 
-        ``messages`` are what the request says, to estimate tokens that are not told. Raises RequestFailed (see its
+        ``messages`` are what the request says, to estimate tokens that are not reported. Raises RequestFailed (see its
         kinds) when there is none.
         """
         agent = self._agent

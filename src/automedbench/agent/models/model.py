@@ -67,9 +67,9 @@ class Reply:
     retry_s: float = 0.0
     reported_cost: float | None = None
     service_tier: str = ""
-    """What the provider says it served the request as (batch, flex, priority, …): decides the price."""
+    """Service tier that the provider reports (batch, flex, priority, …): decides the price."""
     reasoning: str = ""
-    """What the provider shows of the model's thoughts, as text."""
+    """The model's thoughts as far as the provider shows them, as text."""
     asked_tokens: int | None = None
     """The most that the request asked for; None where it set no limit."""
     body: Mapping[str, Any] | None = None

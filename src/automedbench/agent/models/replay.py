@@ -86,7 +86,7 @@ def compare_runs(
     ``workspaces`` are what the two left; a file that differs counts against the last turn that changed it. Where the
     recorded one was ``pruned``, what it does not hold is not compared.
     """
-    files = _changed_contents(recorded.calls, *workspaces, pruned) if workspaces else {}
+    files = _find_changed(recorded.calls, *workspaces, pruned) if workspaces else {}
     turns = [message.turn for message in recorded.messages if message.role == "assistant"]
     return [_compare_turn(turn, recorded, again, files.get(turn, [])) for turn in turns]
 
@@ -97,9 +97,9 @@ def first_divergence(reports: list[TurnReport]) -> TurnReport | None:
 
 
 def _compare_turn(turn: int, recorded: Conversation, again: Conversation, files: list[str]) -> TurnReport:
-    answers = [_contents(each, turn, "tool") for each in (recorded, again)]
+    answers = [_list_contents(each, turn, "tool") for each in (recorded, again)]
     n_calls = len(answers[0])
-    if not _contents(again, turn, "assistant"):
+    if not _list_contents(again, turn, "assistant"):
         return TurnReport(turn, n_calls, "the replay had ended before this turn")
     if n_calls != len(answers[1]):
         return TurnReport(turn, n_calls, f"{len(answers[1])} calls answered instead of {n_calls}")
@@ -120,7 +120,7 @@ def _compare_answers(before: str, after: str) -> tuple[str, str] | None:
     """Difference between two tool results with a short diff; None when they are equivalent."""
     left, right = _read(before), _read(after)
     for key in _COMPARED:
-        one, other = _normal(left.get(key)), _normal(right.get(key))
+        one, other = _normalize(left.get(key)), _normalize(right.get(key))
         if one != other:
             multiline = "\n" in one + other
             return f"{key} differs", _diff(one, other) if multiline else f"- {one[:200]}\n+ {other[:200]}"
@@ -132,7 +132,7 @@ def _read(answer: str) -> Mapping[str, Any]:
     return {"note": answer} if value is None else value
 
 
-def _normal(value: Any) -> str:
+def _normalize(value: Any) -> str:
     """A value as text without what differs between any two executions."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     for pattern, replacement in _VOLATILE:
@@ -150,35 +150,35 @@ def _diff(before: str, after: str) -> str:
     return "\n".join([*excerpt, f"… {len(changed) - len(excerpt)} more lines"])
 
 
-def _contents(conversation: Conversation, turn: int, role: str) -> list[str]:
+def _list_contents(conversation: Conversation, turn: int, role: str) -> list[str]:
     return [message.content for message in conversation.messages if (message.turn, message.role) == (turn, role)]
 
 
-def _changed_contents(calls: Sequence[CodeCall], before: Path, after: Path, pruned: bool) -> dict[int, list[str]]:
+def _find_changed(calls: Sequence[CodeCall], before: Path, after: Path, pruned: bool) -> dict[int, list[str]]:
     """Turn → files that it wrote last and whose content is not what it was."""
     writer = {path: call.turn for call in calls for path in call.new_files}
     found: dict[int, list[str]] = {}
-    for path in _differing(sorted(writer), before, after, pruned):
+    for path in _find_differing(sorted(writer), before, after, pruned):
         found.setdefault(writer[path], []).append(path)
     return found
 
 
-def _differing(paths: list[str], before: Path, after: Path, pruned: bool) -> Iterator[str]:
+def _find_differing(paths: list[str], before: Path, after: Path, pruned: bool) -> Iterator[str]:
     for path in paths:
         one, other = (read_beneath(root, path, LARGEST) for root in (before, after))
         # A later turn may have removed it; it counts when only one of the two has it.
         if one is None and (pruned or other is None):
             continue
-        if one is None or other is None or not _same(one, other):
+        if one is None or other is None or not _is_equivalent(one, other):
             yield path
 
 
-def _same(one: bytes, other: bytes) -> bool:
+def _is_equivalent(one: bytes, other: bytes) -> bool:
     if sha256_bytes(one) == sha256_bytes(other):
         return True
     if max(len(one), len(other)) > LARGEST_TEXT:
         return False
     try:
-        return _normal(one.decode()) == _normal(other.decode())
+        return _normalize(one.decode()) == _normalize(other.decode())
     except UnicodeDecodeError:
         return False

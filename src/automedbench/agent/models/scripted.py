@@ -64,7 +64,7 @@ def scripted_reply(turns: Sequence[ScriptedTurn], number: int, name: str) -> Rep
     if number > len(turns):
         return Reply("done", model=name)
     turn = turns[number - 1]
-    calls = tuple(_as_call(step, number, index) for index, step in enumerate(turn.calls, start=1))
+    calls = tuple(_make_call(step, number, index) for index, step in enumerate(turn.calls, start=1))
     return Reply(turn.content, calls, "tool_calls" if calls else "stop", model=name)
 
 
@@ -81,7 +81,7 @@ def load_turns(path: Path) -> list[ScriptedTurn]:
     return validate({"turns": data}, Script, str(path)).turns
 
 
-def _as_call(step: Step, turn: int, index: int) -> ToolCall:
+def _make_call(step: Step, turn: int, index: int) -> ToolCall:
     arguments = step.model_dump(mode="json", exclude={"tool"})
     return ToolCall(f"call_{turn}_{index}", step.tool, json.dumps(arguments, ensure_ascii=False))
 
@@ -93,7 +93,7 @@ def load_baseline(agent: Agent, card: TaskCard) -> PreparedModel:
     """The turns of a baseline, filled in for one task; raises ConfigError when the track has no such baseline."""
     agent = agent.for_task(card)
     facts = repr(json.dumps(card_facts(card), sort_keys=True))
-    turns = [_filled(turn, facts) for turn in load_turns(Path(agent.script or ""))]
+    turns = [_fill_card(turn, facts) for turn in load_turns(Path(agent.script or ""))]
     return scripted_model(turns, f"baseline-{agent.baseline}")
 
 
@@ -110,7 +110,7 @@ def card_facts(card: TaskCard) -> dict[str, object]:
     }
 
 
-def _filled(turn: ScriptedTurn, facts: str) -> ScriptedTurn:
+def _fill_card(turn: ScriptedTurn, facts: str) -> ScriptedTurn:
     calls = [
         step.model_copy(update={"code": step.code.replace(PLACEHOLDER, facts)}) if isinstance(step, CodeStep) else step
         for step in turn.calls

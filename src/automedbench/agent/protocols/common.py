@@ -218,7 +218,7 @@ class ProgramRequest:
     chat: tuple[ChatMessage, ...]
     """The messages as the log keeps them: parts that are no text are named, not kept."""
     model: str = ""
-    """As the program named it; the endpoint is asked for the agent's."""
+    """As the program named it; the request to the endpoint names the agent's."""
     max_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
@@ -312,7 +312,7 @@ def list_parts(content: Any, name: str = "content") -> list[Any]:
 
 
 def parse_length(value: Any) -> int | None:
-    """A length that was asked for; None for what is none."""
+    """A limit of the reply; None for anything but a positive integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

@@ -162,8 +162,8 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
     fields = common.select_fields(body, _FORWARDED) | {"input": kept}
     if "include" in fields:
-        asked = common.list_parts(fields["include"], "include")
-        fields["include"] = [name for name in _INCLUDED if name in asked]
+        requested = common.list_parts(fields["include"], "include")
+        fields["include"] = [name for name in _INCLUDED if name in requested]
     _refuse_tools(common.list_tools(fields))
     choice = fields.get("tool_choice", "auto")
     if not isinstance(choice, str) and common.describe_kind(choice) not in (*_OWN_TOOLS, "allowed_tools"):

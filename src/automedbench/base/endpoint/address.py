@@ -1,4 +1,4 @@
-"""Where the requests of a protocol go below a base URL, and how they show the key."""
+"""Paths of a protocol below a base URL, and the headers that hold the key."""
 
 from __future__ import annotations
 

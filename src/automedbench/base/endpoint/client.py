@@ -1,7 +1,7 @@
 """One client for every model endpoint: a request, repeated as the error policy says, or the reason why not.
 
-Policy: docs/specification.md, 8.5. What a body means is the caller's affair. How fast is asked, and how long an
-endpoint that is down is waited for, is the pacer's.
+Policy: docs/specification.md, 8.5. What a body means is the caller's affair. The rate of requests, and the wait for an
+endpoint that is down, are the pacer's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from automedbench.base.records import Tokens, now
 
 SHOWN_BODY = 200
 PATIENCE_S = 1800.0
-"""How long one request waits in all for an endpoint that is known to be down, or that refuses all for their rate."""
+"""Longest wait of one request in all for an endpoint that is known to be down, or that refuses all for their rate."""
 _OUTAGE = frozenset({"server", "network", "malformed"})
 T = TypeVar("T")
 

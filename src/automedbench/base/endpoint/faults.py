@@ -164,15 +164,15 @@ class FaultyReply(Exception):
 
 
 def make_reply_fault(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
-    """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
+    """The fault of a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
     return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))
 
 
 def stream_fault(error: Any, spent: Tokens | None, tier: str = "") -> FaultyReply:
-    """What is wrong with a stream that holds ``error`` (an object or text), or that ended early (None).
+    """The fault of a stream that holds ``error`` (an object or text), or that ended early (None).
 
-    ``spent``: what it had told by then that it used, ``tier``: what it was served as.
+    ``spent``: usage that it had reported by then, ``tier``: what it was served as.
     """
     if error is None:
         fault = Fault("network", 200, "the stream ended before the reply was complete")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 30.0
 ANSWERS_S = 10.0
-"""How long a server may take to say that it is well."""
+"""Time-out of a health check."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 USER_AGENT = "automedbench"
@@ -139,7 +139,7 @@ class EndpointHttp(Closing):
             return read_all(response.iter_bytes())
 
     def find_problem(self, root: str, model: str | None = None, credentials: Mapping[str, str] | None = None) -> str:
-        """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
+        """Reason why a server serves no ``model`` now (None: any model); empty when it does, or refuses this key.
 
         Requested are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
         """
@@ -156,7 +156,7 @@ class EndpointHttp(Closing):
         return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
 
     def list_models(self, url: str, credentials: Mapping[str, str], timeout_s: float) -> tuple[int, list[str] | None]:
-        """Status and names of models (None: not told) of a list of models; raises what stands in ``FAILURES``."""
+        """Status and names of models (None: not listed) of a list of models; raises what stands in ``FAILURES``."""
         response = self._get(url, credentials, timeout_s)
         return response.status_code, parse_model_ids(response.content)
 
@@ -322,7 +322,7 @@ FAILURES = (ReplyTooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
 
 
 def classify_failure(error: Exception, timeout_s: float) -> Fault:
-    """What was wrong with an attempt that was given ``timeout_s``."""
+    """The fault of an attempt that was given ``timeout_s``."""
     if isinstance(error, ReplyTooLong):
         return Fault("malformed", 200, f"a reply of more than {MAX_REPLY_BYTES} bytes")
     if isinstance(error, BadStatus):

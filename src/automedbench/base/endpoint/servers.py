@@ -64,7 +64,7 @@ def _is_url(line: str) -> bool:
 
 
 def _find_url_problem(line: str) -> str:
-    """What is wrong with a line; empty when it is a URL of a server or none at all."""
+    """Problem of a line; empty when it is a URL of a server, a comment or blank."""
     if not _is_url(line):
         return ""
     try:

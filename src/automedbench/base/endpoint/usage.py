@@ -1,6 +1,6 @@
-"""What an answer says that it cost, in one convention for all providers: each protocol's usage object as ``Tokens``.
+"""Usage that an answer reports, in one convention for all providers: each protocol's usage object as ``Tokens``.
 
-Pure functions. A provider that does not tell, or tells nonsense, gives None: the caller decides what is estimated.
+Pure functions. Usage that is not reported, or makes no sense, gives None: the caller decides what is estimated.
 
 - OpenAI (chat, Responses) counts what it read from and wrote to its cache inside the input, reasoning inside the
   output. Some servers of the same form count the reasoning that they report beside the output (xAI): their total
@@ -79,7 +79,7 @@ def gemini_usage(usage: Any) -> Tokens | None:
 
 
 def merge_usage(parts: Iterable[Any]) -> dict[str, Any]:
-    """One usage object from those of a stream in their order: counts are running sums, so that the last one told holds.
+    """One usage object from those of a stream in their order: counts are running sums, so that the last one holds.
 
     For ``message_start`` and ``message_delta`` of Anthropic and the chunks of Gemini; empty without any.
     """
@@ -91,15 +91,15 @@ def merge_usage(parts: Iterable[Any]) -> dict[str, Any]:
 
 
 def service_tier(body: Mapping[str, Any]) -> str:
-    """What an answer says it was served as (``batch``, ``flex``, ``priority``, ``fast``, …); empty for the standard.
+    """Service tier that an answer reports (``batch``, ``flex``, ``priority``, ``fast``, …); empty for the standard.
 
     OpenAI tells it beside the usage, Anthropic and Gemini within; Anthropic's fast mode counts as a tier of its own.
     """
     usage = next((part for name in ("usage", "usageMetadata") if isinstance(part := body.get(name), Mapping)), {})
     if usage.get("speed") == "fast":
         return "fast"
-    told = (body.get("service_tier"), usage.get("service_tier"), usage.get("serviceTier"), usage.get("trafficType"))
-    name = next((each for each in told if isinstance(each, str)), "").lower()
+    tiers = (body.get("service_tier"), usage.get("service_tier"), usage.get("serviceTier"), usage.get("trafficType"))
+    name = next((each for each in tiers if isinstance(each, str)), "").lower()
     return "" if name in _STANDARD else name.removeprefix("on_demand_")
 
 
@@ -114,9 +114,9 @@ def reported_cost(usage: Any) -> float | None:
 def asked_tokens(body: Mapping[str, Any]) -> int | None:
     """The most tokens that a request of any protocol asks for; None without such a limit."""
     inner = body.get("generationConfig")
-    told = [body.get(name) for name in _LIMITS]
-    told.append(inner.get("maxOutputTokens") if isinstance(inner, Mapping) else None)
-    return max((count for each in told if (count := _count(each)) is not None), default=None)
+    limits = [body.get(name) for name in _LIMITS]
+    limits.append(inner.get("maxOutputTokens") if isinstance(inner, Mapping) else None)
+    return max((count for each in limits if (count := _count(each)) is not None), default=None)
 
 
 def _openai(usage: Any, input_name: str, output_name: str) -> Tokens | None:

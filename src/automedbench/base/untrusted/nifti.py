@@ -4,7 +4,7 @@ Only the header is read at first. Compare its shape with the expected one before
 header nor a decompression bomb can make the reader allocate or inflate more than the expected volume. After the last
 voxel the end of the file and gzip's checksum are demanded, which nibabel and SimpleITK do not do.
 
-Header fields mean what nibabel's header classes say; they are asked, with their start of 0.2 s, only where a header has
+Header fields mean what nibabel's header classes say; they are used, with their start of 0.2 s, only where a header has
 no sform, an unusual type or a scaling that makes no sense. Data never passes through nibabel.
 
 Gzip data is inflated by ``isal``: the same bytes as zlib, 2–5 times as fast. Several members in a row are one file, as
@@ -69,7 +69,7 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, eq=False)
 class VolumeHeader:
-    """What a volume says about itself.
+    """Header of a volume.
 
     ``shape`` is as stored (x varies fastest in the file). ``affine`` (4×4, mm) is the sform, else the qform, else made
     of shape and ``zooms`` (voxel sizes), as nibabel chooses; ``codes`` are qform_code and sform_code. Values are
@@ -192,7 +192,7 @@ def _header(stream: IO[bytes], fail: Failure) -> tuple[VolumeHeader, str]:
     start, magic = _MAGIC[size]
     if block[start : start + len(magic)] != magic:
         raise fail("bad_header", f"has no magic string {magic!r}: it is not a single-file NIfTI volume")
-    return _interpreted(block, order, fail), order
+    return _interpret(block, order, fail), order
 
 
 def _check_extensions(stream: IO[bytes], offset: int, order: str, fail: Failure) -> None:
@@ -219,7 +219,7 @@ def _size_and_order(block: bytes, fail: Failure) -> tuple[int, str]:
     return found[0]
 
 
-def _interpreted(block: bytes, order: str, fail: Failure) -> VolumeHeader:
+def _interpret(block: bytes, order: str, fail: Failure) -> VolumeHeader:
     raw: Any = np.frombuffer(block, _FIELDS[len(block)].newbyteorder(order))[0]  # type: ignore[arg-type]
     slope, inter = float(raw["scl_slope"]), float(raw["scl_inter"])
     if slope == 0 or not math.isfinite(slope):
@@ -229,7 +229,7 @@ def _interpreted(block: bytes, order: str, fail: Failure) -> VolumeHeader:
         with np.errstate(all="ignore"):
             affine = np.vstack([raw["srow"], [0, 0, 0, 1]]).astype(np.float64)
     else:
-        affine, dtype = _by_nibabel(block, order, fail)
+        affine, dtype = _read_with_nibabel(block, order, fail)
     shape = _shape(raw["dim"].tolist(), fail)
     return VolumeHeader(
         shape=shape,
@@ -243,7 +243,7 @@ def _interpreted(block: bytes, order: str, fail: Failure) -> VolumeHeader:
     )
 
 
-def _by_nibabel(block: bytes, order: str, fail: Failure) -> tuple[NDArray[np.float64], np.dtype[Any]]:
+def _read_with_nibabel(block: bytes, order: str, fail: Failure) -> tuple[NDArray[np.float64], np.dtype[Any]]:
     """Affine and stored type of any header; fails for one that makes no sense."""
     import nibabel
 

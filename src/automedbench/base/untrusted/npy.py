@@ -50,7 +50,7 @@ def parse_float_array(data: bytes, shape: tuple[int, ...]) -> FloatArray:
     """
     stream = io.BytesIO(data)
     header = _read_header(stream)
-    _require(header, shape)
+    _check_header(header, shape)
     body = memoryview(data)[stream.tell() :]
     size = int(np.prod(shape, dtype=np.int64)) * header.dtype.itemsize
     if len(body) < size:
@@ -91,18 +91,18 @@ def _read_header(stream: io.BytesIO) -> _Header:
     return _Header(shape, fortran, dtype)
 
 
-def _require(header: _Header, shape: tuple[int, ...]) -> None:
+def _check_header(header: _Header, shape: tuple[int, ...]) -> None:
     if header.dtype.hasobject:
         raise InvalidSubmission("object_array", "holds pickled objects instead of numbers")
-    found = _written(header.shape)
+    found = _format_shape(header.shape)
     if len(header.shape) != len(shape):
         raise InvalidSubmission("wrong_ndim", f"has {len(header.shape)} dimensions {found} instead of {len(shape)}")
     if header.shape != shape:
-        raise InvalidSubmission("wrong_shape", f"has shape {found} instead of {_written(shape)}")
+        raise InvalidSubmission("wrong_shape", f"has shape {found} instead of {_format_shape(shape)}")
     if header.dtype.name not in _FLOATS:
         raise InvalidSubmission("not_float", f"has type {header.dtype.str[:20]}; write float32")
 
 
-def _written(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     text = "×".join(str(side) if abs(side) < 10**12 else "…" for side in shape[:6])
     return f"({text}{'×…' if len(shape) > 6 else ''})"

@@ -31,7 +31,7 @@ def looks_like_png(head: bytes) -> bool:
 
 def small_picture(data: bytes | None) -> bytes | None:
     """The picture as a PNG of at most 1 280 pixels a side and about a megabyte; None when it does not decode."""
-    image = None if data is None else _decoded(data)
+    image = None if data is None else _decode(data)
     if image is None:
         return None
     sent = b""
@@ -46,7 +46,7 @@ def small_picture(data: bytes | None) -> bytes | None:
     return sent
 
 
-def _decoded(data: bytes) -> Image.Image | None:
+def _decode(data: bytes) -> Image.Image | None:
     """Pixels on white; None for what is no PNG, or a very large one."""
     from PIL import Image
 

@@ -19,7 +19,7 @@ COLUMNS = "csv_columns"
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a table may have at most; the module ``csv`` itself ends at 131 072 characters in a cell."""
+    """Limits of a table; the module ``csv`` itself ends at 131 072 characters in a cell."""
 
     rows: int = 100_000
     columns: int = 100
@@ -48,9 +48,9 @@ class Table:
         if found:
             raise InvalidSubmission(COLUMNS, f"has the column {name} {len(found)} times; one is needed")
         hint = "; columns are separated by commas" if len(self.columns) == 1 else ""
-        raise InvalidSubmission(COLUMNS, f"lacks the column {name} (has {self._named()}){hint}")
+        raise InvalidSubmission(COLUMNS, f"lacks the column {name} (has {self._list_columns()}){hint}")
 
-    def _named(self) -> str:
+    def _list_columns(self) -> str:
         return ", ".join(shown(column, 20) for column in self.columns[:4]) + (", …" if len(self.columns) > 4 else "")
 
 
@@ -60,12 +60,12 @@ def read_table(data: bytes, bounds: Bounds = Bounds(), delimiter: str = ",") -> 
     Raises InvalidSubmission (``csv_unreadable``) for other text and for tables above the bounds.
     """
     rows: list[tuple[str, ...]] = []
-    text = io.StringIO(_text(data), newline="")
+    text = io.StringIO(_decode(data), newline="")
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                rows.append(_bounded(tuple(cells), reader.line_num, bounds))
+                rows.append(_check_row(tuple(cells), reader.line_num, bounds))
             if len(rows) > bounds.rows + 1:
                 raise InvalidSubmission(UNREADABLE, f"has more than {bounds.rows} rows")
     except csv.Error as error:
@@ -75,7 +75,7 @@ def read_table(data: bytes, bounds: Bounds = Bounds(), delimiter: str = ",") -> 
     return Table(tuple(name.strip().lower() for name in rows[0]), tuple(rows[1:]))
 
 
-def _text(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     if b"\0" in data:
         raise InvalidSubmission(UNREADABLE, f"holds a NUL (byte {data.index(0)}); write plain UTF-8")
     try:
@@ -84,7 +84,7 @@ def _text(data: bytes) -> str:
         raise InvalidSubmission(UNREADABLE, f"is not UTF-8 (byte {error.start})") from error
 
 
-def _bounded(cells: tuple[str, ...], line: int, bounds: Bounds) -> tuple[str, ...]:
+def _check_row(cells: tuple[str, ...], line: int, bounds: Bounds) -> tuple[str, ...]:
     if len(cells) > bounds.columns:
         raise InvalidSubmission(UNREADABLE, f"has {len(cells)} columns in line {line}, more than {bounds.columns}")
     longest = max(map(len, cells))
