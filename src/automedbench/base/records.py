@@ -370,7 +370,7 @@ class RunRecord(Model):
 
 
 class Process(Model):
-    """One process of a code call as the kernel trace shows it: paths of the workspace (relative) and the public input."""
+    """One process of a code call by the kernel trace: paths of the workspace (relative) and the public input."""
 
     command: str = Field(description="command line, cut")
     parent: int | None = Field(description="index of its parent among the call's processes; null: the harness's own")

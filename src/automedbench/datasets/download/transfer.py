@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from automedbench.base.endpoint.faults import retry_after
+from automedbench.base.endpoint.faults import parse_retry_after
 from automedbench.base.errors import InfrastructureError, MissingDataError
 
 TRIES = 5
@@ -269,7 +269,7 @@ def total_length(answer: Any) -> int | None:
 def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
-        return _Again(f"HTTP {status} ({describe_status(status)})", retry_after(answer.headers))
+        return _Again(f"HTTP {status} ({describe_status(status)})", parse_retry_after(answer.headers))
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.auth_mode].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
     return SourceUnreachable(message) if status in (401, 403, 407) else MissingDataError(message)
