@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from automedbench.metrics.overlap import BothEmpty, JointHistogram, Overlap, dice
+from automedbench.metrics.overlap import BothEmpty, JointHistogram, dice
 from automedbench.tracks.segmentation.score import label_dice
 
 
@@ -19,14 +19,10 @@ def histogram(reference: Any, prediction: Any, n_labels: int, block: int = 10**9
     return table
 
 
-def dices(overlap: Overlap, both_empty: BothEmpty) -> np.ndarray:
-    return dice(overlap.both, overlap.reference, overlap.prediction, both_empty=both_empty)
-
-
 def test_nothing() -> None:
     """No voxel at all."""
     assert histogram(np.zeros(0, np.uint8), np.zeros(0, np.uint8), 3).counts.sum() == 0
-    assert dices(JointHistogram(1).overlap(), "one").tolist() == [1.0]
+    assert JointHistogram(1).overlap().dice("one").tolist() == [1.0]
 
 
 def test_by_hand() -> None:
@@ -39,7 +35,7 @@ def test_by_hand() -> None:
     assert overlap.reference.tolist() == [3, 3, 3]
     assert overlap.prediction.tolist() == [3, 3, 3]
     assert overlap.both.tolist() == [2, 2, 2]
-    assert dices(overlap, "one").tolist() == [pytest.approx(2 / 3)] * 3
+    assert overlap.dice("one").tolist() == [pytest.approx(2 / 3)] * 3
 
 
 MAPS = ["noise", "runs", "mostly empty", "one label", "empty prediction"]
@@ -127,7 +123,7 @@ def test_equal_to_simpleitk(policy: BothEmpty) -> None:
     rng = np.random.default_rng(1)
     reference, prediction = rng.integers(0, 5, (2, 6, 7, 8))
     reference[reference == 4] = 0
-    own = dices(histogram(reference.ravel(), prediction.ravel(), 7).overlap(), policy)[1:]
+    own = histogram(reference.ravel(), prediction.ravel(), 7).overlap().dice(policy)[1:]
     twin = label_dice(reference, prediction, [1, 2, 3, 4, 5, 6], both_empty=policy)
     assert [None if np.isnan(value) else value for value in own] == [
         None if value is None else pytest.approx(value, abs=1e-12) for value in twin

@@ -101,6 +101,10 @@ class Overlap:
     prediction: Counts
     both: Counts
 
+    def dice(self, both_empty: BothEmpty) -> NDArray[np.float64]:
+        """Dice of each label, as :func:`dice` defines it."""
+        return dice(self.both, self.reference, self.prediction, both_empty=both_empty)
+
 
 def dice(both: Counts, reference: Counts, prediction: Counts, *, both_empty: BothEmpty) -> NDArray[np.float64]:
     """Dice similarity 2·|R ∩ P| / (|R| + |P|) of each label, from voxel counts (Dice 1945; Sørensen 1948).
