@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,11 @@ class Check:
 def same_unless(what: str, difference: str) -> Check:
     """Check that is ``same`` without a difference, else ``differs``."""
     return Check(what, "differs" if difference else "same", difference)
+
+
+def none_of(what: str, problems: Sequence[str]) -> Check:
+    """Check that is ``same`` without a problem; else it names the first one and their number."""
+    return same_unless(what, f"{problems[0]}; {len(problems)} such" if problems else "")
 
 
 def check_lines(found: dict[str, list[Check]]) -> Iterator[str]:

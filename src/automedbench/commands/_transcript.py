@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,11 +137,11 @@ def _lines_differ(log: Path, again: Path, *, resumed: bool) -> str:
 
     The log of a run that was resumed may also have what was lost meanwhile.
     """
-    messages = [_json_lines(each / "transcript.jsonl") for each in (log, again)]
-    events = [_json_lines(each / "events.jsonl") for each in (log, again)]
-    kinds = {event["type"] for event in events[1]} | {*FOUND}
-    here: Callable[[dict[str, Any]], bool] = lambda event: event.get("type") in kinds  # noqa: E731
-    for name, (had, made) in {"transcript": messages, "events": [list(filter(here, each)) for each in events]}.items():
+    for name in ("transcript", "events"):
+        had, made = (_json_lines(each / f"{name}.jsonl") for each in (log, again))
+        if name == "events":
+            kinds = {event["type"] for event in made} | {*FOUND}
+            had = [event for event in had if event.get("type") in kinds]
         left = iter([_bare(line) for line in had])
         if lost := [line for line in made if _bare(line) not in left]:
             return f"turn {lost[0]['turn']} is not in log/{name}.jsonl as log/journal.jsonl makes it"

@@ -1,4 +1,4 @@
-"""Check a bundle of another lab: is every score what its records make of it, and does the campaign hold all its runs?
+"""Check a bundle of another lab: each score against its records, and the campaign for all of its runs.
 
 The bundle is laid out, each step of a run is executed once more beside it, and the records are compared field by field;
 signature, digests, plan, attempts and ledger are checked. What cannot be compared here is said. Exit code 0: admitted;
@@ -21,13 +21,11 @@ from typing import Any, TypeVar
 from automedbench.agent.budget.ledger import Book
 from automedbench.agent.budget.used import FOLDER, UsedBook, sum_usage
 from automedbench.agent.durable.attempts import list_attempts
-from automedbench.agent.models.replay import first_divergence
 from automedbench.agent.plan import RunPlan, compose_brief, plan_identity, planned_fields
 from automedbench.agent.workspace import LARGEST_READ, read_plan
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import new_folder, read_record, sha256_bytes
-from automedbench.base.option_types import whole_number
+from automedbench.base.files import new_folder, read_record
 from automedbench.base.records import (
     AuditRecord,
     Conversation,
@@ -51,18 +49,17 @@ from automedbench.commands._bundle import AGENTS, Opened, closed_tasks, open_bun
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import (
     DIFFERS,
-    TOLERANCE,
     Check,
     check_lines,
     check_score,
     first_difference,
+    none_of,
     same_unless,
 )
 from automedbench.commands._output import show
 from automedbench.commands._transcript import difference_from_log
-from automedbench.commands.replay import replay_run
 from automedbench.commands.verify import check_digest, check_records
-from automedbench.judge.evidence import blind, collect_evidence, neutralise, quote_exists
+from automedbench.judge.evidence import blind, collect_evidence, quote_exists
 from automedbench.judge.rubric import load_rubric, settled, stage_score
 from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
@@ -101,12 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, help="file that `automedbench pack` wrote")
     parser.add_argument("--signer", metavar="KEY", help="public key that must have signed it, as `pack` printed it")
     parser.add_argument(
-        "--judge", action="store_true", help="let the panel of this campaign judge again where a panel judged; paid"
-    )
-    parser.add_argument(
-        "--replay", type=whole_number(0), default=0, metavar="N", help="execute the code of N runs again, in Apptainer"
-    )
-    parser.add_argument(
         "--accept-decisions",
         action="store_true",
         help="take their operators' decisions that can raise a score: disqualifications lifted, tasks of some agents "
@@ -127,10 +118,7 @@ def main(options: argparse.Namespace) -> None:
         opened = open_bundle(options.bundle, folder)
         if options.signer not in (None, opened.signer):
             raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
-        found = admit(opened, campaign, panel=options.judge, decisions=options.accept_decisions)
-        replayed = {run.path: check_replay(opened, run, campaign) for run in sample_of(opened, options.replay)}
-    for name, check in replayed.items():
-        found[name].append(check)
+        found = admit(opened, campaign, decisions=options.accept_decisions)
     reasons = [
         f"{where}: {check.what}: {check.detail}"
         for where, checks in found.items()
@@ -141,7 +129,6 @@ def main(options: argparse.Namespace) -> None:
     shown = {"bundle": opened.digest, "lab": lab, "signer": opened.signer, "reasons": reasons}
     lines = [
         *check_lines(found),
-        *(f"{name}: executed again: {neutralise(check.detail) or check.verdict}" for name, check in replayed.items()),
         f"{lab}: {'REFUSED, ' + str(len(reasons)) + ' reasons' if reasons else 'admitted'}; "
         f"bundle {opened.digest}, signed by {opened.signer}",
     ]
@@ -154,18 +141,16 @@ def admit(
     opened: Opened,
     ours: Campaign,
     *,
-    panel: bool = False,
     decisions: bool = False,
     only: Collection[str] | None = None,
 ) -> dict[str, list[Check]]:
     """Every check of a bundle: ``campaign``, then the path of each run, → what was found.
 
-    ``ours`` is a campaign of this machine: its cards, data and scorer are the measure. ``panel``: its panel judges
-    runs again that a panel judged. ``decisions``: those of their operators count. ``only``: paths of the runs that are
-    looked at, beside the campaign as a whole.
+    ``ours`` is a campaign of this machine: its cards, data and scorer are the measure. ``decisions``: those of their
+    operators count. ``only``: paths of the runs that are looked at, beside the campaign as a whole.
     Raises InfrastructureError for a bundle whose plan or ledger cannot be read.
     """
-    theirs = _BundleCampaign(opened, ours, panel, decisions)
+    theirs = _BundleCampaign(opened, ours, decisions)
     found = {CAMPAIGN: [*check_plan(theirs), *check_ledger(theirs)]}
     for run in theirs.plan.runs:
         if only is None or run.path in only:
@@ -179,7 +164,6 @@ class _BundleCampaign:
 
     opened: Opened
     ours: Campaign
-    panel: bool
     decisions: bool
 
     @cached_property
@@ -273,8 +257,8 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     yield _equal("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
     without = [run.path for run in open_runs if not any(theirs.folder(run).glob(f"attempts/*/{OUTPUTS}"))]
-    wrong = f"{without[0]} has none; {len(without)} such" if 0 < len(without) < len(open_runs) else ""
-    yield same_unless("outputs of all runs, or of none", wrong)
+    some = [f"{path} has none" for path in without] if len(without) < len(open_runs) else []
+    yield none_of("outputs of all runs, or of none", some)
 
 
 def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:
@@ -298,15 +282,15 @@ def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:
     others = {run for run, name in names.items() if name[0] not in plan.agents or name[2] not in tiers}
     here = {attempt.path for run in plan.runs for attempt in list_attempts(theirs.folder(run))}
     gone = [
-        f"attempt {attempt} of {run} {what}"
+        f"attempt {attempt} of {run} {what}, and is not here"
         for run, attempt, what in booked
         if run not in others and folder / "runs" / run / "attempts" / attempt not in here
     ]
-    yield same_unless("attempts of the ledger", f"{gone[0]}, and is not here; {len(gone)} such" if gone else "")
-    more = [f"attempt {attempt} of {run}" for run, attempt in anew if run not in others]
-    yield same_unless("attempts made once", f"{more[0]}: a folder was moved away; {len(more)} such" if more else "")
+    yield none_of("attempts of the ledger", gone)
+    more = [f"attempt {attempt} of {run}: a folder was moved away" for run, attempt in anew if run not in others]
+    yield none_of("attempts made once", more)
     unbooked = [run.path for run in plan.runs if theirs.agents[run.agent].paid and run.path not in paid]
-    yield same_unless("a book for every paid run", f"{unbooked[0]} has none; {len(unbooked)} such" if unbooked else "")
+    yield none_of("a book for every paid run", [f"{path} has none" for path in unbooked])
     if others:
         detail = f"{min(others)} is of no agent and tier of the plan; {len(others)} such"
         yield Check("other runs of the ledger", "absent", detail)
@@ -552,7 +536,7 @@ def check_audit(run: _BundleRun) -> Iterator[Check]:
 
 
 def check_judgement(run: _BundleRun) -> Iterator[Check]:
-    """The judgement of the same transcript by rules, and by the same panel, where that was asked for."""
+    """The judgement by rules of the same transcript; of a panel its verdicts, their sums and quotes."""
     what, before, theirs = "judged again", run.read("judge.json", JudgeRecord), run.theirs
     kind, by_rules = theirs.settings.judge.kind, score_judge(theirs.rules, run.again())
     if before.kind != kind:
@@ -564,19 +548,7 @@ def check_judgement(run: _BundleRun) -> Iterator[Check]:
     found = [each.verdict if each else "" for each in (before.provenance, by_rules.provenance)]
     yield same_unless("origin of the outputs", "" if len(set(found)) == 1 else f"{found[0]}, by its code {found[1]}")
     yield same_unless("panel's judgements", _panel_difference(before, run))
-    if not theirs.panel:
-        yield Check(what, "absent", f"{before.judge} was not asked again; --judge asks the panel of this campaign")
-        return
-    again = score_judge(theirs.scoring, run.again())
-    if again.judge != before.judge:
-        yield Check(what, "absent", f"{before.judge} judged, here {again.judge} would")
-        return
-    other = [
-        f"{stage} {value:g}, again {again.stages.get(stage, 0):g}"
-        for stage, value in before.stages.items()
-        if abs(value - again.stages.get(stage, 0)) > 0.25 + TOLERANCE
-    ]
-    yield same_unless(what, "; ".join(other))
+    yield Check(what, "absent", f"{before.judge} was not asked again")
 
 
 def _panel_difference(record: JudgeRecord, run: _BundleRun) -> str:
@@ -617,35 +589,6 @@ def check_metrics(run: _BundleRun) -> Iterator[Check]:
     old = run.read("detail_report.json", DetailReport)
     again = score_metrics(theirs.scoring, run.again(), verify=old.verification is not None)
     yield same_unless(what, first_difference(old, again))
-
-
-# --- code executed again ------------------------------------------------------------------------------------
-
-
-def sample_of(opened: Opened, count: int) -> list[RunId]:
-    """Runs whose code is executed again: the bundle's digest draws them, so that everyone looks at the same ones."""
-    closed = opened.record.left_out
-    runs = [run for run in opened.record.runs if run.task not in closed]
-    return sorted(runs, key=lambda run: sha256_bytes(f"{opened.digest} {run.path}".encode()))[:count]
-
-
-def check_replay(opened: Opened, run: RunId, ours: Campaign) -> Check:
-    """Execute the recorded code again; a difference is reported and does not refuse, for code may be random.
-
-    It is another lab's code, and its origin is not proven: it is never executed without a container.
-    """
-    what, folder, settings = "executed again", opened.folder / "runs" / run.path, ours.config
-    image = Path(
-        settings.containers.folder, f"{settings.flavour(load_agents(opened.folder / AGENTS)[run.agent].image)}.sif"
-    )
-    if not image.is_file():
-        return Check(what, "absent", f"{image} is not here, and code of others is executed in a container only")
-    record, again = read_record(folder / "run.json", RunRecord), opened.folder / "again/replay" / run.path
-    try:
-        first = first_divergence(replay_run(folder, record, ours, "apptainer", image, again))
-    except AutoMedBenchError as error:
-        return Check(what, "absent", str(error).partition("\n")[0])
-    return Check(what, "absent", f"turn {first.turn} differs: {first.reason}") if first else Check(what, "same")
 
 
 def _equal(what: str, found: set[str], expected: set[str]) -> Check:

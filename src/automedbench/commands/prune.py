@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all",
     )
     add_campaign_options(parser)
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")
-    action.add_argument("-n", "--dry-run", action="store_true", help="only count: what happens without --delete")
+    parser.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")
 
 
 def main(options: argparse.Namespace) -> None:
