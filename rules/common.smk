@@ -31,7 +31,7 @@ try:
         kept = workflow.resource_settings.overwrite_resources
         refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
     if "--unlock" in sys.argv:
-        heads.refuse_while_one_lives()
+        heads.refuse_while_head_lives()
     GIVEN = given_keys(workflow.config_settings.config_args)
     CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
 except ConfigError as error:
@@ -94,24 +94,24 @@ def get_receipt(wildcards):
 def get_manifest(wildcards):
     """The manifest: a run is repeated for another version of its task, not for another date."""
     if not os.path.exists(f"{RUN}/score.json".format(**wildcards)):
-        stage_what_is_gone(wildcards.task)
+        stage_purged_data(wildcards.task)
     return ancient(f"{SETTINGS.data.manifests}/{wildcards.task}.json")
 
 
 def get_manifests(wildcards):
     for task in CAMPAIGN.tasks:
-        stage_what_is_gone(task, looked_at=None)
+        stage_purged_data(task, checked_files=None)
     return targets.manifests(CAMPAIGN, rules.stage_task.output.manifest)
 
 
-def stage_what_is_gone(task, **looked_at):
+def stage_purged_data(task, **checked_files):
     """Plan to stage a task once more whose files were purged: its manifest is there, so Snakemake would not.
 
     As with --forcerun, but only for what needs it. It gives the same cases, so that no run is repeated.
     """
-    if targets.staged_is_gone(CAMPAIGN, task, **looked_at):
+    if targets.is_staged_data_missing(CAMPAIGN, task, **checked_files):
         workflow.dag.forcefiles.add(f"{SETTINGS.data.manifests}/{task}.json")
-        if targets.raw_is_gone(CAMPAIGN, task):
+        if targets.is_raw_data_missing(CAMPAIGN, task):
             workflow.dag.forcefiles.add(targets.receipt(CAMPAIGN, task))
 
 

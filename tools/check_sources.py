@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
     campaign = select_campaign(options)
     if campaign.config.fetch.offline:
         raise ConfigError(["fetch.offline: is true, so no source can be asked; `--config fetch='{offline: false}'`"])
-    parts = list(_parts(campaign, _asked_for(campaign, options.task)))
+    parts = list(_parts(campaign, _select_tasks(campaign, options.task)))
     state = options.state or _state_file()
     checked = _check(parts, campaign, state, options)
     show(options, CheckFile(checked=checked), _lines(checked))
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _asked_for(campaign: Campaign, tasks: list[str]) -> set[str]:
+def _select_tasks(campaign: Campaign, tasks: list[str]) -> set[str]:
     known = list(campaign.cards)
     if unknown := [task for task in tasks if task not in known]:
         raise ConfigError([f"--task: no task '{task}'{suggestion(task, known)}" for task in unknown])
@@ -125,14 +125,14 @@ def _parts(campaign: Campaign, tasks: set[str]) -> Iterator[_Part]:
         if tasks & set(of):
             sources = campaign.cards[of[0]].dataset.sources
             for place, source in enumerate(sources):
-                yield from _of_source(name, of, campaign.card_paths[of[0]], f"dataset.sources.{place}", source)
+                yield from _list_places(name, of, campaign.card_paths[of[0]], f"dataset.sources.{place}", source)
     if FILE.is_file():
         for name, each in load_checkpoints().items():
             if tasks & set(each.tasks):
-                yield from _of_source(name, each.tasks, str(FILE), f"checkpoints.{name}.source", each.source)
+                yield from _list_places(name, each.tasks, str(FILE), f"checkpoints.{name}.source", each.source)
 
 
-def _of_source(subject: str, tasks: list[str], file: str, key: str, source: Source) -> Iterator[_Part]:
+def _list_places(subject: str, tasks: list[str], file: str, key: str, source: Source) -> Iterator[_Part]:
     yield _Part(subject, tasks, file, key, source)
     for place, other in enumerate(source.also):
         yield _Part(subject, tasks, file, f"{key}.also.{place}", other)
@@ -144,7 +144,7 @@ def _of_source(subject: str, tasks: list[str], file: str, key: str, source: Sour
 def _check(parts: list[_Part], campaign: Campaign, state: Path, options: argparse.Namespace) -> dict[str, Checked]:
     """Answers in the order of the parts; each is kept as it comes."""
     before = _read(state)
-    kept = {} if options.again else {part.digest: before[part.digest] for part in parts if _fresh(before, part)}
+    kept = {} if options.again else {part.digest: before[part.digest] for part in parts if _is_fresh(before, part)}
     done, lock = before | kept, threading.Lock()
     fetch = campaign.config.fetch
     with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +177,7 @@ def _read(state: Path) -> dict[str, Checked]:
         return {}
 
 
-def _fresh(before: dict[str, Checked], part: _Part) -> bool:
+def _is_fresh(before: dict[str, Checked], part: _Part) -> bool:
     """Whether a part was answered within the last day."""
     known = before.get(part.digest)
     if known is None or any(each.state == "unreachable" for each in known.findings):

@@ -14,7 +14,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import to_json
 from automedbench.base.records import FileEntry, RunId
 from automedbench.commands._bundle import RECORD, SIGNATURE, Bundle, Labels, open_bundle
-from automedbench.commands._transcript import wrong_archive
+from automedbench.commands._transcript import check_archive
 from automedbench.sandbox.airlock.archive import pack
 
 
@@ -64,7 +64,7 @@ def test_an_archive_of_calls_has_each_name_once(tmp_path: Path) -> None:
     pack(output.parent, archive)
     with tarfile.open(archive) as tar:
         assert archive.stat().st_size < 1 << 20 and tar.getmember("0001.out").issparse()
-    assert wrong_archive(archive) == ""
+    assert check_archive(archive) == ""
     with tarfile.open(archive, "a") as tar:
         tar.addfile(tarfile.TarInfo("0001.out"))
-    assert "holds a name twice" in wrong_archive(archive)
+    assert "holds a name twice" in check_archive(archive)

@@ -14,7 +14,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import ScoreRecord, Tier
 from automedbench.commands import main
-from automedbench.commands.compare import head_to_head
+from automedbench.commands.compare import compare_agents
 from automedbench.statistics.samples import StatisticsMethod
 
 HIGH, LOW = [0.80, 0.82, 0.84, 0.86, 0.88], [0.20, 0.22, 0.24, 0.26, 0.28]
@@ -181,7 +181,7 @@ def test_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_disqualified_runs_are_zeros(tmp_path: Path) -> None:
     """0.9 0.9 0.9 and a disqualified one: 0.675."""
     a = cell("a", [0.9, 0.9, 0.9, 0.9])
-    found = head_to_head([*a[:3], disqualify(a[3])], cell("b", [0.5] * 4), "overall", StatisticsMethod())
+    found = compare_agents([*a[:3], disqualify(a[3])], cell("b", [0.5] * 4), "overall", StatisticsMethod())
     assert found["cells"][0]["mean_a"] == pytest.approx(0.675)
     assert found["places"][0]["compared"] is not None
     assert found["places"][0]["compared"].difference == pytest.approx(0.175)
@@ -196,7 +196,7 @@ def test_cells_by_difference() -> None:
         *cell("a", [1.0], "only"),
     ]
     b = [*cell("b", [0.4] * 3, "x"), *cell("b", [0.5] * 3, "y"), *cell("b", [0.5] * 3, "z")]
-    found = head_to_head(b, a, "overall", StatisticsMethod())
+    found = compare_agents(b, a, "overall", StatisticsMethod())
     assert [(row["task"], round(row["difference"], 6)) for row in found["cells"]] == [
         ("z", 0.3),
         ("y", -0.0004),

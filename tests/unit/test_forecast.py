@@ -24,7 +24,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import RunId, Used, now
 from automedbench.campaign.load import Campaign, build_campaign_record, load_campaign
 from automedbench.commands import main
-from automedbench.planning.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
+from automedbench.planning.forecast import MAX_READ, forecast_lines, make_forecast, print_forecast, runs_to_do
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
@@ -167,9 +167,9 @@ def test_damaged_results_are_passed_over(place: Path) -> None:
 
 def test_few_files_are_looked_for(place: Path) -> None:
     """A slice of thousands of planned runs must not look for thousands of files that are not there."""
-    matrix = {"agents": ["priced"], "tasks": [TASK], "tiers": ["lite"], "repeats": LOOKED_AT + 50}
+    matrix = {"agents": ["priced"], "tasks": [TASK], "tiers": ["lite"], "repeats": MAX_READ + 50}
     campaign = campaign_of(matrix=matrix)
-    finish(campaign, f"priced/{TASK}/lite/r{LOOKED_AT + 40}")
+    finish(campaign, f"priced/{TASK}/lite/r{MAX_READ + 40}")
     [forecast] = make_forecast(campaign, campaign.runs[:1])
     assert list(forecast.basis) == ["the configuration"]
 

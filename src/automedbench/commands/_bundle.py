@@ -64,13 +64,13 @@ TEXTS: dict[str, Any] = {
 """Fields of these records that quote what an agent or a file said → what stands there instead."""
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "egress.jsonl", "exec.tar")
 MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
-_OF_A_RUN = re.compile(
+_RUN_FILE = re.compile(
     "|".join(map(re.escape, RECORDS))
     + r"|attempts/[0-9]{4,}/(?:run\.json|published|failure-[0-9]+\.json|"
     + "|".join(map(re.escape, (OUTPUTS, *(f"log/{name}" for name in LOGS))))
     + ")"
 )
-_OF_THE_CAMPAIGN = re.compile(r"(?:plan|campaign)\.json|ledger/.+\.json|(?:manifests|images)/[^/]+\.json")
+_CAMPAIGN_FILE = re.compile(r"(?:plan|campaign)\.json|ledger/.+\.json|(?:manifests|images)/[^/]+\.json")
 """Names that ``pack`` gives: with others a bundle could lay ready what a check writes, and later reads."""
 LOOKS_LIKE_KEY = re.compile(
     rb"\b(?:sk-(?!bridge-)|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -164,14 +164,16 @@ def pack(
         raise ConfigError([f"--labels: '{name}' is no agent of this campaign" for name in sorted(unknown)])
     with tempfile.TemporaryDirectory(prefix="automedbench-pack-") as scratch:
         results = Path(campaign.config.results)
-        chosen = dict(_of_campaign(campaign, results))
+        chosen = dict(_list_campaign_files(campaign, results))
         left_out = {}
         for run in campaign.runs:
             closed = campaign.cards[run.task].dataset.access == "credentialed"
-            files = dict(_of_run(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed))
+            files = dict(
+                _list_run_files(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed)
+            )
             if closed:
                 left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
-                files = {name: _without_texts(path, Path(scratch, name)) for name, path in files.items()}
+                files = {name: _copy_without_texts(path, Path(scratch, name)) for name, path in files.items()}
             chosen |= files
         _refuse_keys(chosen, {*_known_keys(campaign)} - {*harmless}, harmless)
         record = Bundle(
@@ -183,7 +185,7 @@ def pack(
                 name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()
             },
             left_out=left_out,
-            silent=_silent(campaign.runs, results, chosen),
+            silent=_list_silent_attempts(campaign.runs, results, chosen),
         )
         write_bundle(record, chosen, key, out)
         return record
@@ -207,27 +209,27 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
     return info
 
 
-def _of_campaign(campaign: Campaign, results: Path) -> Iterator[tuple[str, Path]]:
+def _list_campaign_files(campaign: Campaign, results: Path) -> Iterator[tuple[str, Path]]:
     """Plan, settings, ledger, manifests and records of images: path in the bundle → file."""
     for name in ("plan.json", "campaign.json"):
-        yield name, _there(results / name)
+        yield name, _require_file(results / name)
     for path in sorted((results / "ledger").rglob("*.json")):
         if path.name != "lock.json":
             yield path.relative_to(results).as_posix(), path
     for task in campaign.tasks:
-        yield f"manifests/{task}.json", _there(Path(campaign.config.data.manifests, f"{task}.json"))
+        yield f"manifests/{task}.json", _require_file(Path(campaign.config.data.manifests, f"{task}.json"))
     for image in campaign.images:
         path = Path(campaign.config.containers.folder, f"{image}.json")
         if path.is_file():
             yield f"images/{image}.json", path
 
 
-def _of_run(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator[tuple[str, Path]]:
+def _list_run_files(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator[tuple[str, Path]]:
     """Records of a run, of all its attempts, and the log and outputs of the one that counts."""
     for each in NO_TEXT if closed else RECORDS:
         if (folder / each).is_file():
             yield f"{name}/{each}", folder / each
-    counts = read_record(_there(folder / "run.json"), RunRecord).attempt
+    counts = read_record(_require_file(folder / "run.json"), RunRecord).attempt
     for attempt in list_attempts(folder):
         wanted = [*attempt.path.glob("failure-*.json"), attempt.path / "run.json", attempt.path / "published"]
         if attempt.number == counts and not closed:
@@ -237,28 +239,28 @@ def _of_run(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator
                 yield f"{name}/{path.relative_to(folder).as_posix()}", path
 
 
-def _without_texts(path: Path, copy: Path) -> Path:
+def _copy_without_texts(path: Path, copy: Path) -> Path:
     """A copy of a record without ``TEXTS``; other files as they are."""
     if path.suffix != ".json":
         return path
-    write_text(copy, to_json(_emptied(json.loads(path.read_bytes()))))
+    write_text(copy, to_json(_empty_texts(json.loads(path.read_bytes()))))
     return copy
 
 
-def _emptied(value: Any) -> Any:
+def _empty_texts(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: TEXTS[name] if name in TEXTS else _emptied(each) for name, each in value.items()}
-    return [_emptied(each) for each in value] if isinstance(value, list) else value
+        return {name: TEXTS[name] if name in TEXTS else _empty_texts(each) for name, each in value.items()}
+    return [_empty_texts(each) for each in value] if isinstance(value, list) else value
 
 
-def _silent(runs: Iterable[RunId], results: Path, chosen: Iterable[str]) -> list[str]:
+def _list_silent_attempts(runs: Iterable[RunId], results: Path, chosen: Iterable[str]) -> list[str]:
     """Attempts of which nothing is packed: their driver was killed, or they could not be begun."""
     known = {"/".join(name.split("/")[:7]) for name in chosen}
     places = [attempt.path for run in runs for attempt in list_attempts(results / "runs" / run.path)]
     return [name for place in places if (name := place.relative_to(results).as_posix()) not in known]
 
 
-def _there(path: Path) -> Path:
+def _require_file(path: Path) -> Path:
     if not path.is_file():
         raise ConfigError([f"{path}: does not exist; a bundle holds a finished campaign: run `snakemake` first"])
     return path
@@ -314,7 +316,7 @@ def open_bundle(path: Path, folder: Path) -> Opened:
         raise InfrastructureError(f"{path}: is no bundle: {getattr(error, 'strerror', None) or error}.") from error
     except _WrongBundle as error:
         raise InfrastructureError(f"{path}: {error}") from error
-    _link(record, folder)
+    _link_attempt(record, folder)
     write_bytes(folder / AGENTS, to_json({"agents": record.agents}).encode())
     return Opened(record, folder, signer, digest)
 
@@ -325,7 +327,7 @@ class _WrongBundle(Exception):
 
 def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:
     """The record, who signed it, and its digest."""
-    text, signed = _next(tar, RECORD), _next(tar, SIGNATURE)
+    text, signed = _read_member(tar, RECORD), _read_member(tar, SIGNATURE)
     try:
         signature = Signature.model_validate_json(signed)
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
@@ -346,7 +348,7 @@ class Signature(Model):
     signature: str = Field(description="of bundle.json, base64")
 
 
-def _next(tar: tarfile.TarFile, name: str) -> bytes:
+def _read_member(tar: tarfile.TarFile, name: str) -> bytes:
     member = tar.next()
     stream = tar.extractfile(member) if member and member.name == name and member.isfile() else None
     if member is None or stream is None or member.size > MAX_RECORD_BYTES:
@@ -397,11 +399,11 @@ def _is_packed(name: str, runs: Collection[str]) -> bool:
     """True for a name that ``pack`` gives a file, in a campaign of these runs."""
     first, *parts = name.split("/")
     if first != "runs":
-        return is_plain(name) and _OF_THE_CAMPAIGN.fullmatch(name) is not None
-    return "/".join(parts[:4]) in runs and _OF_A_RUN.fullmatch("/".join(parts[4:])) is not None
+        return is_plain(name) and _CAMPAIGN_FILE.fullmatch(name) is not None
+    return "/".join(parts[:4]) in runs and _RUN_FILE.fullmatch("/".join(parts[4:])) is not None
 
 
-def _link(record: Bundle, folder: Path) -> None:
+def _link_attempt(record: Bundle, folder: Path) -> None:
     """The names under which a run's folder has the log and the outputs of the attempt that counts."""
     for run in record.runs:
         home = folder / "runs" / run.path

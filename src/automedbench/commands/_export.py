@@ -69,12 +69,12 @@ def messages_by_turn(conversation: Conversation) -> Iterator[MessageWithCalls]:
     """Messages in their order; code calls hang on the last one of the agent in their turn, or on an empty one."""
     calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
     for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
-        yield from _turn(list(group), calls.pop(turn, []))
+        yield from _group_turn(list(group), calls.pop(turn, []))
     for rest in calls.values():
-        yield from _turn([], rest)
+        yield from _group_turn([], rest)
 
 
-def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWithCalls]:
+def _group_turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[MessageWithCalls]:
     spoken = [message for message in messages if message.role != "tool"]
     results = [message for message in messages if message.role == "tool" and not message.repeats(calls)]
     if calls and not any(message.role == "assistant" for message in spoken):

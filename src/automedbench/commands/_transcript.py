@@ -46,10 +46,10 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
     conversation = read_record(plan.folder / "conversation.json", Conversation)
     if (conversation.n_cases, conversation.gpu) != (len(plan.manifest.cases), record.enforced.gpu):
         return "conversation.json names another number of cases, or another GPU"
-    if wrong := _start_or_end(plan.folder, record) or wrong_archive(log / CALLS):
+    if wrong := _compare_start_and_end(plan.folder, record) or check_archive(log / CALLS):
         return wrong
-    if by_program(record):
-        return _program_differs(conversation, log)
+    if is_program(record):
+        return _compare_program(conversation, log)
     rebuilt = rebuild(plan, record, conversation, out)
     made = conversation.model_copy(update={"messages": rebuilt.messages, "calls": rebuilt.calls})
     for name, difference in (
@@ -58,10 +58,10 @@ def difference_from_log(record: RunRecord, plan: RunPlan, out: Path) -> str:
     ):
         if difference:
             return f"{name}: {difference} from log/journal.jsonl"
-    return _lines_differ(log, out / "log", resumed=record.resumes > 0)
+    return _compare_lines(log, out / "log", resumed=record.resumes > 0)
 
 
-def by_program(record: RunRecord) -> bool:
+def is_program(record: RunRecord) -> bool:
     """True when a command-line agent did the work, of which the log has its requests to the model."""
     return record.origin == "command"
 
@@ -75,7 +75,7 @@ def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: P
     return rebuild_attempt(had, brief, plan.folder / "log/journal.jsonl", out)
 
 
-def _start_or_end(folder: Path, record: RunRecord) -> str:
+def _compare_start_and_end(folder: Path, record: RunRecord) -> str:
     """First difference of the record from the attempt's start in its journal, and from its end in the log of events."""
     start, lines = started(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0]
     if start is None:
@@ -105,7 +105,7 @@ def _start_or_end(folder: Path, record: RunRecord) -> str:
     return f"run.json: {difference} from log/events.jsonl" if difference else ""
 
 
-def _program_differs(conversation: Conversation, log: Path) -> str:
+def _compare_program(conversation: Conversation, log: Path) -> str:
     """The first reply that is not among the lines of its turn, or how the program itself ended."""
     lines = _json_lines(log / "transcript.jsonl")
     logged = [(line.get("turn"), line["content"]) for line in lines if line.get("role") == "assistant"]
@@ -121,7 +121,7 @@ def _program_differs(conversation: Conversation, log: Path) -> str:
     return f"call 1: log/events.jsonl has another {other[0]}" if other else ""
 
 
-def wrong_archive(path: Path) -> str:
+def check_archive(path: Path) -> str:
     """Fault in the form of an archive of calls, empty without one; its content is in the journal too."""
     with tarfile.open(path, "r:") as tar:
         members = list(tar)
@@ -132,7 +132,7 @@ def wrong_archive(path: Path) -> str:
     return ""
 
 
-def _lines_differ(log: Path, again: Path, *, resumed: bool) -> str:
+def _compare_lines(log: Path, again: Path, *, resumed: bool) -> str:
     """The first line that the rebuilt run wrote and the log does not have in its place, or one too many.
 
     The log of a run that was resumed may also have what was lost meanwhile.
@@ -142,15 +142,15 @@ def _lines_differ(log: Path, again: Path, *, resumed: bool) -> str:
         if name == "events":
             kinds = {event["type"] for event in made} | {*FOUND}
             had = [event for event in had if event.get("type") in kinds]
-        left = iter([_bare(line) for line in had])
-        if lost := [line for line in made if _bare(line) not in left]:
+        left = iter([_strip_stamps(line) for line in had])
+        if lost := [line for line in made if _strip_stamps(line) not in left]:
             return f"turn {lost[0]['turn']} is not in log/{name}.jsonl as log/journal.jsonl makes it"
         if len(had) != len(made) and not resumed:
             return f"log/{name}.jsonl has {len(had)} lines of the loop, log/journal.jsonl makes {len(made)}"
     return ""
 
 
-def _bare(line: dict[str, Any]) -> str:
+def _strip_stamps(line: dict[str, Any]) -> str:
     return json.dumps({name: value for name, value in line.items() if name not in STAMPS}, sort_keys=True)
 
 

@@ -244,8 +244,8 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     again = make_plan(Campaign(settings, {}, {}, theirs.agents, plan.runs))
     yield same_unless("agents of the plan", first_difference(plan, again))
     expanded = expand_matrix(settings.matrix, settings.only)
-    yield _equal("plan as the settings ask", planned, {run.path for run in expanded})
-    yield _equal("plan as labelled", planned, {run.path for run in record.runs})
+    yield _compare_names("plan as the settings ask", planned, {run.path for run in expanded})
+    yield _compare_names("plan as labelled", planned, {run.path for run in record.runs})
     cells = {
         agent: {(run.task, run.tier, run.repeat) for run in plan.runs if run.agent == agent} for agent in plan.agents
     }
@@ -254,7 +254,7 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     short = [f"{agent} lacks {'/'.join(map(str, min(every - own)))}" for agent, own in cells.items() if every - own]
     yield theirs.decided("the same tasks for all agents", f"{short[0]}; {len(short)} agents" if short else "")
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
-    yield _equal("a score for every planned run", scored, planned)
+    yield _compare_names("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
     without = [run.path for run in open_runs if not any(theirs.folder(run).glob(f"attempts/*/{OUTPUTS}"))]
     some = [f"{path} has none" for path in without] if len(without) < len(open_runs) else []
@@ -425,21 +425,21 @@ def check_settings(run: _BundleRun) -> Iterator[Check]:
     if not (plan.public / run.card.id).is_dir():
         yield Check("brief written again", "absent", f"{run.card.id} is not staged here")
         unknown |= {"brief_sha256", "common_brief_sha256"}
-    if why := _why_another_digest(plan.agent, record):
+    if why := _explain_other_digest(plan.agent, record):
         yield Check("agent's files", "absent", why)
         unknown.add("agent_digest")
     yield run.made(what, **{name: value for name, value in made.items() if name not in unknown})
     yield check_digest("brief", run.folder / "brief.md", record.brief_sha256)
-    yield _limits(run, plan.limits.model_dump())
+    yield _check_limits(run, plan.limits.model_dump())
     kept = {"backend": plan.sandbox.backend, "network": plan.sandbox.network}
     local = Enforced(backend="local", network="open")
     enforced = local if plan.sandbox.backend == "local" else record.enforced.model_copy(update=kept)
     yield run.made("sandbox", enforced=enforced)
     if plan.sandbox.backend != "local":
-        yield _image(run)
+        yield _check_image(run)
 
 
-def _why_another_digest(agent: Agent, record: RunRecord) -> str:
+def _explain_other_digest(agent: Agent, record: RunRecord) -> str:
     """Reason not to compare the agent's digest: its files are missing in this folder, or others."""
     files = [path for path in (agent.script, agent.command_folder, agent.transcript) if path]
     files += [f"{RECIPES}/{agent.layer}.yaml"] if agent.layer else []
@@ -450,7 +450,7 @@ def _why_another_digest(agent: Agent, record: RunRecord) -> str:
     return f"{files[0]} or what belongs to it is another one here"
 
 
-def _limits(run: _BundleRun, given: Mapping[str, float | None]) -> Check:
+def _check_limits(run: _BundleRun, given: Mapping[str, float | None]) -> Check:
     """The run had what the settings give, or less: a limit may be raised while a campaign is under way."""
     kept = run.record.limits
     other = {name: (kept.get(name), given.get(name)) for name in {**kept, **given} if kept.get(name) != given.get(name)}
@@ -461,7 +461,7 @@ def _limits(run: _BundleRun, given: Mapping[str, float | None]) -> Check:
     return Check("limits", "absent", f"raised since the run: {raised}") if other else Check("limits", "same")
 
 
-def _image(run: _BundleRun) -> Check:
+def _check_image(run: _BundleRun) -> Check:
     """The image's recipe against this version's definition; the digest of its file is each cluster's own."""
     settings = run.theirs.settings
     flavour = settings.flavour(run.plan.agent.image)
@@ -591,7 +591,7 @@ def check_metrics(run: _BundleRun) -> Iterator[Check]:
     yield same_unless(what, first_difference(old, again))
 
 
-def _equal(what: str, found: set[str], expected: set[str]) -> Check:
+def _compare_names(what: str, found: set[str], expected: set[str]) -> Check:
     """Two sets of names; the first that is too many or too few is named."""
     more, less = sorted(found - expected), sorted(expected - found)
     return same_unless(

@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> None:
         ]
         show(options, built, lines)
         return
-    checks = {name: _checked(name, recipe, options.image) for name, recipe in recipes.items()}
+    checks = {name: _check_agent(name, recipe, options.image) for name, recipe in recipes.items()}
     found = {name: {"works": works, "seen": lines} for name, (works, lines) in checks.items()}
     show(options, found, [line for _, lines in checks.values() for line in lines])
     if not all(works for works, _ in checks.values()):
@@ -94,15 +94,15 @@ def _row(name: str, folder: Path) -> tuple[str, ...]:
 # --- check -----------------------------------------------------------------------------------------------------
 
 
-def _checked(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[str]]:
+def _check_agent(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[str]]:
     """Let the program do one thing in its container; whether that was all, and what was seen."""
     with tempfile.TemporaryDirectory(prefix="agent-check-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         key = f"check-{secrets.token_hex(8)}"
         write_text(folder / "key", key)
-        with scripted_model(_turns(recipe), [key]) as server:
-            agent = agent_of(name, recipe, model="checked", base_url=server.url, api_key_file=str(folder / "key"))
-            plan = _plan(name, agent, image, folder)
+        with scripted_model(_script_turns(recipe), [key]) as server:
+            agent = make_agent(name, recipe, model="checked", base_url=server.url, api_key_file=str(folder / "key"))
+            plan = _plan_check(name, agent, image, folder)
             try:
                 record = run_agent(plan, say=lambda _: None)
             except AutoMedBenchError as error:
@@ -122,7 +122,7 @@ def _checked(name: str, recipe: AgentRecipe, image: Path) -> tuple[bool, list[st
     ]
 
 
-def _turns(recipe: AgentRecipe) -> list[ScriptedTurn]:
+def _script_turns(recipe: AgentRecipe) -> list[ScriptedTurn]:
     """Scripted turns of its model: one call, or one file for a program without tools."""
     if not recipe.tools:
         return [ScriptedTurn(content=IN_TEXT)] * 9  # it may show its model replies of its own making as examples
@@ -133,14 +133,14 @@ def _turns(recipe: AgentRecipe) -> list[ScriptedTurn]:
     return [ScriptedTurn.model_validate({"content": "Now.", "calls": [step]}) for step in steps]
 
 
-def agent_of(name: str, recipe: AgentRecipe, **changes: Any) -> Agent:
+def make_agent(name: str, recipe: AgentRecipe, **changes: Any) -> Agent:
     """The agent of a recipe's entry, with some of its settings changed; raises ConfigError for a wrong entry."""
     (entry,) = recipe.agents.values()
     without = {key: value for key, value in entry.items() if key not in ("api_key_env", "pricing")}
     return AgentsFile.model_validate({"agents": {name: without | changes}}).agents[name]
 
 
-def _plan(name: str, agent: Agent, image: Path, folder: Path) -> RunPlan:
+def _plan_check(name: str, agent: Agent, image: Path, folder: Path) -> RunPlan:
     """A run of one invented case."""
     card, holds = load_card(CARD), record_beside(image)
     case = CaseEntry(id="case-1", inputs={}, private={})

@@ -35,7 +35,7 @@ MAX_VALUE = 60
 OF_A_DRAW = ("cases", "draw", "brief", "agent's brief", "egress lists")
 """Conditions that other cases bring along."""
 Comparison = dict[str, Any]
-"""Of ``head_to_head``."""
+"""Of ``compare_agents``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,20 +64,20 @@ def main(options: argparse.Namespace) -> None:
 
     method = StatisticsMethod(options.pooling, options.confidence, options.resamples)
     if options.fresh is not None:
-        a, b = _scores(options, options.a), _scores(options, options.b or options.a, options.fresh)
-        found = gap_of_draws(a, b, options.measure, method, anyway=options.anyway)
+        a, b = _read_scores(options, options.a), _read_scores(options, options.b or options.a, options.fresh)
+        found = compare_draws(a, b, options.measure, method, anyway=options.anyway)
         lines = gap_lines(found, method)
     elif options.b in (None, options.a):
         raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
     else:
-        a, b = _scores(options, options.a), _scores(options, options.b)
-        found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
+        a, b = _read_scores(options, options.a), _read_scores(options, options.b)
+        found = compare_agents(a, b, options.measure, method, anyway=options.anyway)
         lines = report_lines(found, method)
     # Names and conditions come from records, which may be a third party's.
     show(options, found, [neutralise("\n".join(lines))])
 
 
-def _scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
+def _read_scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
     """The agent's scores in the part that was asked for."""
     runs = (results or find_results(options)) / "runs"
     if not runs.is_dir():
@@ -112,7 +112,7 @@ def _pair_runs(a: Sequence[ScoreRecord], b: Sequence[ScoreRecord]) -> list[list[
     return pairs
 
 
-def gap_of_draws(
+def compare_draws(
     published: list[ScoreRecord],
     fresh: list[ScoreRecord],
     measure: Measure,
@@ -151,7 +151,7 @@ def gap_of_draws(
 
 
 def gap_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
-    """The gap for a terminal, its conclusion last; ``found``: of ``gap_of_draws``."""
+    """The gap for a terminal, its conclusion last; ``found``: of ``compare_draws``."""
     rows = []
     for place in found["places"]:
         gap, both = place["gap"], (percent(place["published"]), percent(place["fresh"]))
@@ -170,7 +170,7 @@ def gap_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
 
 def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
     if conflicts:
-        return f"Conclusion: none. The runs differ in {_names(conflicts)}. --anyway compares them all the same."
+        return f"Conclusion: none. The runs differ in {_list_names(conflicts)}. --anyway compares them all the same."
     if not gap.sufficient:
         return (
             "Conclusion: none, the gap may be chance. An interval needs 3 repeats in each cell and, below 5 tasks, "
@@ -208,7 +208,7 @@ def _warnings(found: Comparison) -> list[str]:
     return [*loud, *quiet, ""] if loud or quiet else []
 
 
-def _names(reasons: Sequence[str]) -> str:
+def _list_names(reasons: Sequence[str]) -> str:
     """Conditions alone, without why they matter."""
     return ", ".join(reason.partition(":")[0].partition(" (")[0] for reason in reasons)
 
@@ -265,10 +265,9 @@ def _stage_table(found: Comparison) -> list[str]:
 def conclusion(found: Comparison, method: StatisticsMethod) -> str:
     """One sentence: what can be concluded, and what cannot."""
     pair, a, b = found["places"][0]["compared"], found["a"], found["b"]
+    conflicts = _list_names(found["conflicts"])
     if pair is None:
-        return (
-            f"Conclusion: none. {a} and {b} differ in {_names(found['conflicts'])}. --anyway tests them all the same."
-        )
+        return f"Conclusion: none. {a} and {b} differ in {conflicts}. --anyway tests them all the same."
     if not pair.sufficient or pair.p_holm is None:
         fewest = min(min(cell["n_a"], cell["n_b"]) for cell in found["cells"])
         return (
@@ -276,25 +275,26 @@ def conclusion(found: Comparison, method: StatisticsMethod) -> str:
             "are needed; the difference may be chance."
         )
     scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"
-    although = f", although they differ in {_names(found['conflicts'])}" if found["conflicts"] else ""
+    although = f", although they differ in {conflicts}" if conflicts else ""
     if pair.different:
         better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
         low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
         return (
             f"Conclusion: {better} scores higher than {worse} on {scope}, by {percent(abs(pair.difference or 0.0))} "
-            f"points (interval {percent(low)} to {percent(high)}, p {_equals(pair.p_holm)}){although}."
+            f"points (interval {percent(low)} to {percent(high)}, p {_p_phrase(pair.p_holm)}){although}."
         )
-    return f"Conclusion: {a} and {b} cannot be told apart on {scope} (p {_equals(pair.p_holm)}){although}; " + _why(
-        pair, method
+    return (
+        f"Conclusion: {a} and {b} cannot be told apart on {scope} (p {_p_phrase(pair.p_holm)}){although}; "
+        + _explain_no_difference(pair, method)
     )
 
 
-def _equals(p: float) -> str:
+def _p_phrase(p: float) -> str:
     text = _p_text(p)
     return text if text.startswith("<") else f"= {text}"
 
 
-def _why(pair: PairedComparison, method: StatisticsMethod) -> str:
+def _explain_no_difference(pair: PairedComparison, method: StatisticsMethod) -> str:
     """Caveat of a difference that is not significant: smallest possible p, or detectable difference."""
     if pair.p_min is not None and pair.p_min >= 1 - method.confidence - 1e-9:
         return f"no result could be significant here: the smallest p that this design can give is {pair.p_min:.2g}."
@@ -306,7 +306,7 @@ EQUAL = 0.0005
 """Cells that differ by less show the same number (one decimal of ×100)."""
 
 
-def head_to_head(
+def compare_agents(
     a: Sequence[ScoreRecord],
     b: Sequence[ScoreRecord],
     measure: Measure,

@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the explanation; raises ConfigError for an unknown name, MissingDataError without results."""
-    found = explain(_entries(options), options.code)
+    found = explain(_select_entries(options), options.code)
     show(options, found, explanation_lines(found, options.track, options.limit))
 
 
-def _entries(options: argparse.Namespace) -> list[BoardEntry]:
+def _select_entries(options: argparse.Namespace) -> list[BoardEntry]:
     """Scored runs that the options select; raises ConfigError for a name that none has."""
     results = find_results(options)
     scores = gather_scores(results, read_record(results / "plan.json", Plan), partial=True).scores
@@ -96,7 +96,7 @@ def explain(entries: Sequence[BoardEntry], code: str) -> dict[str, Any]:
         "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
         "count": {name: getattr(row, name) for row in everywhere for name in _NO_COUNT} or _NO_COUNT,
         "cost": {name: getattr(row, name) for row in costs for name in _NO_COST} or _NO_COST,
-        "runs": _runs_with(scores, code),
+        "runs": _find_runs(scores, code),
     }
 
 
@@ -104,18 +104,18 @@ _NO_COUNT = {"n_runs": 0, "n_with_code": 0, "run_share": None, "n_fired": 0, "fi
 _NO_COST = {"difference": None, "within_difference": None, "low": None, "high": None, "n_cells": 0}
 
 
-def _runs_with(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]:
+def _find_runs(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]:
     """Runs with the code: the most lost first, then those that nothing can be compared with, the poorest first.
 
     ``lost`` is by how much a run is below those without the code: of the same agent, task and tier, else of any agent
     on the same task and tier; None without such runs.
     """
-    without = [score for score in scores if code not in _codes_of(score)]
-    same_cell = _means(group_by(without, lambda score: (score.run.agent, score.run.task, score.run.tier)))
-    same_task = _means(group_by(without, lambda score: (score.run.task, score.run.tier)))
+    without = [score for score in scores if code not in _list_codes(score)]
+    same_cell = _average_overall(group_by(without, lambda score: (score.run.agent, score.run.task, score.run.tier)))
+    same_task = _average_overall(group_by(without, lambda score: (score.run.task, score.run.tier)))
     rows = []
     for score in scores:
-        if code in _codes_of(score):
+        if code in _list_codes(score):
             run, overall = score.run, score_value(score, "overall")
             usual = same_cell.get((run.agent, run.task, run.tier), same_task.get((run.task, run.tier)))
             row = {
@@ -123,35 +123,35 @@ def _runs_with(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]
                 "track": score.track,
                 "overall": overall,
                 "lost": None if usual is None else usual - overall,
-                "other_codes": sorted(_codes_of(score) - {code}),
+                "other_codes": sorted(_list_codes(score) - {code}),
                 "lines": [error.model_dump(exclude={"code"}) for error in score.error_codes if error.code == code],
             }
             rows.append(row)
     return sorted(rows, key=lambda row: (row["lost"] is None, -(row["lost"] or 0.0), row["overall"], row["run"]))
 
 
-def _means(groups: Mapping[tuple[str, ...], Sequence[ScoreRecord]]) -> dict[tuple[str, ...], float]:
+def _average_overall(groups: Mapping[tuple[str, ...], Sequence[ScoreRecord]]) -> dict[tuple[str, ...], float]:
     return {key: fmean(score_value(score, "overall") for score in group) for key, group in groups.items()}
 
 
-def _codes_of(score: ScoreRecord) -> set[str]:
+def _list_codes(score: ScoreRecord) -> set[str]:
     return {error.code for error in score.error_codes}
 
 
 def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -> list[str]:
     """Definition, counts, cost, recovery, and the runs with their evidence; ``found``: of ``explain``."""
     return [
-        *_definition(found["code"], track),
+        *_define_code(found["code"], track),
         "",
         _describe_count(found),
         "",
-        *_cost(found["cost"]),
+        *_describe_cost(found["cost"]),
         "",
-        *_runs(found["runs"], limit),
+        *_list_runs(found["runs"], limit),
     ]
 
 
-def _definition(code: str, track: str | None) -> Iterator[str]:
+def _define_code(code: str, track: str | None) -> Iterator[str]:
     text = CODES[code]
     yield f"{code} {text.title} (taxonomy {TAXONOMY})"
     yield from textwrap.wrap(text.meaning, WIDTH)
@@ -183,23 +183,24 @@ def _describe_count(found: Mapping[str, Any]) -> str:
     )
 
 
-def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
+def _describe_cost(cost: Mapping[str, Any]) -> Iterator[str]:
     if cost["within_difference"] is not None:
         low, high = cost["low"], cost["high"]
-        interval = "" if low is None or high is None else f", 95 % {_points(low)} to {_points(high)}"
+        interval = "" if low is None or high is None else f", 95 % {_format_points(low)} to {_format_points(high)}"
         place = f"within {counted(cost['n_cells'], 'cell')} of agent, task and tier"
-        yield f"Cost: {_points(cost['within_difference'])} points of Overall {place}{interval}"
+        yield f"Cost: {_format_points(cost['within_difference'])} points of Overall {place}{interval}"
     else:
         yield "Cost: no cell of agent, task and tier has runs both with the code and without it"
     if cost["difference"] is not None:
-        yield f"  not adjusted: {_points(cost['difference'])} points between runs with the code and runs without it"
+        points = _format_points(cost["difference"])
+        yield f"  not adjusted: {points} points between runs with the code and runs without it"
 
 
-def _points(value: float) -> str:
+def _format_points(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + percent(abs(value))
 
 
-def _runs(runs: Sequence[Mapping[str, Any]], limit: int) -> Iterator[str]:
+def _list_runs(runs: Sequence[Mapping[str, Any]], limit: int) -> Iterator[str]:
     if not runs:
         yield "No run has it."
         return

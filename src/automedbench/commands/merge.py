@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
     campaign = select_campaign(options)
     with new_folder(options.out) as out:
-        sources = [_source(text, out / "sources" / str(n)) for n, text in enumerate(options.sources, start=1)]
+        sources = [_open_source(text, out / "sources" / str(n)) for n, text in enumerate(options.sources, start=1)]
         board = merge(sources, out, campaign, partial=options.partial)
     ranking, page = board.tables["overall"], options.out / "leaderboard" / "index.html"
     if not options.json:
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
     show(options, {"page": page, "agents": ranking.frame.to_dict("records")}, [f"Page: {page}"])
 
 
-def _source(text: str, folder: Path) -> LabResults:
+def _open_source(text: str, folder: Path) -> LabResults:
     """A bundle laid out in ``folder``, or a folder as it is; raises ConfigError for a name that no lab has."""
     lab, _, place = text.rpartition("=")
     path = Path(place)
@@ -67,7 +67,7 @@ def _source(text: str, folder: Path) -> LabResults:
         validate({"lab": lab}, Labels, text)
     if path.is_dir():
         plan = read_record(path / "plan.json", Plan)
-        return LabResults(Labels(lab=lab or _lab_of(path)), path, plan)
+        return LabResults(Labels(lab=lab or _name_lab(path)), path, plan)
     if not path.is_file():
         raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
     opened = open_bundle(path, folder)
@@ -75,7 +75,7 @@ def _source(text: str, folder: Path) -> LabResults:
     return LabResults(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
 
 
-def _lab_of(path: Path) -> str:
+def _name_lab(path: Path) -> str:
     name = path.resolve().name.lower().replace("_", "-").strip("-")
     return name if name and name[0].isalnum() else "lab"
 
@@ -102,12 +102,12 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
         labels = source.labels
         for name, planned in source.plan.agents.items():
             declared = {"access": labels.access.get(name, ""), "weights": labels.weights.get(name, "")}
-            agents[_name(name, source, shared)] = planned.model_copy(
+            agents[_name_agent(name, source, shared)] = planned.model_copy(
                 update={"lab": labels.lab, "hardware": labels.hardware, **declared}
             )
         for run in source.plan.runs:
-            merged = run.model_copy(update={"agent": _name(run.agent, source, shared)})
-            _link(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
+            merged = run.model_copy(update={"agent": _name_agent(run.agent, source, shared)})
+            _link_run(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
             runs.append(merged)
     write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
     return build.build_leaderboard(
@@ -121,12 +121,12 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
     )
 
 
-def _name(agent: str, source: LabResults, shared: set[str]) -> str:
+def _name_agent(agent: str, source: LabResults, shared: set[str]) -> str:
     """An agent's name on the board: with its lab where another lab has a run of the same name."""
     return f"{agent}@{source.labels.lab}" if agent in shared else agent
 
 
-def _link(home: Path, place: Path, run: RunId) -> None:
+def _link_run(home: Path, place: Path, run: RunId) -> None:
     """A run's folder under its name on the board; its score says that name too."""
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.relative_to(place.parents[3]).parts == home.parts[-4:]:

@@ -87,12 +87,12 @@ def prune(run: Path, what: Sequence[Kind], found: PrunableFiles, *, delete: bool
     elif (run / "lease.json").exists() and not delete:
         found.left["at work"] += 1
     elif not delete:
-        _look(run, what, found)
+        _count_files(run, what, found)
     else:
         try:
             with hold_lease(run / "lease.json", 0, say=lambda _text: None):
-                _look(run, what, found)
-                _remove(run, what)
+                _count_files(run, what, found)
+                _remove_files(run, what)
         except InfrastructureError as error:
             if "already being executed" not in str(error):
                 raise
@@ -107,20 +107,20 @@ def file_kind(path: str) -> Kind:
     return "caches" if any(part in CACHES or STATE.fullmatch(part) for part in parts) else "workspaces"
 
 
-def _look(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
+def _count_files(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
         for path, size in list_members(archive) if attempt.sealed and archive.is_file() else ():
             if (kind := file_kind(path)) in what:
                 found.files[kind] += 1
                 found.bytes[kind] += size
-    for folder in _given_up(run) if "workspaces" in what else ():
+    for folder in _list_abandoned_workspaces(run) if "workspaces" in what else ():
         for _, _, status in walk(folder, strict=False):
             found.files["workspaces"] += 1
             found.bytes["workspaces"] += status.st_blocks * 512
 
 
-def _remove(run: Path, what: Sequence[Kind]) -> None:
+def _remove_files(run: Path, what: Sequence[Kind]) -> None:
     for attempt in list_attempts(run):
         archive = attempt.path / REST
         if (
@@ -129,19 +129,19 @@ def _remove(run: Path, what: Sequence[Kind]) -> None:
             or not any(file_kind(path) in what for path, _ in list_members(archive))
         ):
             continue
-        _note(attempt, what)  # first: what is gone must be explained
+        _write_note(attempt, what)  # first: what is gone must be explained
         drop_members(archive, lambda path: file_kind(path) in what)
-    for folder in _given_up(run) if "workspaces" in what else ():
+    for folder in _list_abandoned_workspaces(run) if "workspaces" in what else ():
         remove_tree(folder)
 
 
-def _note(attempt: AttemptFolder, what: Sequence[Kind]) -> None:
+def _write_note(attempt: AttemptFolder, what: Sequence[Kind]) -> None:
     place = attempt.path / PRUNED
     before = place.read_text() if place.is_file() else ""
     write_text(place, f"{before}{now():%Y-%m-%d %H:%M} UTC: {', '.join(what)}\n")
 
 
-def _given_up(run: Path) -> Iterator[Path]:
+def _list_abandoned_workspaces(run: Path) -> Iterator[Path]:
     """Workspaces of attempts that were never finished and that a later one has replaced."""
     attempts = list_attempts(run)
     last = max((attempt.number for attempt in attempts if attempt.sealed), default=0)

@@ -81,7 +81,7 @@ def replay_run(
 
     agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
     load_replay(agent)  # what cannot be replayed is said before anything is made
-    card = _card(record.run.task, campaign)
+    card = _find_card(record.run.task, campaign)
     enforced = record.enforced
     backend = sandbox or enforced.backend
     run_agent(
@@ -90,7 +90,7 @@ def replay_run(
             card=card,
             manifest=read_record(Path(campaign.config.data.manifests, f"{card.id}.json"), Manifest),
             agent=agent,
-            limits=_limits(record),
+            limits=_keep_call_limits(record),
             sandbox=SandboxConfig(
                 backend=backend,
                 network="sealed" if enforced.backend == "local" else enforced.network,
@@ -112,14 +112,14 @@ def _is_pruned(run: Path) -> bool:
     return (run / "log").resolve().with_name(PRUNED).exists()
 
 
-def _limits(record: RunRecord) -> Limits:
+def _keep_call_limits(record: RunRecord) -> Limits:
     """The limits of single calls and of the workspace; a replay may take longer, and nothing is paid."""
     known = {name: value for name, value in record.limits.items() if name in Limits.model_fields}
     free = dict.fromkeys(("time_limit_s", "max_turns", "max_total_tokens", "max_cost_usd"))
     return Limits.model_validate(known | free)
 
 
-def _card(task: str, campaign: Campaign) -> TaskCard:
+def _find_card(task: str, campaign: Campaign) -> TaskCard:
     if task not in campaign.cards:
         raise ConfigError([f"no card of the task '{task}' in this campaign's folders; name its own with --results"])
     return campaign.cards[task]

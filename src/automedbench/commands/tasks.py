@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> None:
     """Print list or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
     campaign = select_campaign(options)
     if options.task is not None:
-        card = _card(campaign, options.task)
+        card = _find_card(campaign, options.task)
         if options.brief:
             text = brief_text(campaign, card, options.tier, options.agent)
             show(options, {"brief": text}, [text.removesuffix("\n")])
@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> None:
         return
     cards = _filter_track(campaign.cards, options.track)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    rows = [_row(campaign, card) for card in sorted(cards.values(), key=lambda card: (card.track, card.id))]
+    rows = [_make_row(campaign, card) for card in sorted(cards.values(), key=lambda card: (card.track, card.id))]
     show(options, rows, _list_lines(rows, list(cards.values()), width))
 
 
@@ -109,7 +109,7 @@ def _group_by_track(rows: list[dict[str, str]], width: int) -> list[str]:
     return [line.rstrip() for line in text.get().splitlines()]
 
 
-def _card(campaign: Campaign, task: str) -> TaskCard:
+def _find_card(campaign: Campaign, task: str) -> TaskCard:
     if task not in campaign.cards:
         raise ConfigError([f"no task '{task}'{suggestion(task, list(campaign.cards))}"])
     return campaign.cards[task]
@@ -146,7 +146,7 @@ def _table_row(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _row(campaign: Campaign, card: TaskCard) -> dict[str, Any]:
+def _make_row(campaign: Campaign, card: TaskCard) -> dict[str, Any]:
     """A task by the names of columns; ``cases`` None: all that there are, ``GB`` None: not known."""
     staged = staged_manifest(campaign, card)
     return {
@@ -174,14 +174,14 @@ def way_to_data(campaign: Campaign, card: TaskCard) -> str:
         return "made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"
     if name in campaign.config.datasets:
         return "own copy"
-    missing = [_missing_variables(source) for source in card.dataset.sources if not _needs_hand(source)]
+    missing = [_missing_variables(source) for source in card.dataset.sources if not _is_manual(source)]
     if any(not names for names in missing):
         return "download"
     return f"set {', '.join(missing[0])}" if missing else "by hand"
 
 
-def _needs_hand(source: Source) -> bool:
-    return source.kind == "manual" or any(map(_needs_hand, source.also))
+def _is_manual(source: Source) -> bool:
+    return source.kind == "manual" or any(map(_is_manual, source.also))
 
 
 def _missing_variables(source: Source) -> list[str]:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
     campaign = select_campaign(options)
-    folders = _folders(options, Path(campaign.config.results) / "runs")
+    folders = _select_folders(options, Path(campaign.config.results) / "runs")
     found = {str(folder): verify_run(folder, campaign) for folder in folders}
     show(options, found, check_lines(found))
     bad = {"differs", "absent"} if options.strict else {"differs"}
@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> None:
         sys.exit(DIFFERS)
 
 
-def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
+def _select_folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     """Folders of the runs that were asked for; raises ConfigError naming the nearest run of an unknown one."""
     scored = sorted(path.parent for path in runs.glob("*/*/*/r*/score.json"))
     if options.all:
@@ -102,7 +102,7 @@ def verify_run(folder: Path, campaign: Campaign) -> list[Check]:
 def check_records(folder: Path, score: ScoreRecord) -> Check:
     """The run's records against the digests that the score names."""
     files = {folder / name: FileEntry(sha256=digest, bytes=0) for name, digest in score.sources.items()}
-    return _compare("records of the run", files, sizes=False)
+    return _compare_files("records of the run", files, sizes=False)
 
 
 def check_submission(folder: Path) -> Iterator[Check]:
@@ -115,7 +115,7 @@ def check_submission(folder: Path) -> Iterator[Check]:
     what, files = "collected files", RunFiles(record.run, folder, folder, "")
     try:
         with unpack_submission(files) as submission:
-            check = _compare(what, {submission / path: entry for path, entry in collected_files(record).items()})
+            check = _compare_files(what, {submission / path: entry for path, entry in collected_files(record).items()})
         yield replace(check, detail=check.detail.replace(f"{submission}/", ""))
     except InfrastructureError as error:
         yield Check(what, "differs", str(error).partition("\n")[0])
@@ -138,11 +138,11 @@ def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator
         if not folder.is_dir():
             yield Check(f"staged {side}", "absent", f"{folder} is not there")
             continue
-        yield _compare(f"staged {side}", manifest.files(side, folder))
+        yield _compare_files(f"staged {side}", manifest.files(side, folder))
     raw = Path(data.raw, manifest.dataset)
     try:
         receipt = read_record(raw / "receipt.json", Receipt)
-        yield _compare("raw data", {raw / path: entry for path, entry in receipt.files.items()})
+        yield _compare_files("raw data", {raw / path: entry for path, entry in receipt.files.items()})
     except MissingDataError:
         yield Check("raw data", "absent", f"no receipt of {manifest.dataset}")
 
@@ -157,15 +157,15 @@ def check_digest(what: str, path: Path | None, expected: str | None) -> Check:
     return same_unless(what, "" if found == expected else f"{path}: {found[:12]}")
 
 
-def _compare(what: str, files: Mapping[Path, FileEntry], *, sizes: bool = True) -> Check:
+def _compare_files(what: str, files: Mapping[Path, FileEntry], *, sizes: bool = True) -> Check:
     """All files against their entries; the first that is not the same is named."""
-    bad = [problem for path, entry in files.items() if (problem := _difference(path, entry, sizes))]
+    bad = [problem for path, entry in files.items() if (problem := _describe_difference(path, entry, sizes))]
     if not bad:
         return Check(what, "same", f"{len(files)} files")
     return Check(what, "differs", f"{bad[0]}; {len(bad)} of {len(files)} files")
 
 
-def _difference(path: Path, entry: FileEntry, sizes: bool) -> str | None:
+def _describe_difference(path: Path, entry: FileEntry, sizes: bool) -> str | None:
     if not path.is_file():
         return f"{path} is not there"
     if sizes and path.stat().st_size != entry.bytes:

@@ -16,19 +16,20 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from automedbench.agent.budget.bounds import bound_run_cost, expected_cost, expected_usage
 from automedbench.agent.budget.ledger import CampaignLedger, Position
 from automedbench.base.cards import Limits
+from automedbench.base.files import known_record
 from automedbench.base.plaintable import counted, table
-from automedbench.base.records import RunId, Tokens, Totals, Used
+from automedbench.base.records import RunId, RunRecord, Tokens, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, build_campaign_record
 
-SAMPLE, LOOKED_AT = 20, 200
-"""Finished runs that a mean is taken over, and the most files that are looked for to find them."""
+SAMPLE, MAX_READ = 20, 200
+"""Finished runs that a mean is taken over, and the most files that are read to find them."""
 
 FROM_LIKE, FROM_AGENT, FROM_CONFIG, NO_MODEL = "runs like these", "its other runs", "the configuration", "no model"
 
@@ -87,13 +88,6 @@ def runs_to_do(campaign: Campaign) -> list[RunId]:
     return [run for run in campaign.runs if not is_done(run)]
 
 
-class Finished(NamedTuple):
-    """A finished run; ``held_s``: wall-clock seconds for which its processes held their node."""
-
-    totals: Totals
-    held_s: float
-
-
 class FinishedRuns:
     """Usage of finished runs that are not planned again; few of their files are read, on demand."""
 
@@ -107,14 +101,14 @@ class FinishedRuns:
                 self._groups.setdefault(key, []).append(run.path)
 
     @functools.cache  # noqa: B019 - one object per forecast
-    def like(self, agent: str, track: str, tier: str) -> tuple[Finished, ...]:
+    def like(self, agent: str, track: str, tier: str) -> tuple[RunRecord, ...]:
         """Finished runs of the agent on this track and tier."""
-        paths = self._groups.get((agent, track, tier), [])[:LOOKED_AT]
-        found = (_read_finished(self._folder / path / "run.json") for path in paths)
-        return tuple(islice(filter(None, found), SAMPLE))
+        paths = self._groups.get((agent, track, tier), [])[:MAX_READ]
+        records = (known_record(self._folder / path / "run.json", RunRecord) for path in paths)
+        return tuple(islice(filter(None, records), SAMPLE))
 
     @functools.cache  # noqa: B019
-    def of(self, agent: str) -> tuple[Finished, ...]:
+    def of(self, agent: str) -> tuple[RunRecord, ...]:
         """Finished runs of the agent, of any kind."""
         groups = (self.like(*key) for key in self._groups if key[0] == agent)
         return tuple(run for group in groups for run in group)
@@ -161,7 +155,7 @@ def _expect(
             usage = _mean_usage([run.totals for run in runs]) if paid else Tokens()
             turns = sum(run.totals.turns for run in runs) / len(runs)
             hours = sum(run.totals.wall_s for run in runs) / len(runs) / 3600
-            held = cards * sum(run.held_s for run in runs) / len(runs) / 3600
+            held = cards * sum(map(_held_s, runs)) / len(runs) / 3600
             return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
         return Tokens(), 0, None, None, NO_MODEL
@@ -179,14 +173,9 @@ def _at_most(value: Any, most: Any) -> Any:
     return value if value is None or most is None else min(value, most)
 
 
-def _read_finished(path: Path) -> Finished | None:
-    """Usage of a finished run; None without a readable record."""
-    try:
-        record = json.loads(path.read_bytes())
-        totals, used = Totals.model_validate(record["totals"]), Used.model_validate(record["used"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return Finished(totals, totals.wall_s if used.held_s is None else used.held_s)
+def _held_s(run: RunRecord) -> float:
+    """Wall-clock seconds for which the processes of a finished run held their node."""
+    return run.totals.wall_s if run.used.held_s is None else run.used.held_s
 
 
 # --- as text --------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def begin_head() -> None:
         atexit.register(held.close)
 
 
-def refuse_while_one_lives() -> None:
+def refuse_while_head_lives() -> None:
     """Raise ConfigError when a head is at work here; what dead ones left is removed."""
     if any(HEADS.glob("*.json")):
         print(f"Checking whether Snakemake is running here (for up to {STALE_S:.0f} s) ...", flush=True)

@@ -20,8 +20,8 @@ from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.rehearsal import can_be_made_up
 from automedbench.tracks import get_track, judges_answers
 
-LOOKED_AT = 50
-"""Staged files of a task that planning looks at; the run itself looks at all."""
+CHECKED_FILES = 50
+"""Staged files of a task that planning checks; the run itself checks all."""
 
 
 def match_any(names: Iterable[str]) -> str:
@@ -78,12 +78,12 @@ def leaderboard_tables(campaign: Campaign) -> list[str]:
 
 
 def scored(campaign: Campaign, score: str) -> list[RunId]:
-    """Runs whose file of the pattern ``score`` is there."""
+    """Runs whose file of the pattern ``score`` exists."""
     return [run for run in campaign.runs if Path(_fill(score, run)).exists()]
 
 
 def lost_files(campaign: Campaign, page: str, score: str, patterns: Iterable[str]) -> list[str]:
-    """Files that are not there although something made of them is.
+    """Missing files of which something was made.
 
     Snakemake does not look for files between a finished result and its sources: a deleted judge.json, a run whose
     folder was moved away, or scores that a provisional leaderboard lacks would go unnoticed. Asking for them by name
@@ -124,7 +124,7 @@ def place(campaign: Campaign, dataset: str) -> str:
 
 
 def excerpt(campaign: Campaign, task: str) -> str:
-    """Says so when there is only a part of a task's data set, which is then staged whole."""
+    """Mark of a task of whose data set there is a part only, which is then staged whole; else empty."""
     own = campaign.config.datasets.get(campaign.cards[task].dataset.name)
     return "excerpt" if campaign.config.fixtures or (own and own.excerpt) else ""
 
@@ -135,10 +135,10 @@ def receipt(campaign: Campaign, task: str) -> str:
 
 
 @functools.cache
-def staged_is_gone(campaign: Campaign, task: str, looked_at: int | None = LOOKED_AT) -> bool:
+def is_staged_data_missing(campaign: Campaign, task: str, checked_files: int | None = CHECKED_FILES) -> bool:
     """True when a task has a manifest, but not its staged files: file systems purge what is old, each file by itself.
 
-    Looks at so many files, spread over all of them; None: at all.
+    ``checked_files``: number of files, spread over all of them; None: all.
     """
     data = campaign.config.data
     try:
@@ -146,27 +146,27 @@ def staged_is_gone(campaign: Campaign, task: str, looked_at: int | None = LOOKED
     except InfrastructureError:
         return False
     sides = staged.files("inputs", Path(data.public, task)) | staged.files("private", Path(data.private, task))
-    return _are_gone(list(sides), looked_at)
+    return _is_any_missing(list(sides), checked_files)
 
 
 @functools.cache
-def raw_is_gone(campaign: Campaign, task: str) -> bool:
-    """The same for the raw data that a task is staged from, and its receipt; looks at all files."""
+def is_raw_data_missing(campaign: Campaign, task: str) -> bool:
+    """True when a task has a receipt, but not all of its raw data."""
     path = Path(receipt(campaign, task))
     try:
         known = read_record(path, Receipt)
     except InfrastructureError:
         return False
-    return _are_gone([path.parent / name for name in known.files], None)
+    return _is_any_missing([path.parent / name for name in known.files], None)
 
 
-def _are_gone(files: Sequence[Path], looked_at: int | None) -> bool:
-    step = 1 if looked_at is None else max(1, len(files) // looked_at)
-    return any(_is_gone(path) for path in [*files[::step], *files[-1:]])
+def _is_any_missing(files: Sequence[Path], checked_files: int | None) -> bool:
+    step = 1 if checked_files is None else max(1, len(files) // checked_files)
+    return any(_is_missing(path) for path in [*files[::step], *files[-1:]])
 
 
-def _is_gone(path: Path) -> bool:
-    """Not there; what this user may not look into is there."""
+def _is_missing(path: Path) -> bool:
+    """True for a path that does not exist; one that this user may not read exists."""
     try:
         path.stat()
     except FileNotFoundError:
