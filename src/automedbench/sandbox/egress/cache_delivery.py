@@ -240,55 +240,34 @@ async def _fetch(stream: IO[bytes], digest: hashlib._Hash, size: int, source: So
         stream.truncate(0)
         done = stream.seek(0)
         digest = hashlib.sha256()
-    writer = _Writer(stream, digest)
+    pending, since = bytearray(), time.monotonic()
     try:
         if status not in (200, 206):
             raise UpstreamUnreachable(f"the file is not given (status {status})")
         while not isinstance(event := await wire.receive(), h11.EndOfMessage) and done <= size:
             if isinstance(event, h11.Data):
                 done += len(event.data)
-                await writer.add(bytes(event.data))
+                pending += event.data
+                if len(pending) >= BATCH_BYTES or time.monotonic() - since > BATCH_S:
+                    block, pending, since = pending, bytearray(), time.monotonic()
+                    await asyncio.to_thread(_append, stream, digest, block)
     finally:
         wire.close()
-        await writer.flush()
-        await writer.flush()
+        await asyncio.to_thread(_append, stream, digest, pending)
     if done < size:
         raise Closed("the file ended early")
     return digest
 
 
-class _Writer:
-    """Writes and hashes in a thread, both without Python's lock, while the next blocks come."""
-
-    def __init__(self, stream: IO[bytes], digest: hashlib._Hash) -> None:
-        self._stream, self._digest = stream, digest
-        self._blocks: list[bytes] = []
-        self._size, self._since = 0, time.monotonic()
-        self._running: asyncio.Future[None] | None = None
-
-    async def add(self, block: bytes) -> None:
-        """Take a block; those that follow this file see it within a moment."""
-        self._blocks.append(block)
-        self._size += len(block)
-        if self._size >= BATCH_BYTES or time.monotonic() - self._since > BATCH_S:
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Wait for what is being written, and begin to write the rest."""
-        if self._running is not None:
-            await self._running
-        blocks, self._blocks, self._size, self._since = self._blocks, [], 0, time.monotonic()
-        self._running = asyncio.get_running_loop().run_in_executor(None, self._write, blocks)
-
-    def _write(self, blocks: list[bytes]) -> None:
-        for block in blocks:
-            self._digest.update(block)
-            left = memoryview(block)
-            while left:
-                left = left[self._stream.write(left) :]
-        disk = os.fstatvfs(self._stream.fileno())
-        if disk.f_bavail * disk.f_frsize < KEPT_FREE // 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _append(stream: IO[bytes], digest: hashlib._Hash, block: bytearray) -> None:
+    """Hash and write a block, both without Python's lock; raises OSError when the disk has little room left."""
+    digest.update(block)
+    left = memoryview(block)
+    while left:
+        left = left[stream.write(left) :]
+    disk = os.fstatvfs(stream.fileno())
+    if disk.f_bavail * disk.f_frsize < KEPT_FREE // 2:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 async def keep_small(
