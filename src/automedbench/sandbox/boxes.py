@@ -314,8 +314,8 @@ class ApptainerSandbox(Sandbox):
             decoy=decoy is not None,
             gpu=gpu > 0,
             memory_bytes=job_memory(),
-            egress_sha256=egress.digest if egress is not None else None,
-            from_cache=egress is not None and egress.offline,
+            egress_sha256=egress.settings.digest if egress is not None else None,
+            from_cache=egress is not None and egress.settings.offline,
         )
 
     def __enter__(self) -> ApptainerSandbox:

@@ -44,7 +44,7 @@ class Egress(Closing):
 
     def __init__(
         self,
-        config: EgressSettings,
+        settings: EgressSettings,
         log: Path,
         folder: Path,
         *,
@@ -55,13 +55,13 @@ class Egress(Closing):
         """Start; raises InfrastructureError when the process does not come up.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
-        container sees; ``tokens`` are those of ``config.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
+        container sees; ``tokens`` are those of ``settings.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
         set, replaces the certificates that programs inside trust, for sites that inspect TLS. ``cache``: folder and
         bytes of the campaign's cache, for settings with ``cached``.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
-        self._config, self._folder = config, folder
-        self._bundle = trusted_bundle() if config.opened else site_bundle()
+        self.settings, self._folder = settings, folder
+        self._bundle = trusted_bundle() if settings.opened else site_bundle()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._control, theirs = socket.socketpair()
         self._answers = self._control.makefile("rb")
@@ -87,7 +87,7 @@ class Egress(Closing):
         finally:
             theirs.close()
         start = {
-            "settings": dataclasses.asdict(config),
+            "settings": dataclasses.asdict(settings),
             "log": str(log.resolve()),
             "upstreams": dataclasses.asdict(upstreams) if upstreams is not None else {},
             "tokens": dict(tokens or {}),
@@ -102,20 +102,10 @@ class Egress(Closing):
             raise
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of what may be reached, for the run's record."""
-        return self._config.digest
-
-    @property
-    def offline(self) -> bool:
-        """True when mirror and index answer from the cache alone."""
-        return self._config.offline
-
-    @property
     def services(self) -> Services:
         """The sockets, their ports inside, and the variables that programs inside need."""
-        ports = {PORTS[service]: f"{service}.sock" for service in self._config.services}
-        return Services(self._folder, ports, build_environment(self._config, ca=self._bundle is not None))
+        ports = {PORTS[service]: f"{service}.sock" for service in self.settings.services}
+        return Services(self._folder, ports, build_environment(self.settings, ca=self._bundle is not None))
 
     def set_call(self, turn: int | None, call: int | None) -> None:
         """Connections that are made from now on belong to this code call; earlier ones live on.

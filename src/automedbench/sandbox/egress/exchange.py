@@ -374,10 +374,8 @@ def make_findings(kinds: Iterable[RefusalCount], turn: int | None, call: int | N
     ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.ruling.severity], kind.ruling.rule, -kind.count))
     kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
     last = f"; {sum(kind.count for kind in rest)} other refusals: see the log of requests" if rest else ""
-    return [
-        _finding(kind, number, last if number == len(kept) else "", turn, call)
-        for number, kind in enumerate(kept, start=1)
-    ]
+    numbered = enumerate(kept, start=1)
+    return [_finding(kind, number, last if number == len(kept) else "", turn, call) for number, kind in numbered]
 
 
 def _finding(kind: RefusalCount, number: int, last: str, turn: int | None, call: int | None) -> Finding:

@@ -46,10 +46,8 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     await exchange.body()
     # Of a page its address, of a file also the hash that the client expects.
     key = f"{form} {parts.scheme}://{parts.netloc} {unquote(parts.path)} {parts.query}"
-    if page:
-        ask = functools.partial(_serve_page, exchange, url, key)
-    elif url.endswith(".metadata"):
-        ask = functools.partial(_serve_metadata, exchange, url, key)
+    if page or url.endswith(".metadata"):
+        ask = functools.partial(_serve_small, exchange, url, key, page=page is not None)
     else:
         ask = functools.partial(_serve_file, exchange, url, key, form)
     return await answer_through_cache(exchange, key, ask)
@@ -71,20 +69,14 @@ def _check_url(settings: rules.EgressSettings, url: str) -> None:
     rules.check_host(settings, host, port, ports=(80, 443))
 
 
-async def _serve_page(exchange: ProxyExchange, url: str, key: str) -> rules.Ruling:
-    answer = await _request(exchange, url, "GET", "text/html")
+async def _serve_small(exchange: ProxyExchange, url: str, key: str, *, page: bool) -> rules.Ruling:
+    """Answer with a page, or with the small file that describes a package (PEP 658)."""
+    answer = await _request(exchange, url, "GET", "text/html" if page else "*/*")
     if answer.head.status_code != 200:
         return await _forward(exchange, answer)
-    headers = {"content-type": answer.header(b"content-type") or "text/html"}
-    return await keep_small(exchange, key, answer, headers, rewrite=functools.partial(_rewrite_links, answer.url))
-
-
-async def _serve_metadata(exchange: ProxyExchange, url: str, key: str) -> rules.Ruling:
-    """Answer with the small file that describes a package (PEP 658)."""
-    answer = await _request(exchange, url, "GET")
-    if answer.head.status_code != 200:
-        return await _forward(exchange, answer)
-    return await keep_small(exchange, key, answer, _BINARY, fixed=True)
+    headers = {"content-type": answer.header(b"content-type") or "text/html"} if page else _BINARY
+    rewrite = functools.partial(_rewrite_links, answer.url) if page else None
+    return await keep_small(exchange, key, answer, headers, fixed=not page, rewrite=rewrite)
 
 
 def _rewrite_links(url: str, page: bytes) -> bytes:

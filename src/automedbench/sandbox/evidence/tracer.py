@@ -401,10 +401,6 @@ class Watched:
         else:
             self.left_out += path not in kept
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self.reads, self.writes, self.left_out = {}, {}, 0
-
     @property
     def is_reported(self) -> bool:
         """Check whether it opened something of interest."""
@@ -480,7 +476,7 @@ class Processes:
             taken[-1]["left_out"] += len(reported) - len(kept.intersection(reported)) + self._more  # type: ignore[operator]
         self._all = {pid: each for pid, each in self._all.items() if each.runs}
         for each in self._all.values():
-            each.forget()
+            each.reads, each.writes, each.left_out = {}, {}, 0
         self._process_ids, self._more = {}, 0
         return taken
 
