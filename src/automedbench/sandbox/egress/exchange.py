@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,10 +63,10 @@ class Uploads:
 
     limit: float
     sent: int = 0
-    received: int = 0
+    received: InitVar[int] = 0
 
-    def __post_init__(self) -> None:
-        self.limit += UPLOAD_SHARE * self.received
+    def __post_init__(self, received: int) -> None:
+        self.limit += UPLOAD_SHARE * received
         self._reported = self.is_over
 
     @property
@@ -77,7 +77,6 @@ class Uploads:
     def add(self, up: int, down: int = 0) -> None:
         """Count bytes; what comes down earns its share."""
         self.sent += up
-        self.received += down
         self.limit += UPLOAD_SHARE * down
 
     def refuse(self) -> EgressRefused:

@@ -35,7 +35,8 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
     if page:
         name = re.sub(r"[-_.]+", "-", page[1]).lower()
-        url, form = f"{_index_url(exchange.settings.index)}/{name}/", "html"
+        index = exchange.settings.index
+        url, form = f"{(index.url or f'https://{index.hosts[0]}/simple').rstrip('/')}/{name}/", "html"
     elif file:
         url, form = f"{file[2]}://{unquote(file[3])}{file[4]}", file[1]  # pip writes %3A before a port
     else:
@@ -51,10 +52,6 @@ async def serve(exchange: ProxyExchange) -> rules.Ruling:
     else:
         ask = functools.partial(_serve_file, exchange, url, key, form)
     return await answer_through_cache(exchange, key, ask)
-
-
-def _index_url(index: rules.PackageIndex) -> str:
-    return (index.url or f"https://{index.hosts[0]}/simple").rstrip("/")
 
 
 def _check_url(settings: rules.EgressSettings, url: str) -> None:

@@ -163,15 +163,12 @@ async def _follow_redirect(exchange: ProxyExchange, hop: UpstreamAnswer, begin: 
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
         raise rules.refuse("hub_path", "The hub redirects to an address that is no name.")
-    if rules.matches_any(settings.own_hosts, name) and not name.endswith(tuple(_store_suffixes(settings.hub))):
+    # Names under which a hub stores its files.
+    host = urlsplit(settings.hub or "").hostname or ""
+    stores = (f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co")
+    if rules.matches_any(settings.own_hosts, name) and not name.endswith(stores):
         raise rules.refuse("dataset_home", "The hub redirects to a home of a data set.")
     return await _request(exchange, url, begin=begin, token=hop.token)
-
-
-def _store_suffixes(hub: str | None) -> list[str]:
-    """Endings of the names under which a hub stores its files."""
-    host = urlsplit(hub or "").hostname or ""
-    return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
 async def _forward(exchange: ProxyExchange, url: str, hub: dict[bytes, bytes], last: UpstreamAnswer) -> rules.Ruling:

@@ -68,7 +68,7 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
             entry.up, entry.down = entry.up + up * size, entry.down + down * size
             uploads.add(up * size, down * size)
             if is_too_large() or uploads.is_over:
-                raise _UploadLimit
+                raise Closed("upload over the limit")
             sink.write(data)
             await sink.drain()
         if sink.can_write_eof():
@@ -84,12 +84,8 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
         for task in both:
             task.cancel()
         ended = await asyncio.gather(*both, return_exceptions=True)
-    if any(isinstance(error, _UploadLimit) for error in ended):
+    if any(isinstance(error, Closed) for error in ended):
         raise refuse_upload(exchange.settings) if is_too_large() else uploads.refuse()
-
-
-class _UploadLimit(Exception):
-    """More goes up than the run may send."""
 
 
 async def _open_tls(exchange: ProxyExchange, host: str) -> None:

@@ -477,15 +477,12 @@ def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str
     labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     labels += [entry for entry in manifest.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     files = receipt.files if receipt else {}
-    raw = [entry for name, entry in files.items() if entry.bytes >= _min_bytes(name)]
+    least = {name: MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES for name in files}
+    raw = [entry for name, entry in files.items() if entry.bytes >= least[name]]
     downloads = [each for each in receipt.downloads if each.bytes >= MIN_RAW_BYTES] if receipt else []
     archives = {each.sha256 for each in downloads if each.sha256 is not None}
     shown = {entry.sha256 for case in manifest.cases for entry in case.inputs.values()}
     return sorted(({entry.sha256 for entry in (*labels, *raw)} | archives) - shown)
-
-
-def _min_bytes(name: str) -> int:
-    return MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES
 
 
 def _parse_location(text: str) -> tuple[str, str]:
@@ -560,14 +557,12 @@ def url_port(parts: SplitResult) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def matches(pattern: str, host: str) -> bool:
-    """``host`` itself, or with ``*.`` every name below it (and not itself)."""
-    return host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
-
-
 def matches_any(patterns: Iterable[str], host: str) -> bool:
-    """True when a pattern covers the host."""
-    return any(matches(pattern, host) for pattern in patterns)
+    """True when a pattern covers the host: its name, or with ``*.`` every name below it (and not itself)."""
+    return any(
+        host.endswith(pattern[1:]) and len(host) >= len(pattern) if pattern.startswith("*.") else host == pattern
+        for pattern in patterns
+    )
 
 
 def make_patterns(host: str) -> tuple[str, str]:

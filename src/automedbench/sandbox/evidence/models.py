@@ -50,7 +50,8 @@ def model_lock(checkpoint: Checkpoint | None, opened: Sequence[str], fetched: Se
 
 def _belongs_to(checkpoint: Checkpoint, place: str) -> bool:
     """A file of the checkpoint, by its repository or address, its checksum, or a name that no other model has."""
-    return find_hub_repository(place) in _repositories(checkpoint) or any(word in place for word in _words(checkpoint))
+    repositories = {part.where.lower() for part in checkpoint.parts if part.kind == "huggingface_model"}
+    return find_hub_repository(place) in repositories or any(word in place for word in _words(checkpoint))
 
 
 def find_hub_repository(place: str) -> str:
@@ -59,10 +60,6 @@ def find_hub_repository(place: str) -> str:
         return f"{found[1]}/{found[2]}".lower()
     found = _FETCHED.match("/" + place.split("/", 3)[3]) if place.startswith("https://") else None
     return found[1].lower() if found else ""
-
-
-def _repositories(checkpoint: Checkpoint) -> set[str]:
-    return {part.where.lower() for part in checkpoint.parts if part.kind == "huggingface_model"}
 
 
 def _words(checkpoint: Checkpoint) -> Iterable[str]:
