@@ -55,7 +55,7 @@ rule prepare:
             *targets.images(CAMPAIGN, CAMPAIGN.images),
             *targets.all_preflights(CAMPAIGN),
         ],
-        targets.filled_cache(CAMPAIGN, rules.fill_cache.output.record),
+        targets.list_cache_records(CAMPAIGN, rules.fill_cache.output.record),
 
 
 rule all_tasks:

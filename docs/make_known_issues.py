@@ -8,7 +8,7 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import write_text
-from automedbench.leaderboard.definitions import known_issues
+from automedbench.leaderboard.definitions import list_issues
 
 INTRODUCTION = """\
 # Known issues
@@ -38,7 +38,7 @@ def render(folder: Path) -> str:
 
 def _cards(cards: Iterable[TaskCard]) -> Iterator[str]:
     for card in sorted(cards, key=lambda card: card.id):
-        lines = [f"- {issue}" for issue in known_issues(card)]
+        lines = [f"- {issue}" for issue in list_issues(card)]
         yield f"### {card.title}: `{card.id}`\n\n" + ("\n".join(lines) or "Nothing is open.")
 
 

@@ -30,7 +30,7 @@ use rule score_run as rescore_run with:
 
 
 rule rescore:
-    """What the present scorer would change, per run."""
+    """Show what the present scorer would change, per run."""
     input:
         scores=get_scored_again(rules.rescore_run.output.score),
     log:

@@ -16,7 +16,7 @@ from automedbench.campaign.load import (
     write_campaign,
 )
 from automedbench.planning import heads, needs, targets, versions
-from automedbench.planning.load import given_keys, merge, format_options
+from automedbench.planning.load import parse_keys, merge, format_options
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from automedbench.steps.plan_campaign import write_plan
@@ -32,7 +32,7 @@ try:
         refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
     if "--unlock" in sys.argv:
         heads.refuse_while_head_lives()
-    GIVEN = given_keys(workflow.config_settings.config_args)
+    GIVEN = parse_keys(workflow.config_settings.config_args)
     CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
@@ -55,7 +55,7 @@ print_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 onstart:  # of the call that holds the lock, before its first step; never of a job on a node
     heads.begin_head()
     if workflow.local_exec:
-        heads.end_at_second_signal()
+        heads.end_steps_at_second_signal()
     write_campaign(CAMPAIGN)
     if all(job.rule.name != "plan_campaign" for job in workflow.dag.needrun_jobs()):
         write_plan(CAMPAIGN)  # 'partial' and slices have it without the rule
@@ -71,7 +71,7 @@ wildcard_constraints:
 
 
 def get_campaign(wildcards, output):
-    """What a function with ``output`` gives is no reason to repeat a step: Snakemake takes it for a part of that."""
+    """Path of the record; a function with ``output`` is no reason to repeat a step, as Snakemake takes it for a part."""
     return CAMPAIGN_FILE
 
 
@@ -159,7 +159,7 @@ def get_images(wildcards):
 
 
 def get_scorers_needs(wildcards):
-    """What scoring waits for where the run itself, which needs the same, is not repeated; no reason to score again."""
+    """Inputs that scoring waits for where the run itself, which needs the same, is not repeated; never a reason."""
     manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
     image = targets.images(CAMPAIGN, ["scorer"])
     return ancient([manifest, *image, *targets.preflights(CAMPAIGN, wildcards.task)])
@@ -200,14 +200,14 @@ def get_present_code(wildcards):
 def get_scored_again(pattern):
     """Files of the pattern for every run that has a score, as an input function."""
     return lambda wildcards: targets.fill_pattern(
-        pattern, targets.scored(CAMPAIGN, rules.score_run.output.score)
+        pattern, targets.list_scored_runs(CAMPAIGN, rules.score_run.output.score)
     )
 
 
 def get_lost_files(wildcards):
-    """What is not there although something made of it is; Snakemake would not miss it."""
+    """Missing files of which something was made; Snakemake would not notice."""
     made = [rules.run_agent, rules.collect_submission, rules.audit_run]
     made += [rules.score_metrics, rules.score_judge]
     patterns = [file for rule in made for file in rule.output if "brief" not in file]
     page, score = rules.build_leaderboard.output.page, rules.score_run.output.score
-    return targets.lost_files(CAMPAIGN, str(page), score, patterns)
+    return targets.list_lost_files(CAMPAIGN, str(page), score, patterns)

@@ -12,8 +12,8 @@ from automedbench.steps.judge_answers import judge_answers
 def main(arguments: list[str]) -> None:
     record = judge_answers(**step_options(step_parser(__doc__, "run"), arguments))
     counts = Counter(verdict.status for verdict in record.verdicts)
-    said = ", ".join(f"{counts[name]} {name}" for name in ("judged", "shortcut", "unjudged", "not_sent"))
-    print(f"{record.run.path}: {said}; {record.tokens.total} tokens")
+    totals = ", ".join(f"{counts[name]} {name}" for name in ("judged", "shortcut", "unjudged", "not_sent"))
+    print(f"{record.run.path}: {totals}; {record.tokens.total} tokens")
 
 
 if __name__ == "__main__":

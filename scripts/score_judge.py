@@ -10,8 +10,8 @@ from automedbench.steps.score_judge import score_judge
 def main(arguments: list[str]) -> None:
     record = score_judge(**step_options(step_parser(__doc__, "run"), arguments))
     scores = ", ".join(f"{stage} {score:g}" for stage, score in record.stages.items())
-    asked = f"; {sum(item.requests for item in record.judgements)} requests, {record.tokens.total} tokens"
-    print(f"{record.run.path}: {record.judge}: {scores}{asked * (record.kind == 'llm')}")
+    usage = f"; {sum(item.requests for item in record.judgements)} requests, {record.tokens.total} tokens"
+    print(f"{record.run.path}: {record.judge}: {scores}{usage * (record.kind == 'llm')}")
 
 
 if __name__ == "__main__":

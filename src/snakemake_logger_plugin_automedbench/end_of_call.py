@@ -38,7 +38,7 @@ def print_at_end(workflow: Any, campaign: Campaign, score: str) -> None:
 
 def _print_summary(workflow: Any, campaign: Campaign, score: str) -> None:
     from automedbench.campaign.load import campaign_file
-    from automedbench.planning.targets import scored
+    from automedbench.planning.targets import list_scored_runs
 
     if workflow.scheduler is None or workflow.touch:
         return  # no call that executes steps, or it ended before it could
@@ -46,7 +46,7 @@ def _print_summary(workflow: Any, campaign: Campaign, score: str) -> None:
     jobs = [job for job in dag.jobs if job.rule.name in (BUILD, PARTIAL)]
     if not jobs:
         return
-    done, planned = len(scored(campaign, score)), len(campaign.runs)
+    done, planned = len(list_scored_runs(campaign, score)), len(campaign.runs)
     undone = [job for job in jobs if dag.needrun(job) and not dag.finished(job)]
     page = Path(campaign.config.results, "leaderboard/index.html")
     if not undone:

@@ -180,7 +180,7 @@ def test_what_stands_in_for_the_world_stays_out() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef) and any(REHEARSAL in name for name in imports_below(node))
     }
-    functions = ("can_be_made_up", "made_up", "make_up_resources", "scripted_model")
+    functions = ("has_stand_in", "serve_stand_in", "make_up_resources", "scripted_model")
     assert users == {f"rehearsal.{name}" for name in functions}
     named = {path.stem for path in files if any(REHEARSAL in name for name in imports_of(path))}
     assert named == {"rehearsal"}

@@ -16,7 +16,7 @@ from automedbench.base.files import write_record
 from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
 from automedbench.commands import list_commands, main, make_parser
-from automedbench.commands._campaign import add_campaign_options, find_results, other_results, select_campaign
+from automedbench.commands._campaign import add_campaign_options, find_other_results, find_results, select_campaign
 
 CAMPAIGN = {"--results", "--configfile", "--config"}
 WITHOUT_CAMPAIGN = {"agents", "judge-eval"}
@@ -112,7 +112,7 @@ def test_the_one_other_campaign_is_hinted_at(planned: Callable[[str], Path], wor
     with pytest.raises(MissingDataError, match=r"There are some in results/demo: add --results results/demo$"):
         main(words)
     planned("results/second")  # which of the two is meant cannot be told
-    assert other_results(Path("results")) is None
+    assert find_other_results(Path("results")) is None
 
 
 def test_status_names_the_other_campaign(planned: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:

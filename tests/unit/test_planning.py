@@ -19,7 +19,7 @@ from automedbench.campaign.record import read_campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.conditions import requested_conditions
-from automedbench.planning.load import format_options, given_keys, plan
+from automedbench.planning.load import format_options, parse_keys, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
@@ -181,12 +181,12 @@ def test_a_rehearsal_passes_over_data_that_cannot_be_made_up(place: Place, capsy
 def test_lost_files(place: Place) -> None:
     """What a scored run lacks, and scores that a leaderboard lacks; nothing of a campaign that has neither."""
     campaign, (score, judge) = place.plan(), ("{agent}/r{repeat}/score.json", "{agent}/r{repeat}/judge.json")
-    assert targets.lost_files(campaign, "index.html", score, [judge]) == []
+    assert targets.list_lost_files(campaign, "index.html", score, [judge]) == []
     (place.folder / "one/r1").mkdir(parents=True)
     (place.folder / "one/r1/score.json").touch()
-    assert targets.lost_files(campaign, "index.html", score, [judge]) == ["one/r1/judge.json"]
+    assert targets.list_lost_files(campaign, "index.html", score, [judge]) == ["one/r1/judge.json"]
     (place.folder / "index.html").touch()
-    lost = targets.lost_files(campaign, "index.html", score, [judge])
+    lost = targets.list_lost_files(campaign, "index.html", score, [judge])
     assert lost == ["one/r2/score.json", "two/r1/score.json", "two/r2/score.json", "one/r1/judge.json"]
 
 
@@ -295,7 +295,7 @@ def test_configuration_as_options(place: Place) -> None:
 )
 def test_values_given_on_the_command_line(text: str, value: object) -> None:
     """What YAML 1.1 says of each scalar, so that a key means the same as in a file."""
-    assert given_keys([f"key={text}"]) == {"key": value}
+    assert parse_keys([f"key={text}"]) == {"key": value}
 
 
 # --- data sets of one's own -----------------------------------------------------------------------------------

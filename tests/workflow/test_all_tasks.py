@@ -34,7 +34,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
-from automedbench.planning.targets import can_be_made_up
+from automedbench.planning.targets import has_stand_in
 from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
 from automedbench.steps.inside.grade_submission import grade
 from automedbench.steps.stage_task import stage_cases
@@ -42,7 +42,7 @@ from automedbench.tracks import ScoringInputs, track_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = {
-    path.stem: path for path in find_cards([str(ROOT / "config/tasks")]) if can_be_made_up(load_card(path).dataset.name)
+    path.stem: path for path in find_cards([str(ROOT / "config/tasks")]) if has_stand_in(load_card(path).dataset.name)
 }
 FIRST_OF_DATA_SET = list({load_card(path).dataset.name: name for name, path in reversed(CARDS.items())}.values())
 """One task of each data set."""

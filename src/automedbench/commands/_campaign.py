@@ -19,8 +19,8 @@ from automedbench.planning.load import (
     add_configuration_options,
     configured_campaign,
     format_options,
-    given_keys,
     is_configured,
+    parse_keys,
     plan,
 )
 
@@ -69,14 +69,14 @@ def find_results(options: argparse.Namespace) -> Path:
     folder = _named_folder(options)
     if folder is None:
         folder = _default_results()
-        if other := other_results(folder):
+        if other := find_other_results(folder):
             raise MissingDataError(f"{folder} contains no runs.\nThere are some in {other}: add --results {other}")
     if not folder.is_dir():
         raise MissingDataError(f"{folder} is not a folder.\nGive the campaign's results folder with --results.")
     return folder
 
 
-def other_results(folder: Path) -> Path | None:
+def find_other_results(folder: Path) -> Path | None:
     """The one campaign below a results folder that has no runs of its own; None where there is none, or several."""
     if (folder / "runs").is_dir():
         return None
@@ -88,7 +88,7 @@ def describe_options(options: argparse.Namespace) -> str:
     """The options that mean the same campaign again, for a command to be printed; empty where none was given."""
     if is_configured(options):
         return format_options(
-            [DEFAULT, *getattr(options, "configfile", [])], given_keys(getattr(options, "config", []))
+            [DEFAULT, *getattr(options, "configfile", [])], parse_keys(getattr(options, "config", []))
         )
     folder = _named_folder(options)
     return "" if folder is None else shlex.join(["--results", str(folder)])

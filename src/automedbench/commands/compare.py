@@ -24,9 +24,9 @@ from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, make_samples, score_value, scored
+from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, list_scores, make_samples, score_value
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
-from automedbench.leaderboard.tables.cells import pooled, tabulate_cells, tabulate_runs
+from automedbench.leaderboard.tables.cells import pool_scores, tabulate_cells, tabulate_runs
 from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
 
@@ -130,7 +130,7 @@ def compare_draws(
                 [f"{wrong[0].run.path} is of the {draw_name(wrong[0].recipe.draw)} draw; give results of a {draw} one"]
             )
     first, second = _pair_runs(published, fresh)
-    conflicts, cautions = differences([*scored(first), *scored(second)], left_out=OF_A_DRAW)
+    conflicts, cautions = differences([*list_scores(first), *list_scores(second)], left_out=OF_A_DRAW)
     tasks = sorted({entry.run.task for entry in first})
     places: list[dict[str, Any]] = []
     for task in [None, *tasks] if len(tasks) > 1 else tasks:
@@ -142,7 +142,7 @@ def compare_draws(
         places.append({"task": task, **means, "gap": gap})
     return {
         "measure": measure,
-        "draws": sorted({draw_name(score.recipe.draw) for score in scored(second)}),
+        "draws": sorted({draw_name(score.recipe.draw) for score in list_scores(second)}),
         "places": places,
         "conflicts": conflicts,
         "cautions": cautions,
@@ -320,7 +320,7 @@ def compare_agents(
     are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
     """
     first, second = _pair_runs(a, b)
-    conflicts, cautions = differences(scored([*first, *second]))
+    conflicts, cautions = differences(list_scores([*first, *second]))
     refused = bool(conflicts) and not anyway
     tracks = sorted({entry.track for entry in first})
     places = [_place(None, first, second, measure, method, refused)]
@@ -402,7 +402,9 @@ def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: M
     rows = []
     for (task, tier), runs in a.items():
         others = b[task, tier]
-        mean_a, mean_b = (fmean(score_value(score, measure) for score in scored(group)) for group in (runs, others))
+        mean_a, mean_b = (
+            fmean(score_value(score, measure) for score in list_scores(group)) for group in (runs, others)
+        )
         row = {"track": runs[0].track, "task": task, "tier": tier, "n_a": len(runs), "n_b": len(others)}
         rows.append(row | {"mean_a": mean_a, "mean_b": mean_b, "difference": mean_a - mean_b})
     return sorted(rows, key=lambda row: (-row["difference"], row["task"], row["tier"]))
@@ -412,5 +414,5 @@ def _mean(entries: Sequence[BoardEntry], name: str, method: StatisticsMethod) ->
     """Pooled as in the ranking."""
     column = "task_score" if name == "task" else name
     return float(
-        pooled(tabulate_cells(tabulate_runs(entries)), ["everything"], method.pooling, [column])[column].iloc[0]
+        pool_scores(tabulate_cells(tabulate_runs(entries)), ["everything"], method.pooling, [column])[column].iloc[0]
     )

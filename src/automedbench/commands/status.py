@@ -21,7 +21,7 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.campaign.load import Campaign
-from automedbench.commands._campaign import add_campaign_options, describe_options, other_results, select_campaign
+from automedbench.commands._campaign import add_campaign_options, describe_options, find_other_results, select_campaign
 from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.forecast import spent_line
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> None:
     staged = sum(Path(campaign.config.data.manifests, f"{task}.json").is_file() for task in campaign.tasks)
     command = next_command(options, found, staged == len(campaign.tasks))
     page, same = _page(campaign), describe_options(options)
-    other = None if same else other_results(Path(campaign.config.results))
+    other = None if same else find_other_results(Path(campaign.config.results))
     lines = [
         *status_lines(campaign, found, totals, staged),
         *([f"Page: {page}"] if page else []),

@@ -20,7 +20,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import find_outdated, judge_class
-from automedbench.leaderboard.entries import BoardEntry, match_scores, scored
+from automedbench.leaderboard.entries import BoardEntry, list_scores, match_scores
 from automedbench.leaderboard.page.board_page import write_board, write_comparison
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -89,7 +89,7 @@ def export_tables(board: Board, folder: Path) -> None:
 
 def leaderboard_file(board: Board) -> LeaderboardFile:
     """Everything of a board; scores in [0, 1], money as decimal strings."""
-    found = scored(board.entries)
+    found = list_scores(board.entries)
     return LeaderboardFile(
         code_version=__version__,
         pooling=board.method.pooling,
@@ -166,7 +166,7 @@ def build_leaderboard(
     remove_temporaries(out, also=".html.tmp")
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
-        pages = beside.submit(write_run_pages, results, out / "runs", scored(entries), known, texts)
+        pages = beside.submit(write_run_pages, results, out / "runs", list_scores(entries), known, texts)
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)

@@ -278,11 +278,11 @@ def read_conditions(score: ScoreRecord) -> RecordedConditions:
         for one in CONDITIONS
         if one.effect != NOT and (value := one.value(score)) not in (None, NOTHING)
     )
-    texts = frozenset((key, score.run.task, score.run.tier, _joined(key, parts, score)) for key, parts in KEYS.items())
+    texts = frozenset((key, score.run.task, score.run.tier, _join(key, parts, score)) for key, parts in KEYS.items())
     return RecordedConditions(values, texts)
 
 
-def _joined(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
+def _join(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
     texts = [text for part in parts if (text := part.text(score))]
     if key != SITE:
         return "@".join(dict.fromkeys(texts))

@@ -46,7 +46,7 @@ _OURS = frozenset({"ours", "proposal", "unknown"})
 """Words of a card's ``provenance`` for a value that no public text gives."""
 
 
-def known_issues(card: TaskCard) -> list[str]:
+def list_issues(card: TaskCard) -> list[str]:
     """Differences of a task from the public benchmark, and unknown facts about it, a sentence each."""
     decided = [name for name, source in card.provenance.items() if source in _OURS]
     found = [" ".join(text.split()) for text in card.open_questions]

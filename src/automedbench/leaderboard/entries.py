@@ -43,7 +43,7 @@ def match_scores(
     return [BoardEntry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
 
 
-def scored(entries: Iterable[BoardEntry]) -> list[ScoreRecord]:
+def list_scores(entries: Iterable[BoardEntry]) -> list[ScoreRecord]:
     """The scores that exist."""
     return [entry.score for entry in entries if entry.score is not None]
 
@@ -98,7 +98,7 @@ def make_samples(entries: Iterable[BoardEntry]) -> list[Sample]:
     Cases are resampled only where all runs of a task had the same ones; a task that was staged anew in between has none
     that its runs share.
     """
-    scores = scored(entries)
+    scores = list_scores(entries)
     tasks = group_by(scores, lambda score: score.run.task)
     changed = {task for task, runs in tasks.items() if len({score.recipe.cases_sha256 for score in runs}) > 1}
     return [_make_sample(score, same_cases=score.run.task not in changed) for score in scores]

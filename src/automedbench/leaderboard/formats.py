@@ -79,7 +79,7 @@ def uncertainty_notes(rows: Sequence[Row], method: StatisticsMethod) -> list[str
     return lines
 
 
-def conditions(rows: Iterable[Row]) -> list[str]:
+def condition_notes(rows: Iterable[Row]) -> list[str]:
     """Notes on judges and sandboxes of the runs; empty when no run is scored."""
     found = [row for row in rows if row.n_scored]
     if not found:
@@ -89,7 +89,7 @@ def conditions(rows: Iterable[Row]) -> list[str]:
 
 def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """Footnotes on the method behind the numbers."""
-    lines = [pooling_note(method), *uncertainty_notes(rows, method), *conditions(rows)]
+    lines = [pooling_note(method), *uncertainty_notes(rows, method), *condition_notes(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
         lines.append("* mean over the runs with a known price.")
     if any(row.outdated for row in rows):

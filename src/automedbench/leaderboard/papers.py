@@ -20,7 +20,7 @@ from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.formats import (
     UNKNOWN,
-    conditions,
+    condition_notes,
     footnotes,
     money,
     notes,
@@ -162,7 +162,7 @@ def track_table(board: Board) -> PaperTable:
     below = [
         pooling_note(board.method),
         *uncertainty_notes([*ranking, *places.values()], board.method),
-        *conditions(ranking),
+        *condition_notes(ranking),
     ]
     return PaperTable(
         "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version(board)]
@@ -185,7 +185,7 @@ def stage_table(board: Board) -> PaperTable:
     titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
     heads = [*((name, "l") for name in ("Agent", *map(titles.__getitem__, STAGES))), ("Runs n/N", "r")]
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
-    below = [judged, pooling_note(board.method), *uncertainty_notes(ranking, board.method), *conditions(ranking)]
+    below = [judged, pooling_note(board.method), *uncertainty_notes(ranking, board.method), *condition_notes(ranking)]
     return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version(board)])
 
 
@@ -208,7 +208,7 @@ def tier_table(board: Board) -> PaperTable:
     numbers = ("Agentic, lite", "standard", "change", "Overall, lite", "standard", "Tasks", "Runs")
     heads = [("Agent", "l"), *((name, "r") for name in numbers)]
     which = "Over the tasks scored in both tiers; change: lite against standard, relative. No test is made of it."
-    below = [which, pooling_note(board.method), *conditions(ranking), *_row_notes(ranking), _version(board)]
+    below = [which, pooling_note(board.method), *condition_notes(ranking), *_row_notes(ranking), _version(board)]
     return PaperTable("tiers", heads, rows, below)
 
 
@@ -247,7 +247,7 @@ def _stage(row: Row | None) -> PaperCell:
 
 
 def _coverage(ranking: Sequence[Row], tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> list[str]:
-    """Runs n/N of every track; said once where it is the same for all agents."""
+    """Runs n/N of every track; once where it is the same for all agents."""
     found = {row.agent: _runs_of(row.agent, tracks, places) for row in ranking}
     if len(found) > 1 and len(set(found.values())) == 1:
         return [f"Runs scored of planned, each agent: {next(iter(found.values()))}."]

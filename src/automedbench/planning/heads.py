@@ -44,7 +44,7 @@ def refuse_while_head_lives() -> None:
         )
 
 
-def end_at_second_signal() -> None:
+def end_steps_at_second_signal() -> None:
     """Let a second SIGTERM end the steps that run here, as Ctrl-C does; at the first, Snakemake waits for them."""
     wait_for_steps = signal.getsignal(signal.SIGTERM)
     read = False

@@ -148,7 +148,7 @@ def configured_campaign(options: argparse.Namespace) -> Campaign:
     if missing := [str(file) for file in files if not file.is_file()]:
         hint = "--configfile takes every argument after it, so put other arguments before it"
         raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
-    keys = given_keys(getattr(options, "config", []))
+    keys = parse_keys(getattr(options, "config", []))
     return plan(merge([*(load_yaml(file) or {} for file in files), keys]), files)
 
 
@@ -187,7 +187,7 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def given_keys(entries: Sequence[str]) -> dict[str, Any]:
+def parse_keys(entries: Sequence[str]) -> dict[str, Any]:
     """``key=value`` entries as a configuration, with values as in a configuration file.
 
     Snakemake parses the same entries, but takes every scalar within a mapping or list, and ``null``, for text.

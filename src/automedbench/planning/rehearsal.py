@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from automedbench_rehearsal.model_server.server import ScriptedServer
 
 
-def can_be_made_up(dataset: str) -> bool:
+def has_stand_in(dataset: str) -> bool:
     """Check for a tiny synthetic stand-in of a data set (``dataset.name`` of its card)."""
     from automedbench_rehearsal.upstreams import has_fixture
 
@@ -35,7 +35,7 @@ def scripted_model(turns: Sequence[ScriptedTurn], keys: Sequence[str]) -> Script
     return ScriptedServer(turns, keys=keys)
 
 
-def made_up(dataset: str) -> AbstractContextManager[tuple[Mapping[str, str], Path | None]]:
+def serve_stand_in(dataset: str) -> AbstractContextManager[tuple[Mapping[str, str], Path | None]]:
     """Mirrors on this machine that offer the stand-in, and a folder where people get the data by hand, in a block.
 
     Raises ConfigError for a data set that has none.

@@ -17,7 +17,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt, RunId
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.tables.columns import TABLES
-from automedbench.planning.rehearsal import can_be_made_up
+from automedbench.planning.rehearsal import has_stand_in
 from automedbench.tracks import get_track, judges_answers
 
 CHECKED_FILES = 50
@@ -38,7 +38,7 @@ def manifests(campaign: Campaign, pattern: str) -> list[str]:
     """``pattern`` filled in for every task of the campaign; in a rehearsal, for every task whose data has a fixture."""
     tasks = campaign.tasks
     if campaign.config.fixtures:
-        known = {task: can_be_made_up(card.dataset.name) for task, card in campaign.cards.items()}
+        known = {task: has_stand_in(card.dataset.name) for task, card in campaign.cards.items()}
         if without := [task for task, there in known.items() if not there]:
             print(f"Not rehearsed, because there is no made-up data for it: {', '.join(without)}", file=sys.stderr)
         tasks = [task for task, there in known.items() if there]
@@ -62,7 +62,7 @@ def lite_tasks(campaign: Campaign) -> list[str]:
     return [task for task in lite if task in known]
 
 
-def filled_cache(campaign: Campaign, record: str) -> list[str]:
+def list_cache_records(campaign: Campaign, record: str) -> list[str]:
     """Record of the filled cache, where there is one and something to put into it; a rehearsal needs none."""
     egress, rehearsed = campaign.config.sandbox.egress, campaign.config.fixtures
     wanted = [*egress.models, *egress.packages, *lite_tasks(campaign)]
@@ -77,12 +77,12 @@ def leaderboard_tables(campaign: Campaign) -> list[str]:
     return [*tables, f"{folder}/leaderboard.json"]
 
 
-def scored(campaign: Campaign, score: str) -> list[RunId]:
+def list_scored_runs(campaign: Campaign, score: str) -> list[RunId]:
     """Runs whose file of the pattern ``score`` exists."""
     return [run for run in campaign.runs if Path(_fill(score, run)).exists()]
 
 
-def lost_files(campaign: Campaign, page: str, score: str, patterns: Iterable[str]) -> list[str]:
+def list_lost_files(campaign: Campaign, page: str, score: str, patterns: Iterable[str]) -> list[str]:
     """Missing files of which something was made.
 
     Snakemake does not look for files between a finished result and its sources: a deleted judge.json, a run whose

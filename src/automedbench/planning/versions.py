@@ -45,7 +45,7 @@ def staging_version(campaign: Campaign, task: str) -> str:
 
 @functools.cache
 def run_version(campaign: Campaign, agent: str, task: str) -> str:
-    """Identity of what an agent is asked and works with: its behaviour, the task's version, its image, the network."""
+    """Identity of an agent's work: its behaviour, the task's version, its image, the network."""
     version = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
     if not campaign.images:
         return version
@@ -87,7 +87,7 @@ def cache_version(campaign: Campaign) -> str:
 
 @functools.cache
 def answer_judge_version(campaign: Campaign, task: str) -> str:
-    """Identity of the answer judge and of what it is asked about."""
+    """Identity of the answer judge and of the answers that it judges."""
     judge = campaign.config.answer_judge
     return hash_json([judge.model_dump(mode="json") if judge else None, scoring_version(campaign, task)])
 

@@ -110,7 +110,7 @@ def contrast_limits(
     estimate = float(weights @ gaps)
     if sampled:
         between, judges = spread_over_tasks(places, weights, gaps), judge_rows(sides, places, weights, measure)
-        spread = _combined([(between.standard_error**2, between.degrees), *(own.part for own in judges)])
+        spread = _combine([(between.standard_error**2, between.degrees), *(own.part for own in judges)])
     else:
         spread = spread_within(sides, places, weights, measure, same_cases=same_cases)
     reach = student_quantile((1 + method.confidence) / 2, spread.degrees) * spread.standard_error
@@ -135,8 +135,8 @@ def bounded_limits(
     mean = float(weights @ [own.mean() for own in values])
     shares, added = bounded_weights(n, method.resamples, method.seed)
     worst = (1 - added) * mean + shares @ deviations
-    shared = _combined(_shared_parts([side], places, weights, measure))
-    worst += shared.standard_error * student_draws(_rounded_down(shared.degrees), method.resamples, method.seed)
+    shared = _combine(_shared_parts([side], places, weights, measure))
+    worst += shared.standard_error * student_draws(_round_down(shared.degrees), method.resamples, method.seed)
     tail = (1 - method.confidence) / 2
     spread = spread_within([side], places, weights, measure)
     reach = student_quantile(1 - tail / 2, spread.degrees) * spread.standard_error
@@ -147,7 +147,7 @@ def bounded_limits(
     return ConfidenceLimits(mean, low, high, spread)
 
 
-def _rounded_down(degrees: float) -> float:
+def _round_down(degrees: float) -> float:
     """Two significant digits at most, so that few tables of quantiles are needed; 200 is as good as infinite."""
     if degrees >= 200:
         return 200.0
@@ -197,14 +197,14 @@ def spread_within(
         for place, weight in zip(places, weights, strict=True)
         for cell in [side.cells[place]]
     ]
-    return _combined([*parts, *_shared_parts(sides, places, weights, measure, same_cases=same_cases)])
+    return _combine([*parts, *_shared_parts(sides, places, weights, measure, same_cases=same_cases)])
 
 
 Part = tuple[float, float]
 """A variance of an estimate, and its degrees of freedom."""
 
 
-def _combined(parts: Sequence[Part]) -> Spread:
+def _combine(parts: Sequence[Part]) -> Spread:
     """The sum of independent variances."""
     variances, degrees = [part for part, _ in parts], [degree for _, degree in parts]
     return Spread(float(np.sqrt(sum(variances))), satterthwaite(variances, degrees))

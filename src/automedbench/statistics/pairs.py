@@ -239,7 +239,7 @@ def _share(sums: samples.Floats, seen: float, *, observed_too: bool = False) -> 
 
 def _all_exchanges(first: samples.Floats, second: samples.Floats) -> samples.Floats:
     """Difference of means for every way to deal the runs to two agents, (ways,)."""
-    pooled, small = _pooled(first, second)
+    pooled, small = _pool_runs(first, second)
     chosen = np.array(list(combinations(range(len(pooled)), small)))
     return _differences(pooled[chosen].sum(axis=1), pooled, small)
 
@@ -247,11 +247,11 @@ def _all_exchanges(first: samples.Floats, second: samples.Floats) -> samples.Flo
 def _random_exchanges(
     first: samples.Floats, second: samples.Floats, resamples: int, seed: int, stream: int
 ) -> samples.Floats:
-    pooled, small = _pooled(first, second)
+    pooled, small = _pool_runs(first, second)
     return _differences(random_groups(len(pooled), small, resamples, seed, stream) @ pooled, pooled, small)
 
 
-def _pooled(first: samples.Floats, second: samples.Floats) -> tuple[samples.Floats, int]:
+def _pool_runs(first: samples.Floats, second: samples.Floats) -> tuple[samples.Floats, int]:
     """All runs sorted and the size of the smaller group, so that it does not matter which agent is named first."""
     return np.sort(np.concatenate([first, second])), min(len(first), len(second))
 
@@ -271,8 +271,8 @@ def tie_groups(agents: Sequence[str], pairs: Sequence[samples.PairedComparison])
     groups: list[frozenset[str]] = [frozenset(agents)] if agents else []
     for pair in pairs:
         if pair.different:
-            split = [part for group in groups for part in _without_both(group, pair.a, pair.b)]
-            groups = _absorbed(split)
+            split = [part for group in groups for part in _split_group(group, pair.a, pair.b)]
+            groups = _absorb(split)
     place = {name: number for number, name in enumerate(agents)}
     groups.sort(key=lambda group: sorted(place[name] for name in group))
     letters = [_letter(number) for number in range(len(groups))]
@@ -283,12 +283,12 @@ def tie_groups(agents: Sequence[str], pairs: Sequence[samples.PairedComparison])
     }
 
 
-def _without_both(group: frozenset[str], a: str, b: str) -> list[frozenset[str]]:
+def _split_group(group: frozenset[str], a: str, b: str) -> list[frozenset[str]]:
     """A group that holds both of a different pair becomes two that hold one each."""
     return [group - {a}, group - {b}] if {a, b} <= group else [group]
 
 
-def _absorbed(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+def _absorb(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     """Groups that are not part of another."""
     distinct = list(dict.fromkeys(groups))
     return [group for group in distinct if not any(group < other for other in distinct)]

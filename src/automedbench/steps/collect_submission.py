@@ -23,7 +23,7 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     files = campaign.run_files(run)
     task, manifest = files.run.task, campaign.manifest(files.run.task)
     staged = read_record(manifest, Manifest)
-    identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
+    identity = _check_same_cases(read_record(files.file("run.json"), RunRecord), staged)
     expected = check_workspace.expected_files(campaign.card(task), staged) | check_workspace.PLAN_FILES
     with scratch_folder("automedbench-collect-") as scratch:
         with unpack_outputs(files.home, expected) as workspace:
@@ -47,7 +47,7 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     return record
 
 
-def _same_cases(record: RunRecord, manifest: Manifest) -> RunId:
+def _check_same_cases(record: RunRecord, manifest: Manifest) -> RunId:
     """The run's identity; raises InfrastructureError when other cases were staged since the agent saw its own."""
     if record.cases_sha256 != manifest.cases_sha256:
         raise InfrastructureError(

@@ -8,7 +8,7 @@ from automedbench.base.records import Receipt
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download import fetch
 from automedbench.datasets.download.access import Access, read_mirrors
-from automedbench.planning.rehearsal import made_up
+from automedbench.planning.rehearsal import serve_stand_in
 
 
 def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False) -> Receipt:
@@ -21,7 +21,7 @@ def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False
     raw, override = Path(settings.data.raw, dataset), settings.datasets.get(dataset)
     offline, workers = settings.fetch.offline, settings.fetch.workers
     if settings.fixtures and override is None:
-        with made_up(dataset) as (mirrors, own):
+        with serve_stand_in(dataset) as (mirrors, own):
             access = Access(mirrors, stand_in=True, offline=offline, workers=workers)
             return fetch.fetch_dataset(card, own, raw, access, check=check)
     access = Access(read_mirrors(settings.fetch.mirrors), offline=offline, workers=workers)

@@ -45,7 +45,7 @@ from automedbench.sandbox.egress.server import serve_on_loopback
 BLOCK = 1 << 20
 DEBIAN_12_PYTHON = "3.11"
 DEBIAN_12_GLIBC = 36
-"""What packages are resolved for: the default base of ``containers.agent``."""
+"""Target of package resolution: the default base of ``containers.agent``."""
 READ_S = 900.0
 """A follower waits while another process fetches the rest of a file."""
 

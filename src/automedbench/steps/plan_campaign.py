@@ -1,4 +1,4 @@
-"""Plan of a campaign: its settings, and which runs it asks for, so that n scored of N planned can be said."""
+"""Plan of a campaign: its settings, and the runs it requests, so that n of N can be shown."""
 
 from __future__ import annotations
 

@@ -74,15 +74,15 @@ def stage_cases(
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(parents=True, exist_ok=True)
     close_folder(private, "group")
-    with _beside(public / card.id) as new_public, _beside(private / card.id) as new_private:
+    with _staging_folder(public / card.id) as new_public, _staging_folder(private / card.id) as new_private:
         with synced_at_end(new_public, new_private):
-            made_of = _asking(card, excerpt, draw)
+            made_of = _apply_sampling(card, excerpt, draw)
             try:
-                with _several_at_a_time(workers):
+                with _limit_workers(workers):
                     staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
             except InfrastructureError as error:
                 raise error if card.id in str(error) else type(error)(f"{card.id}: {error}") from error
-        if not _is_there(staged, manifest, public / card.id, private / card.id):
+        if not _is_staged(staged, manifest, public / card.id, private / card.id):
             manifest.unlink(missing_ok=True)
             _replace(new_public / card.id, public / card.id, new_public / "old")
             _replace(new_private / card.id, private / card.id, new_private / "old")
@@ -121,7 +121,7 @@ def expected_manifest(card: TaskCard) -> Manifest:
 
 
 @contextlib.contextmanager
-def _several_at_a_time(workers: int) -> Iterator[None]:
+def _limit_workers(workers: int) -> Iterator[None]:
     """``at_a_time`` with a Pillow that knows all its formats.
 
     It gets to know them when the first picture is opened; another thread would meanwhile find only some of them and
@@ -137,21 +137,21 @@ def _several_at_a_time(workers: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _beside(place: Path) -> Iterator[Path]:
+def _staging_folder(place: Path) -> Iterator[Path]:
     """A folder beside ``place`` that is gone afterwards; those that killed processes left there go before."""
     left_over = re.compile(re.escape(f".{place.name}.") + r"[a-z0-9_]{8}")
     for path in place.parent.iterdir():
         if left_over.fullmatch(path.name):
-            with _held(path) as ours:
+            with _lock_folder(path) as ours:
                 if ours:
                     shutil.rmtree(path, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder, _held(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder, _lock_folder(Path(folder)):
         yield Path(folder)
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Whether the folder is locked for this process; not when another one lives that uses it, or none can tell."""
+def _lock_folder(folder: Path) -> Iterator[bool]:
+    """Lock the folder for this process; false where another one that lives uses it, or nothing can be locked."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
@@ -163,7 +163,7 @@ def _held(folder: Path) -> Iterator[bool]:
         yield held
 
 
-def _asking(card: TaskCard, excerpt: bool, draw: int | None) -> TaskCard:
+def _apply_sampling(card: TaskCard, excerpt: bool, draw: int | None) -> TaskCard:
     """The card with the sampling of this campaign: of an excerpt every case that there is, or a fresh draw."""
     sampling = card.staging.sampling
     if card.staging.case_prefix is None:  # a part of a release, or other cases, would bear the name of its rows
@@ -203,8 +203,8 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     return staged.model_copy(update={"remarks": remarks})
 
 
-def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:
-    """True when the manifest on disk says the same and its files have the sizes it says."""
+def _is_staged(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:
+    """Check that the manifest on disk says the same and its files have the sizes it says."""
     if known_record(manifest, Manifest) != staged:
         return False
     files = staged.files("inputs", public) | staged.files("private", private)

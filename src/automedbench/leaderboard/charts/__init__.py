@@ -38,7 +38,7 @@ _COST = {"resource": "Mean cost per run in USD, logarithmic", "resource-format":
 Rows = list[dict[str, Any]]
 
 
-def plain(table: BoardTable) -> Rows:
+def to_plain_rows(table: BoardTable) -> Rows:
     """Rows as dictionaries of JSON values; characters of names that would vanish or reorder are shown."""
     values = table.values({Decimal: float, str: neutralise})
     return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
@@ -46,7 +46,7 @@ def plain(table: BoardTable) -> Rows:
 
 def ranking_rows(board: Board) -> Rows:
     """The headline ranking."""
-    return [row for row in plain(board.tables["overall"]) if row["overall"] is not None]
+    return [row for row in to_plain_rows(board.tables["overall"]) if row["overall"] is not None]
 
 
 def frontier_rows(board: Board) -> Rows:
@@ -58,7 +58,7 @@ def frontier_rows(board: Board) -> Rows:
 def stage_rows(board: Board) -> Rows:
     """Stages over all tracks, agents in the order of the ranking."""
     order = sort_agents(board)
-    rows = [row for row in plain(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
+    rows = [row for row in to_plain_rows(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
     return sorted(rows, key=lambda row: (order.index(row["agent"]), row["stage"]))
 
 
@@ -68,14 +68,14 @@ def task_rows(board: Board) -> Rows:
     order = sort_agents(board)
     if not any(row.n_scored for row in board.tables["tasks"]):
         return []
-    rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables["tasks"])]
+    rows = [row | {"title": titles.get(row["task"], row["task"])} for row in to_plain_rows(board.tables["tasks"])]
     return sorted(rows, key=lambda row: (row["track"], row["title"], order.index(row["agent"])))
 
 
 def error_rows(board: Board) -> Rows:
     """Shares of error codes of whole runs over all tracks: agents, then all of them."""
     order = sort_agents(board)
-    found = plain(board.tables["errors"])
+    found = to_plain_rows(board.tables["errors"])
     rows = [row | {"name": _code(row)} for row in found if row["track"] is None and row["stage"] is None]
     if not any(row["n_with_code"] for row in rows):
         return []

@@ -20,13 +20,13 @@ from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
-from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores, scored
+from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores, list_scores
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.tables.cells import has_other_tasks, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
-from automedbench.leaderboard.tables.ranking import pooled_ranks
+from automedbench.leaderboard.tables.ranking import rank_scores
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.statistics.intervals import MIN_REPEATS
@@ -103,9 +103,9 @@ def other_pooling(board: Board) -> CompactTable:
     pooling: Pooling = "runs" if board.method.pooling == "tasks" else "tasks"
     all_ = ["everything"]
     rows = [
-        [track, agent, _shortened(row.overall), int(row["rank"])]
+        [track, agent, _shorten(row.overall), int(row["rank"])]
         for track, part in split_by_track(board.headline)
-        for (_, agent), row in pooled_ranks(tabulate_cells(part), has_other_tasks(part, all_), all_, pooling).iterrows()
+        for (_, agent), row in rank_scores(tabulate_cells(part), has_other_tasks(part, all_), all_, pooling).iterrows()
         if row["rank"] > 0  # none for agents on other tasks
     ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
@@ -114,7 +114,7 @@ def other_pooling(board: Board) -> CompactTable:
 def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
     """Agent → every setting that its scored runs tell, each with its different values, and what they were served as."""
     found: dict[str, dict[str, Any]] = {}
-    for score in scored(entries):
+    for score in list_scores(entries):
         recorded = found.setdefault(score.run.agent, {"settings": {}, "served": {}})
         for name, value in sorted(score.recipe.agent_settings.items()):
             recorded["settings"].setdefault(name, {})[value if isinstance(value, str) else plain_json(value)] = None
@@ -161,7 +161,7 @@ def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
 
 def _one_judge(entries: Iterable[BoardEntry]) -> str:
     """Text in place of agreement where there are not several judgements."""
-    judges = sorted({score.recipe.judge for score in scored(entries)})
+    judges = sorted({score.recipe.judge for score in list_scores(entries)})
     if not judges:
         return "No run is judged yet."
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
@@ -189,12 +189,12 @@ def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
     return {"levels": levels, "codes": [codes[value] for value in values]}
 
 
-def _shortened(value: float) -> float:
+def _shorten(value: float) -> float:
     """A number with as many digits as can be read."""
     return round(value, 5)
 
 
-_SHORT = {float: _shortened, Decimal: lambda money: round(float(money), 6)}
+_SHORT = {float: _shorten, Decimal: lambda money: round(float(money), 6)}
 
 
 SCRIPTS = (
@@ -224,7 +224,7 @@ def write_comparison(path: Path, board: Board) -> None:
 def page_context(board: Board) -> dict[str, Any]:
     """Context of the template."""
     sheet, program, vega = style("common.css", "board.css"), script(*SCRIPTS), vega_bundle()
-    found = scored(board.entries)
+    found = list_scores(board.entries)
     planned = {entry.run.tier for entry in board.entries}
     return {
         "policy": content_policy([sheet], [vega, program]),
@@ -238,7 +238,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "interval_text": _interval_text(board, found),
         "heuristic": _heuristic(found),
         "issues": {
-            f"{card.title}: {card.id}": definitions.known_issues(card) for _, card in sorted(board.cards.items())
+            f"{card.title}: {card.id}": definitions.list_issues(card) for _, card in sorted(board.cards.items())
         },
         "draws": sorted({draw_name(score.recipe.draw) for score in found} - {PUBLISHED}),
         "made_up": any(score.made_up for score in found),

@@ -40,7 +40,7 @@ _MIN_TURN = 600
 
 
 JoinedCase = tuple[CaseSubmission, Mapping[str, float | None]]
-"""What the format check says about a case, else that the scorer knows it, and its metrics."""
+"""Verdict of the format check on a case, else of the scorer, and its metrics."""
 
 
 class CompactTable(Model):
@@ -51,7 +51,7 @@ class CompactTable(Model):
 
 
 class TranscriptTurn(Model):
-    """One turn of the transcript: what was said, what was run."""
+    """One turn of the transcript: messages and code calls."""
 
     turn: int
     messages: list[Message]
@@ -121,7 +121,7 @@ def read_detail(
         signature=signature([read_conditions(score)]),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
-        cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
+        cases=tabulate_cases(_first(join_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
         # The verdicts of single judgements are the votes of the panel's criteria.
         judge=judge.model_copy(
             update={"judgements": [judgement.model_copy(update={"criteria": []}) for judgement in judge.judgements]}
@@ -137,7 +137,7 @@ def read_detail(
     )
 
 
-def case_table(cases: list[JoinedCase]) -> CompactTable:
+def tabulate_cases(cases: list[JoinedCase]) -> CompactTable:
     """Cases with their problems and metrics; a metric that a case lacks is null."""
     names = sorted(set().union(*(metrics for _, metrics in cases)))
     # Not validated again: this runs for every run of a campaign.
@@ -147,7 +147,7 @@ def case_table(cases: list[JoinedCase]) -> CompactTable:
     )
 
 
-def joined_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
+def join_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
     """Cases as far as either record knows them: missing and malformed ones first, else in manifest order.
 
     A table that is cut from its end then still shows what went wrong.
@@ -184,7 +184,7 @@ def group_turns(messages: list[Message], calls: list[CodeCall]) -> list[Transcri
     ]
 
 
-def both_ends(turns: list[TranscriptTurn], limit: int) -> list[TranscriptTurn]:
+def keep_both_ends(turns: list[TranscriptTurn], limit: int) -> list[TranscriptTurn]:
     """The first and the last turns, at most ``limit``."""
     if len(turns) <= limit:
         return turns
@@ -206,7 +206,7 @@ def _cut_transcript(
 ) -> tuple[str | None, list[TranscriptTurn]]:
     """Plan and turns within ``limit`` characters: turns from both ends, and of these the longest texts cut."""
     every = group_turns(conversation.messages, conversation.calls)
-    turns = both_ends(every, max(2, limit // _MIN_TURN))
+    turns = keep_both_ends(every, max(2, limit // _MIN_TURN))
     if len(turns) < len(every):
         notes.append(f"{len(turns)} of {len(every)} turns are shown; all of them: conversation.json")
     sizes = [len(conversation.plan or ""), *(len(text) for turn in turns for text in _texts(turn))]

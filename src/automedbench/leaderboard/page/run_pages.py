@@ -52,7 +52,7 @@ def load_template() -> list[bytes]:
     return [part.encode() for part in re.split("|".join(slots.values()), page)]
 
 
-def filled(template: Sequence[bytes], title: str, shared: str, detail: str) -> bytes:
+def fill_page(template: Sequence[bytes], title: str, shared: str, detail: str) -> bytes:
     """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
     own = (html.escape(title), escaped_json(shared), escaped_json(detail), "")
     texts = (text.encode("utf-8", "backslashreplace") for text in own)
@@ -85,7 +85,7 @@ def shared_words(title: str, access: str, track: str, rubric: Rubric | None, sib
 
 
 def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
-    """A criterion of the rubric as a reader needs it; levels are told of S3 only, where one of them is given."""
+    """A criterion of the rubric as a reader needs it; levels of S3 only, where one of them is given."""
     levels = criterion.levels if criterion.stage == "S3" else ()
     levels_text = [f"{level.value:g}: {level.text}" for level in levels]
     return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": levels_text}
@@ -188,7 +188,7 @@ def _write(job: _Job) -> datetime | None:
     detail = read_detail(job.folder, folder_label=job.folder_label)
     records = detail.model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
-    page, temporary = filled(load_template(), title, job.words, records), f"{job.page}.tmp"
+    page, temporary = fill_page(load_template(), title, job.words, records), f"{job.page}.tmp"
     try:
         os.makedirs(os.path.dirname(job.page), exist_ok=True)
         Path(temporary).write_bytes(page)

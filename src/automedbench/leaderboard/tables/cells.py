@@ -78,7 +78,7 @@ def tabulate_cells(runs: pd.DataFrame) -> pd.DataFrame:
     return groups[list(SCORES)].agg(fmean).assign(everything=True, **counts).reset_index()
 
 
-def pooled(cells: pd.DataFrame, keys: Sequence[str], pooling: Pooling, columns: Sequence[str]) -> pd.DataFrame:
+def pool_scores(cells: pd.DataFrame, keys: Sequence[str], pooling: Pooling, columns: Sequence[str]) -> pd.DataFrame:
     """Columns of scored cells by ``keys``: mean over tasks of the mean over tiers, or over cells by their runs.
 
     Sums are exact: pandas' own could differ in the last digit that files show.

@@ -1,4 +1,4 @@
-"""Columns of every table, what each holds and means: said once, for rows, files, page and docs."""
+"""Columns of every table, their types and meanings, for rows, files, page and docs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from automedbench.leaderboard.tables.cells import (
     SCORES,
     USED,
     has_other_tasks,
-    pooled,
+    pool_scores,
     select_scored,
     tabulate_cells,
 )
@@ -63,7 +63,7 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
     if runs.empty:
         return NO_RANKING
     where = _WHERE[scope]
-    table = _in_order(_numbers(runs, [*where, "agent"], method.pooling), where)
+    table = _sort_rows(_numbers(runs, [*where, "agent"], method.pooling), where)
     samples = select_scored(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
     found: list[dict[str, Any]] = []
     comparisons: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
         agents = {name: samples[*place, name] for name in sorted(names) if (*place, name) in samples}
         ranked = set(rows.agent[~rows.other_tasks])
         pairs, possible = _contest(agents, ranked, method)
-        found += _inferred(agents, names, pairs, possible, method)
+        found += _infer(agents, names, pairs, possible, method)
         comparisons += [{"track": track} | vars(pair) for pair in pairs]
         ranks += [
             {"track": track, "agent": name, "rank": rank, "share": share}
@@ -97,7 +97,7 @@ def _contest(
     return pairs, rank_distribution(equals, method) if len(equals) > 1 else {}
 
 
-def _inferred(
+def _infer(
     agents: Mapping[str, Sequence[Sample]],
     names: Sequence[str],
     pairs: Sequence[PairedComparison],
@@ -123,12 +123,12 @@ def _inferred(
         }
 
 
-def pooled_ranks(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+def rank_scores(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
     """Pooled scores and rank of every agent with a score, by ``where``; of ``tabulate_cells`` and ``has_other_tasks``.
 
     Rank = 1 + number of agents that are better by more than rounding, among those on the tasks that most have.
     """
-    found = pooled(cells, [*where, "agent"], pooling, SCORES)
+    found = pool_scores(cells, [*where, "agent"], pooling, SCORES)
     alike = found.overall[~other_tasks.reindex(found.index)].round(9)
     return found.assign(rank=alike.groupby(level=list(where)).rank(method="min", ascending=False))
 
@@ -139,7 +139,7 @@ def mean_cost(costs: Iterable[Decimal | None]) -> Decimal | None:
     return (sum(known, Decimal(0)) / len(known)).quantize(Decimal("0.000001")) if known else None
 
 
-def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
+def _sort_rows(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
     """By place and rank; agents on other tasks and then those without a score last, equals by name."""
 
     def order(column: pd.Series) -> pd.Series:
@@ -157,7 +157,7 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
     table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)
     table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
     other = has_other_tasks(runs, keys[:-1])
-    table = table.join([pooled_ranks(cells, other, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    table = table.join([rank_scores(cells, other, keys[:-1], pooling), _reliability(cells, keys, pooling)])
     return table.assign(other_tasks=other, provisional=table.n_scored < table.n_planned).reset_index()
 
 
@@ -200,4 +200,4 @@ def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.D
     passed = {f"pass_{k}": [pass_hat_k(n, medals, k) for n, medals in counts] for k in REPEAT_COUNTS}
     worst = {f"worst_{k}": [worst_of_k(values, k) for values in cells.every] for k in REPEAT_COUNTS[1:]}
     chances = pd.DataFrame(passed | worst, index=cells.index, dtype=float)
-    return pooled(cells.join(chances), keys, pooling, list(chances))
+    return pool_scores(cells.join(chances), keys, pooling, list(chances))

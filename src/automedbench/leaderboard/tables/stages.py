@@ -17,7 +17,7 @@ import pandas as pd
 
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
 from automedbench.leaderboard.entries import JUDGED, judge_scores
-from automedbench.leaderboard.tables.cells import pooled, select_scored, split_by_track, tabulate_cells
+from automedbench.leaderboard.tables.cells import pool_scores, select_scored, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import intervals
@@ -34,7 +34,7 @@ def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
 
 
 def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
-    means = pooled(tabulate_cells(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
+    means = pool_scores(tabulate_cells(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
     for agent, own in runs.groupby("agent"):
         scored = select_scored(own)
         for stage in STAGES:

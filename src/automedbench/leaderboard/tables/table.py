@@ -29,7 +29,7 @@ class BoardTable(Sequence[Row]):
         self.name = name
         self.kinds = {column: COLUMNS[column].kind for column in TABLES[name].columns}
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), dtype=object)
-        values = {name: _known(kind, frame[name]) if len(frame) else [] for name, kind in self.kinds.items()}
+        values = {name: _normalise(kind, frame[name]) if len(frame) else [] for name, kind in self.kinds.items()}
         self.frame = pd.DataFrame(values, dtype=object)
 
     @cached_property
@@ -54,7 +54,7 @@ class BoardTable(Sequence[Row]):
         }
 
 
-def _known(kind: type, values: Iterable[Any]) -> list[Any]:
+def _normalise(kind: type, values: Iterable[Any]) -> list[Any]:
     """Values of Python, whole numbers as such, and None for NaN."""
     known = [None if value is None or value != value else value for value in values]
     return [None if value is None else int(value) for value in known] if kind is int else known
@@ -76,14 +76,14 @@ def to_csv(table: BoardTable) -> str:
     """RFC 4180 text with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
     import pandas as pd
 
-    values = table.values({float: _rounded, str: _csv_text, bool: lambda flag: str(flag).lower()})
+    values = table.values({float: _round, str: _csv_text, bool: lambda flag: str(flag).lower()})
     text: str = pd.DataFrame(values, dtype=object).to_csv(index=False, lineterminator="\n")
     return text
 
 
 def json_rows(table: BoardTable) -> list[list[Any]]:
     """The rows as lists in the order of the columns; money as decimal strings."""
-    return list(map(list, zip(*table.values({float: _rounded, Decimal: str}).values(), strict=True)))
+    return list(map(list, zip(*table.values({float: _round, Decimal: str}).values(), strict=True)))
 
 
 def plain_json(value: Any) -> str:
@@ -98,13 +98,13 @@ def write_parquet(path: Path, table: BoardTable) -> None:
 
     types: dict[type, Any] = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
     types[Decimal] = polars.Decimal(18, 6)
-    values = table.values({float: _rounded})
+    values = table.values({float: _round})
     series = [polars.Series(name, values[name], types[kind]) for name, kind in table.kinds.items()]
     with atomic_path(path) as temporary:
         polars.DataFrame(series).write_parquet(temporary)
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, DIGITS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from automedbench.base.records import HEADLINE_TIERS
-from automedbench.leaderboard.tables.cells import pooled, split_by_track, tabulate_cells
+from automedbench.leaderboard.tables.cells import pool_scores, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.samples import Pooling
 
@@ -26,7 +26,7 @@ def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> BoardTable:
 def _rows(track: str | None, runs: pd.DataFrame, pooling: Pooling) -> Iterator[dict[str, Any]]:
     cells = tabulate_cells(runs)
     both = cells[cells.groupby(["agent", "task"]).tier.transform("nunique") == len(HEADLINE_TIERS)]
-    means = pooled(both, ["agent", "tier"], pooling, list(_MEASURES.values()))
+    means = pool_scores(both, ["agent", "tier"], pooling, list(_MEASURES.values()))
     for agent, own in both.groupby("agent"):
         found = {
             f"{name}_{tier}": float(means[column][agent, tier])

@@ -109,7 +109,7 @@ def _why(place: int, ranked: Sequence[CaseScore], metric: str) -> str:
 def _view(inputs: ScoringInputs, choice: Choice) -> CaseView:
     case = choice.case
     verdict = next((each for each in inputs.checked.cases if each.case == case.case), None)
-    drawing = _drawn(inputs, case)
+    drawing = _draw(inputs, case)
     texts = [text.model_copy(update={"text": text.text[:MAX_TEXT]}) for text in drawing.texts]
     return CaseView(
         case=case.case,
@@ -122,7 +122,7 @@ def _view(inputs: ScoringInputs, choice: Choice) -> CaseView:
     )
 
 
-def _drawn(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def _draw(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     try:
         return get_track(inputs.card.track).show(inputs, case)
     except Exception as error:  # any fault: pictures never fail a scoring

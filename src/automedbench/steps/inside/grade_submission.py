@@ -32,7 +32,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
     name = scored.quality_name or track.quality
     metrics = {name: scored.quality, **scored.metrics}
     _check_medals(card, metrics)
-    verification = _verified(inputs, scored.quality) if verify else None
+    verification = _verify(inputs, scored.quality) if verify else None
     return DetailReport(
         run=checked.run,
         track=card.track,
@@ -66,7 +66,7 @@ def _check_medals(card: TaskCard, metrics: Mapping[str, float | None]) -> None:
         raise ConfigError(problems)
 
 
-def _verified(inputs: ScoringInputs, quality: float) -> Verification:
+def _verify(inputs: ScoringInputs, quality: float) -> Verification:
     library, value, tolerance = get_track(inputs.card.track).verify(inputs)
     difference = abs(value - quality)
     if difference > tolerance:
