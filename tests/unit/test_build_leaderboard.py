@@ -11,7 +11,6 @@ import pytest
 from factories import (
     disqualify,
     make_current,
-    make_recipe,
     make_run,
     make_score,
     make_scores,
@@ -107,16 +106,6 @@ def test_nothing_scored(tmp_path: Path, root: Path) -> None:
     built = build(tmp_path, write_campaign(tmp_path, [], [make_run()]), root, partial=True)
     assert (built.tables["overall"][0].overall, built.tables["overall"][0].n_planned) == (None, 1)
     assert (tmp_path / "leaderboard" / "index.html").is_file()
-
-
-def test_other_kind_of_judge_is_left_out_and_named(tmp_path: Path, root: Path) -> None:
-    """The plan says heuristic: a score of a language model's judge is missing, and the page and the console say why."""
-    scores = campaign()
-    by_model = scores[0].model_copy(update={"recipe": make_recipe(judge_kind="llm", judge="judge-x")})
-    built = build(tmp_path, write_campaign(tmp_path, [by_model, *scores[1:]]), root, partial=True)
-    assert {row.agent: row.n_scored for row in built.tables["overall"]} == {"a": 2, "b": 3}
-    assert {row.judge for row in built.tables["overall"]} == {"heuristic (heuristic-1)"}
-    assert "judged by judge-x" in next(iter(built.unreadable.values()))
 
 
 def test_script(tmp_path: Path, root: Path) -> None:

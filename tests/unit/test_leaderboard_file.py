@@ -90,12 +90,6 @@ def test_tables_hold_what_went_in(folder: Path) -> None:
     assert len(rows["runs"]) == 6 and rows["runs"][0]["n_judgements"] == 2
 
 
-def test_definitions_are_those_of_the_columns_used(folder: Path) -> None:
-    record = read_record(folder / "leaderboard.json", LeaderboardFile)
-    used = {name for table in record.tables.values() for name in table.columns}
-    assert set(record.definitions) == used
-
-
 def test_no_explanation_is_left_over() -> None:
     used = {name for table in TABLES.values() for name in table.columns}
     assert set(COLUMNS) == used
@@ -106,10 +100,3 @@ def test_without_any_run_there_are_tables_with_heads_only(tmp_path: Path) -> Non
     record = read_record(tmp_path / "leaderboard.json", LeaderboardFile)
     assert all(table.rows == [] for table in record.tables.values())
     assert polars.read_parquet(tmp_path / "runs.parquet").height == 0
-
-
-def test_order_of_runs_changes_no_byte(folder: Path, tmp_path: Path) -> None:
-    """But that of the plan's agents and of the ledger, which follow the plan."""
-    export_tables(board(entries()), tmp_path)
-    for path in sorted(folder.iterdir()):
-        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name

@@ -114,8 +114,9 @@ def test_nothing_is_loaded(hostile_page: str) -> None:
     assert not [a for _, a in page.elements if "style" in a], "the policy would refuse style attributes"
 
 
-def test_our_scripts_never_write_markup() -> None:
-    source = script(*SCRIPTS)
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.js")), ids=lambda path: path.name)
+def test_our_scripts_never_write_markup(path: Path) -> None:
+    source = path.read_text()
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
         assert name not in source
 
@@ -176,11 +177,6 @@ def test_nothing_scored_still_makes_a_page(tmp_path: Path) -> None:
     assert data["data"]["agents"] == ["agent"]
     assert data["run-data"]["n"] == 0
     assert data["data"]["one_judge"] == "No run is judged yet."
-
-
-def test_same_bytes_twice(tmp_path: Path) -> None:
-    scores = make_campaign(["b", "a"], TASKS)
-    assert page_of(make_board(scores), tmp_path) == page_of(make_board(scores), tmp_path)
 
 
 def test_every_section_of_the_navigation_exists(hostile_page: str) -> None:

@@ -61,18 +61,18 @@ function drawFrames(runs, many) {
 const tell = (frame, message) => frame.element.contentWindow?.postMessage(message, "*");
 const others = (source) => frames.filter((frame) => frame.element.contentWindow !== source);
 
-window.addEventListener("message", ({ source, data: told }) => {
+window.addEventListener("message", ({ source, data: message }) => {
   const from = frames.find((frame) => frame.element.contentWindow === source);
-  if (!from || typeof told !== "object" || told === null) return;
+  if (!from || typeof message !== "object" || message === null) return;
   const many = Boolean(read().task);
-  if (told.ready) welcome(from, Array.isArray(told.cases) ? told.cases.map(String) : [], many);
-  if (told.view && frames.every((frame) => frame.run.task === from.run.task)) {
-    view = told.view;
+  if (message.ready) welcome(from, Array.isArray(message.cases) ? message.cases.map(String) : [], many);
+  if (message.view && frames.every((frame) => frame.run.task === from.run.task)) {
+    view = message.view;
     if (together || many) others(source).forEach((frame) => tell(frame, { view }));
     if (many) drawCases();
   }
-  if (told.scroll && together && !many) others(source).forEach((frame) => tell(frame, { scroll: told.scroll }));
-  if (many && told.height > 0) from.element.style.setProperty("--tall", `${Math.min(told.height + 8, 1200)}px`);
+  if (message.scroll && together && !many) others(source).forEach((frame) => tell(frame, { scroll: message.scroll }));
+  if (many && message.height > 0) from.element.style.setProperty("--tall", `${Math.min(message.height + 8, 1200)}px`);
 });
 
 function welcome(frame, cases, many) {

@@ -58,8 +58,8 @@ function comparisonFigure(a, b, rows) {
   const tested = rows.some((row) => known(row.p));
   const columns = every.filter((column) => tested || !column.tested);
   const drawn = rows.filter((row) => known(row.difference));
-  const said = drawn.map((row) => `${row.place} ${signed(row.difference)}`).join(", ");
-  return figure("Difference by track, A − B", chart("differences", drawn, { label: `Score of ${a} minus score of ${b}: ${said}`, height: 28 * drawn.length + 50 }), {
+  const summary = drawn.map((row) => `${row.place} ${signed(row.difference)}`).join(", ");
+  return figure("Difference by track, A − B", chart("differences", drawn, { label: `Score of ${a} minus score of ${b}: ${summary}`, height: 28 * drawn.length + 50 }), {
     caption: "Headline tiers. To the right A scores more. Filled: different after Holm's correction; open: not told apart, or too few repeats.",
     numbers: table(columns, rows, { label: "Differences by track" }),
   });

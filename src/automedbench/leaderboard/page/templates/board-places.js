@@ -58,14 +58,14 @@ function drawAgent() {
   const rows = TABLES.cells.filter((row) => row.agent === agent);
   const task = { title: "Task", header: true, pin: true, value: (row) => TITLES[row.task], cell: (row) => [TITLES[row.task], el("small", {}, `${DATA.tracks[row.track]} · ${row.tier}`)] };
   const number = { title: "#", numeric: true, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, cell: rankCell, help: "Rank among the agents on this task and tier" };
-  const said = Object.entries(settings).map(([name, values]) => [name, values.length > 3 ? `${values.length} values, by run` : values.join(" | ")]);
+  const recorded = Object.entries(settings).map(([name, values]) => [name, values.length > 3 ? `${values.length} values, by run` : values.join(" | ")]);
   fill("agent-page",
     facts([
       ["Model", DATA.models[agent] || DASH],
       served.length && ["Served as", served.join(", ")],
       rank && known(rank.rank) && [DATA.tiers[TIERS[0]], `rank ${rank.rank}, overall ${percent(rank.overall)}, ${rank.n_scored} of ${rank.n_planned} runs scored`],
     ].filter(Boolean)),
-    el("details.numbers", {}, el("summary", {}, "Settings in full"), said.length ? facts(said) : none("Its runs do not tell their settings.")),
+    el("details.numbers", {}, el("summary", {}, "Settings in full"), recorded.length ? facts(recorded) : none("Its runs do not tell their settings.")),
     rows.length > 0 && rankingTable("headline", rows, `Tasks of ${agent}`, [task, number]),
     el("p.aside", {}, el("button.why", { type: "button", onclick: () => change({ ...NO_FILTER, "run-agent": agent, go: "runs" }) }, "All its runs")));
 }

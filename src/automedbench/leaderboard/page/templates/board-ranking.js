@@ -35,12 +35,12 @@ function drawControls() {
 function drawRanking() {
   const rows = view(state.tier, state.track).filter(isShown);
   if (!rows.length) { fill("ranking-chart", none("Nothing is planned or shown for this choice.")); fill("ranking-table"); return; }
-  const said = rows.map((row) => `${row.agent} ${percent(row.overall)}`).join(", ");
+  const summary = rows.map((row) => `${row.agent} ${percent(row.overall)}`).join(", ");
   const key = el("p.key", {},
     el("span", {}, el("span.swatch.agentic"), "Agentic half"), el("span", {}, el("span.swatch.task"), "Task half"),
     rows.some((row) => known(row.overall_low)) && el("span", {}, el("i.whisker-key"), `${level()} interval`),
     rows.some((row) => row.tie) && el("span", {}, el("b", {}, "a b "), "same letter: not told apart"));
-  fill("ranking-chart", figure("", [key, chart("ranking", rows, { label: `Overall score of agents: ${said}`, height: 34 * rows.length + 46 })],
+  fill("ranking-chart", figure("", [key, chart("ranking", rows, { label: `Overall score of agents: ${summary}`, height: 34 * rows.length + 46 })],
     { caption: certainty(rows), files: "ranking" }));
   fill("ranking-table", rankingTable(state.tier, rows, "Ranking of agents"));
 }
@@ -182,8 +182,8 @@ function drawCertainty() {
 function halvesFigure() {
   const rows = view(state.tier, state.track).filter(isShown).filter((row) => known(row.overall));
   if (!rows.length) return null;
-  const said = rows.map((row) => `${row.agent} ${percent(row.agentic)} and ${percent(row.task_score)}`).join(", ");
-  return figure("Agentic × Task", chart("halves", rows, { names: rows.map((row) => row.agent), label: `Agentic and task half of agents: ${said}`, height: 360 }), {
+  const summary = rows.map((row) => `${row.agent} ${percent(row.agentic)} and ${percent(row.task_score)}`).join(", ");
+  return figure("Agentic × Task", chart("halves", rows, { names: rows.map((row) => row.agent), label: `Agentic and task half of agents: ${summary}`, height: 360 }), {
     caption: `Work against result. Along a dashed line the overall score is the same.${rows.some((row) => known(row.agentic_low)) ? ` Whiskers: ${level()} intervals.` : ""}`, files: "halves",
   });
 }

@@ -57,8 +57,8 @@ function readState() {
 }
 
 function hashOf(choices) {
-  const told = Object.entries(choices).filter(([key, value]) => value !== DEFAULTS[key]);
-  return told.length ? `#${new URLSearchParams(told)}` : location.href.split("#")[0];
+  const chosen = Object.entries(choices).filter(([key, value]) => value !== DEFAULTS[key]);
+  return chosen.length ? `#${new URLSearchParams(chosen)}` : location.href.split("#")[0];
 }
 
 const hrefOf = (changes) => hashOf({ ...state, go: "", ...changes });

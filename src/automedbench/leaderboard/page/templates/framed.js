@@ -27,12 +27,12 @@ function beFramed() {
     expected = Math.max(0, Math.min(Math.round(scrollY + top + there.share * height - 40), document.documentElement.scrollHeight - innerHeight));
     window.scrollTo({ top: expected, behavior: "instant" });
   };
-  window.addEventListener("message", ({ source, data: told }) => {
-    if (source !== AROUND || typeof told !== "object" || told === null) return;
-    if (told.only === "cases") document.documentElement.classList.add("only-cases");
-    if (told.view) VIEWER?.follow(told.view);
-    if (told.answer) VIEWER?.report();
-    if ("scroll" in told) scroll(told.scroll);
+  window.addEventListener("message", ({ source, data: message }) => {
+    if (source !== AROUND || typeof message !== "object" || message === null) return;
+    if (message.only === "cases") document.documentElement.classList.add("only-cases");
+    if (message.view) VIEWER?.follow(message.view);
+    if (message.answer) VIEWER?.report();
+    if ("scroll" in message) scroll(message.scroll);
   });
   const grown = () => tell({ height: document.querySelector("main").scrollHeight });
   new ResizeObserver(grown).observe(document.querySelector("main"));

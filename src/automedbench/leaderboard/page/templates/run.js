@@ -233,17 +233,17 @@ function quoted({ id, turn, quote }) {
 
 function panel() {
   if (!judge.judgements.length) return null;
-  const remarks = (said) => [
-    ...Object.entries(said.invalid).map(([stage, why]) => el("div", {}, tag(`${stage} invalid`, "bad"), " ", foreign(why))),
-    ...Object.entries(said.left_out).map(([stage, what]) => el("div", {}, tag(`${stage} shortened`), " ", foreign(what))),
-    said.masked && tag("passages masked", "warn"), said.saw_plot && tag("saw plan.png"), said.cached > 0 && tag(`${said.cached} from the cache`),
+  const remarks = (one) => [
+    ...Object.entries(one.invalid).map(([stage, why]) => el("div", {}, tag(`${stage} invalid`, "bad"), " ", foreign(why))),
+    ...Object.entries(one.left_out).map(([stage, what]) => el("div", {}, tag(`${stage} shortened`), " ", foreign(what))),
+    one.masked && tag("passages masked", "warn"), one.saw_plot && tag("saw plan.png"), one.cached > 0 && tag(`${one.cached} from the cache`),
   ];
   const columns = [
-    { title: "Judgement", header: true, pin: true, value: (said) => said.judge, cell: (said) => [foreign(`${said.judge} #${said.repeat}`), el("small.foreign", {}, said.model)] },
-    ...["S1", "S2", "S3"].map((stage) => ({ title: stage, numeric: true, value: (said) => said.stages[stage], cell: (said) => percent(said.stages[stage]), heat: (said) => said.stages[stage] })),
-    { title: "Requests", numeric: true, value: (said) => said.requests, cell: (said) => said.requests },
-    { title: "Tokens in / out", numeric: true, value: (said) => said.tokens.prompt, cell: (said) => `${count(said.tokens.prompt)} / ${count(said.tokens.completion)}` },
-    { title: "Cost", numeric: true, value: (said) => (known(said.cost_usd) ? Number(said.cost_usd) : null), cell: (said) => money(said.cost_usd) },
+    { title: "Judgement", header: true, pin: true, value: (one) => one.judge, cell: (one) => [foreign(`${one.judge} #${one.repeat}`), el("small.foreign", {}, one.model)] },
+    ...["S1", "S2", "S3"].map((stage) => ({ title: stage, numeric: true, value: (one) => one.stages[stage], cell: (one) => percent(one.stages[stage]), heat: (one) => one.stages[stage] })),
+    { title: "Requests", numeric: true, value: (one) => one.requests, cell: (one) => one.requests },
+    { title: "Tokens in / out", numeric: true, value: (one) => one.tokens.prompt, cell: (one) => `${count(one.tokens.prompt)} / ${count(one.tokens.completion)}` },
+    { title: "Cost", numeric: true, value: (one) => (known(one.cost_usd) ? Number(one.cost_usd) : null), cell: (one) => money(one.cost_usd) },
     { title: "Remarks", kind: "wide", cell: remarks },
   ];
   return [el("h3", {}, "The panel"), table(columns, judge.judgements, { label: "Judgements" })];

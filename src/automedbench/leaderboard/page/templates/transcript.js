@@ -66,8 +66,8 @@ function strip(turns) {
   const part = (turn, grow) => {
     const stage = turn.calls[0]?.stage ?? "none";
     const failed = failedCalls(turn).length > 0;
-    const said = `turn ${turn.turn}${stage === "none" ? "" : ` · ${stage} ${SHARED.stages[stage].title}`} · ${duration(seconds(turn))}${failed ? " · failed" : ""}`;
-    return el(`a.part.${stage}${failed ? ".failed" : ""}`, { href: `#turn-${turn.turn}`, title: said, "aria-label": said, "--grow": grow });
+    const label = `turn ${turn.turn}${stage === "none" ? "" : ` · ${stage} ${SHARED.stages[stage].title}`} · ${duration(seconds(turn))}${failed ? " · failed" : ""}`;
+    return el(`a.part.${stage}${failed ? ".failed" : ""}`, { href: `#turn-${turn.turn}`, title: label, "aria-label": label, "--grow": grow });
   };
   const row = (title, parts) => el("div.strip-row", {}, el("span", {}, title), el("div.parts", {}, parts));
   const stages = stagesOf(shown);
@@ -93,13 +93,13 @@ function turnBlock(turn, quotes) {
   return el("details.turn", { id: `turn-${turn.turn}`, open: !isBrief(turn) }, summary, inOrder(turn));
 }
 
-// What the agent said, its code with output, then what it was told.
+// Messages of the agent, its code with output, then results of tools.
 function inOrder(turn) {
-  const told = (message) => message.role === "tool";
-  return [turn.messages.filter((message) => !told(message)).map(said), turn.calls.map(codeCall), turn.messages.filter(told).map(said)];
+  const isToolResult = (message) => message.role === "tool";
+  return [turn.messages.filter((message) => !isToolResult(message)).map(messageText), turn.calls.map(codeCall), turn.messages.filter(isToolResult).map(messageText)];
 }
 
-function said(message) {
+function messageText(message) {
   const speaker = message.by_program ? PROGRAM[message.role] ?? "Program to model" : SPEAKERS[message.role];
   if (!message.content.trim()) return thoughts(message);
   if (message.role !== "assistant" || message.by_program) return block(speaker, message.content, "output");

@@ -188,8 +188,8 @@ function boxOf(box) {
   const cut = (value) => `${(100 * value).toFixed(3)}%`;
   const edge = box.side === "prediction" ? box.y0 < 0.06 : box.y1 > 0.94; // no room for the label outside
   const kind = `div.box.${box.side}${box.matched === false ? ".alone" : ""}${edge ? ".edge" : ""}`;
-  const said = `${SIDES[box.side]}: ${box.label}${score}${pair}`;
-  return el(kind, { title: said, "--x": cut(box.x0), "--y": cut(box.y0), "--width": cut(box.x1 - box.x0), "--height": cut(box.y1 - box.y0) },
+  const label = `${SIDES[box.side]}: ${box.label}${score}${pair}`;
+  return el(kind, { title: label, "--x": cut(box.x0), "--y": cut(box.y0), "--width": cut(box.x1 - box.x0), "--height": cut(box.y1 - box.y0) },
     el("span.foreign", {}, `${box.label}${score}`));
 }
 
