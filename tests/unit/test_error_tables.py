@@ -11,8 +11,8 @@ from factories import disqualify, make_flat_scores, make_run, make_score
 from automedbench.base.records import ErrorCode, ScoreRecord
 from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.tables.error_codes import (
-    completed,
     error_tables,
+    is_completed,
 )
 
 
@@ -233,11 +233,11 @@ COMPLETED: list[tuple[str, dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("changes", "expected"), [row[1:] for row in COMPLETED], ids=[row[0] for row in COMPLETED])
 def test_completed(changes: dict[str, Any], expected: bool) -> None:
-    assert completed(score(**changes)) is expected
+    assert is_completed(score(**changes)) is expected
 
 
 def test_disqualified_is_not_completed() -> None:
-    assert not completed(disqualify(score()))
+    assert not is_completed(disqualify(score()))
 
 
 def test_recovery_rate() -> None:

@@ -14,7 +14,6 @@ from automedbench.statistics.samples import StatisticsMethod
 
 UNKNOWN = "–"
 UNVERIFIED = "Unverified: outputs came out of no method; S4 of such a run is at most 0.3, and it wins no medal."
-MADE_UP = "Made-up data: a rehearsal, whose numbers mean nothing."
 
 
 def percent(value: float | None) -> str:
@@ -97,7 +96,7 @@ def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     if any(row.n_unverified for row in rows):
         lines.append(UNVERIFIED)
     if any(row.made_up for row in rows):
-        lines.append(MADE_UP)
+        lines.append("Made-up data: a rehearsal, whose numbers mean nothing.")
     if any(row.provisional for row in rows):
         lines.append("Provisional: not every planned run is scored.")
     if any(row.other_tasks for row in rows):

@@ -248,13 +248,13 @@ def _stage(row: Row | None) -> PaperCell:
 
 def _coverage(ranking: Sequence[Row], tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> list[str]:
     """Runs n/N of every track; once where it is the same for all agents."""
-    found = {row.agent: _runs_of(row.agent, tracks, places) for row in ranking}
+    found = {row.agent: _list_coverage(row.agent, tracks, places) for row in ranking}
     if len(found) > 1 and len(set(found.values())) == 1:
         return [f"Runs scored of planned, each agent: {next(iter(found.values()))}."]
     return [f"Runs scored of planned, {agent}: {runs}." for agent, runs in found.items()]
 
 
-def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> str:
+def _list_coverage(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> str:
     rows = [(track, places.get((track, agent))) for track in tracks]
     counts = (f"{definitions.track_title(track)} {row.n_scored}/{row.n_planned}" for track, row in rows if row)
     return ", ".join(counts)

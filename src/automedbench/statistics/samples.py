@@ -130,20 +130,10 @@ class RunCell:
         """Number of repeats."""
         return len(self.runs)
 
-    @cached_property
-    def agentic(self) -> Floats:
-        """Agentic scores, (n,)."""
-        return np.array([run.agentic for run in self.runs], float)
-
-    @cached_property
-    def task_scores(self) -> Floats:
-        """Task scores, (n,)."""
-        return np.array([run.task_score for run in self.runs], float)
-
     def values(self, measure: Measure) -> Floats:
         """Scores of the runs on a measure, (n,)."""
         agentic, task = SHARES[measure]
-        return agentic * self.agentic + task * self.task_scores
+        return np.array([agentic * run.agentic + task * run.task_score for run in self.runs], float)
 
     @cached_property
     def cases(self) -> Floats | None:

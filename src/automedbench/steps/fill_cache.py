@@ -107,7 +107,7 @@ def fill_cache(
 
 def _sources(tasks: list[str]) -> Iterator[Source]:
     """Places of the lite checkpoints of these tasks."""
-    for checkpoint in load_checkpoints().values() if tasks else ():
+    for checkpoint in load_checkpoints().values():
         if set(checkpoint.tasks) & set(tasks):
             yield from checkpoint.parts
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from automedbench import __version__
 from automedbench.base.cards import TaskCard
@@ -236,7 +236,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": _interval_text(board, found),
-        "heuristic": _heuristic(found),
+        "n_by_rules": sum(score.recipe.judge_kind == "heuristic" for score in found),
         "issues": {
             f"{card.title}: {card.id}": definitions.list_issues(card) for _, card in sorted(board.cards.items())
         },
@@ -259,11 +259,3 @@ def page_context(board: Board) -> dict[str, Any]:
         "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
         "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
     }
-
-
-def _heuristic(scores: Sequence[ScoreRecord]) -> Literal["all", "some", ""]:
-    """Number of runs that were judged by rules instead of a model."""
-    n = sum(score.recipe.judge_kind == "heuristic" for score in scores)
-    if not n:
-        return ""
-    return "all" if n == len(scores) else "some"

@@ -36,8 +36,8 @@ def error_tables(entries: Sequence[BoardEntry], confidence: float = 0.95) -> dic
     return {table.name: table for table in [*found, _summary_rows(runs)]}
 
 
-def completed(score: ScoreRecord) -> bool:
-    """Outputs were accepted and scored (paper): a complete final submission with at least one output to score."""
+def is_completed(score: ScoreRecord) -> bool:
+    """Check for accepted and scored outputs (paper): a complete final submission with at least one output to score."""
     return not has_failed(score) and score.completion_rate > 0
 
 
@@ -74,7 +74,7 @@ def _fired(causes: pd.DataFrame) -> pd.DataFrame:
 def _run(track: str, score: ScoreRecord) -> list[Any]:
     run = score.run
     cell = "\0".join((run.agent, run.task, run.tier))
-    return [track, run.agent, cell, score_value(score, "overall"), score.disqualified, completed(score)]
+    return [track, run.agent, cell, score_value(score, "overall"), score.disqualified, is_completed(score)]
 
 
 def _table(name: str, rows: pd.DataFrame) -> BoardTable:

@@ -64,18 +64,14 @@ DIGITS = 6
 """Decimals of a float in files: far below what any difference between agents could mean."""
 
 
-def export_table(table: BoardTable, folder: Path) -> list[Path]:
-    """Write ``<name>.csv`` and ``.parquet`` into ``folder``; returns the paths."""
-    csv, parquet = (folder / f"{table.name}.{suffix}" for suffix in ("csv", "parquet"))
-    write_text(csv, to_csv(table))
-    write_parquet(parquet, table)
-    return [csv, parquet]
+def export_table(table: BoardTable, folder: Path) -> None:
+    """Write ``<name>.csv`` and ``.parquet`` into ``folder``."""
+    write_text(folder / f"{table.name}.csv", to_csv(table))
+    write_parquet(folder / f"{table.name}.parquet", table)
 
 
 def to_csv(table: BoardTable) -> str:
     """RFC 4180 text with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
-    import pandas as pd
-
     values = table.values({float: _round, str: _csv_text, bool: lambda flag: str(flag).lower()})
     text: str = pd.DataFrame(values, dtype=object).to_csv(index=False, lineterminator="\n")
     return text
