@@ -331,7 +331,27 @@ class Code(Model):
     dirty: bool | None = Field(None, description="whether these files differ from the commit; null: there is none")
 
 
-class RunRecord(Model):
+class RunConditions(Model):
+    """Conditions of a run: what it depends on and its score as well."""
+
+    preset: str = Field(description="named setting of the campaign")
+    agent_digest: str
+    agent_settings: dict[str, Any] = Field(description="the agent's entry in full, without the way to its keys")
+    served: list[str] = Field(description="names of the model in its replies")
+    image_flavour: str | None = Field(description="name of the agent's image; null: none, or unknown")
+    image_recipe: str | None = Field(description="digest of what that image was made from; null: none, or unknown")
+    brief_sha256: Sha256
+    common_brief_sha256: Sha256 = Field(
+        description="of the brief without what is the agent's own: the same for all agents"
+    )
+    limits: dict[str, float | int | None] = Field(description="as they were kept for the run")
+    task_version: int
+    cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
+    draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
+    brief_wording: Wording = 1
+
+
+class RunRecord(RunConditions):
     """``D/run.json``: the outcome of the attempt that counts."""
 
     schema_: Literal["automedbench/run/2"] = Field("automedbench/run/2", alias="schema")
@@ -344,22 +364,7 @@ class RunRecord(Model):
     provider: str
     origin: str = Field(description="provider that the code comes from: of a replay the recorded run's")
     model: str
-    served: list[str] = Field(description="names of the model in its replies")
-    agent_digest: str
-    agent_settings: dict[str, Any] = Field(description="the agent's entry in full, without the way to its keys")
-    preset: str = Field(description="named setting of the campaign")
-    image_recipe: str | None = Field(description="digest of what its image was made from; null: none, or unknown")
-    image_flavour: str | None = Field(description="name of the image; null: none, or unknown")
-    task_version: int
-    brief_sha256: Sha256
-    common_brief_sha256: Sha256 = Field(
-        description="of the brief without what is the agent's own: the same for all agents"
-    )
-    cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
-    draw: int | None = Field(None, description="seed of the fresh draw that they are; null: the published draw")
-    brief_wording: Wording = 1
     resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
-    limits: dict[str, float | int | None]
     enforced: Enforced
     totals: Totals
     used: Used
@@ -768,22 +773,9 @@ class DetailReport(Model):
     verification: Verification | None = None
 
 
-class Recipe(Model):
+class Recipe(RunConditions):
     """Everything a score depends on, with ``enforced`` and ``used`` beside it."""
 
-    preset: str = Field(description="named setting of the campaign")
-    agent_digest: str
-    agent_settings: dict[str, Any] = Field(description="the agent's entry, without the way to its keys")
-    served: list[str] = Field(description="names of the model in its replies")
-    image_flavour: str | None = Field(description="name of the agent's image; null: none, or unknown")
-    image_recipe: str | None = Field(description="digest of what that image was made from; null: none, or unknown")
-    brief_sha256: Sha256
-    common_brief_sha256: Sha256 = Field(description="of the brief without what is the agent's own")
-    limits: dict[str, float | int | None] = Field(description="as they were kept for the run")
-    task_version: int
-    cases_sha256: Sha256
-    draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
-    brief_wording: Wording = 1
     track_version: int
     settings: dict[str, Any]
     rubric_version: int

@@ -25,6 +25,7 @@ from automedbench.base.records import (
     JudgeRecord,
     Model,
     Recipe,
+    RunConditions,
     RunRecord,
     ScoreRecord,
     Scores,
@@ -235,19 +236,7 @@ def score_run(
 def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: AuditRecord) -> Recipe:
     """Everything the score depends on."""
     return Recipe(
-        preset=run.preset,
-        agent_digest=run.agent_digest,
-        agent_settings=run.agent_settings,
-        served=run.served,
-        image_flavour=run.image_flavour,
-        image_recipe=run.image_recipe,
-        brief_sha256=run.brief_sha256,
-        common_brief_sha256=run.common_brief_sha256,
-        limits=run.limits,
-        task_version=detail.task_version,
-        cases_sha256=run.cases_sha256,
-        draw=run.draw,
-        brief_wording=run.brief_wording,
+        **{name: getattr(run, name) for name in RunConditions.model_fields},
         track_version=detail.track_version,
         settings=detail.settings,
         rubric_version=judge.rubric_version,

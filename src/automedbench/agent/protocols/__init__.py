@@ -21,6 +21,9 @@ from automedbench.campaign.agents import Agent
 class Protocol(Structural):
     """The functions of a protocol's module: first those towards an endpoint, then those towards a program."""
 
+    KEEP_ALIVE: bytes
+    """By which a client of a stream sees that its connection lives, and no more."""
+
     def make_request(self, agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
         """The JSON of a request for a whole answer; the agent's ``extra_body`` has the last word."""
 
@@ -29,10 +32,6 @@ class Protocol(Structural):
 
     def parse_reply(self, body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
         """The reply in a whole answer; raises FaultyReply. ``sent`` is there to estimate usage that is not reported."""
-
-    @property
-    def KEEP_ALIVE(self) -> bytes:
-        """Bytes by which a client of a stream sees that its connection lives, and no more."""
 
     def parse_request(self, call: ApiCall, data: bytes) -> ProgramRequest:
         """Check a request. Raises RequestRefused, with the rule of a finding where it would make the provider go out:
