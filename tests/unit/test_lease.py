@@ -312,17 +312,44 @@ def test_a_claim_whose_maker_died_is_forgotten(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from automedbench.agent.durable.lease import hold_lease
+    unlink = Path.unlink
+    def unlink_then_die(path, missing_ok=False):
+        unlink(path, missing_ok=missing_ok)
+        if path.name == "lease.json":
+            os.kill(os.getpid(), signal.SIGKILL)
+    Path.unlink = unlink_then_die
+    with hold_lease(Path(sys.argv[1]), 0):
+        pass
+"""
+
+
+def test_a_claim_outlives_its_lease_until_the_next_holder(tmp_path: Path) -> None:
+    """A process may be killed while it gives its lease up: between removing the lease and removing its claim."""
+    path = tmp_path / "lease.json"
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (claim,) = tmp_path.iterdir()
+    assert claim.name.startswith("lease.json.")
+    with hold_lease(path, 0, say=quiet):
+        assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_repeated_request_of_the_file_server_is_no_other_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS repeats a link whose answer was lost and says 'exists', and a cached link count hides that it was made."""
 
-    def unsure(source: Path, target: Path) -> bool:
-        if not target.exists():
-            os.link(source, target)
-        return False
+    link = os.link
 
-    monkeypatch.setattr(lease_module, "_link", unsure)
+    def answer_lost(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", answer_lost)
     with hold_lease(tmp_path / "lease.json", 5, poll_s=0.05, say=quiet) as lease:
         lease.check()
 

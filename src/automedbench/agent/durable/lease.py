@@ -206,7 +206,7 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
     while not _create(path, holder):
         current = _read(path)
         if current is not None and current.token == holder.token:
-            break  # a repeated NFS request had made it
+            break  # a repeated NFS request answers 'exists' to a link that did succeed
         if current is not None and watch.is_stale(path, current) and _end(path, current, watch):
             say(f"Taking over the lease of {current}, which is gone.")
             continue
@@ -219,6 +219,7 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
             say(f"Waiting for {current}, which executes this run already.")
         waited = waited or current is not None
         time.sleep(poll_s)
+    _remove_old_claims(path, holder)
     return Lease(path, holder, waited, stale_s)
 
 
@@ -272,19 +273,13 @@ def _create(path: Path, holder: Holder) -> bool:
                 stream.write(to_json(holder.model_dump(mode="json")))
                 stream.flush()
                 os.fsync(stream.fileno())
-            return _link(temporary, path)
+            os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+    except FileExistsError:
+        return False
     except OSError as error:
         raise InfrastructureError(f"Cannot make the lease {path}: {error.strerror or error}.") from error
-
-
-def _link(source: Path, target: Path) -> bool:
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        # A repeated NFS request answers 'exists' to a link that did succeed.
-        return source.stat().st_nlink == 2
     return True
 
 
@@ -308,6 +303,14 @@ def _end(path: Path, holder: Holder, watch: Watch | None = None) -> bool:
         path.unlink(missing_ok=True)
     claim.unlink(missing_ok=True)
     return True
+
+
+def _remove_old_claims(path: Path, holder: Holder) -> None:
+    """Remove claims that killed processes left; a claim on a lease that is gone protects nothing."""
+    with contextlib.suppress(OSError):
+        for claim in path.parent.glob(f"{path.name}.*"):
+            if claim.suffix != f".{holder.token}":
+                claim.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Holder | None:
