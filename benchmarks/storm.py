@@ -320,9 +320,9 @@ def _opener(results: Path) -> Callable[..., EndpointModel]:
     """The real client with the real pacer; only their pauses are short."""
 
     def open_model(
-        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
+        plan: RunPlan, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
     ) -> EndpointModel:
-        return EndpointModel(agent, keys, on_attempt=on_attempt, shared=results / "endpoints", sleep=_nap)
+        return EndpointModel(plan.agent, keys, on_attempt=on_attempt, shared=results / "endpoints", sleep=_nap)
 
     return open_model
 

@@ -50,7 +50,7 @@ def start(plan: RunPlan, *replies: Reply | BaseException, wait_s: float = 0, **o
     """Run it quietly."""
 
     def open_model(
-        _agent: Agent, _keys: tuple[str, ...], _on_attempt: Callable[[Attempt], None], _sleep: Callable[[float], None]
+        _plan: RunPlan, _keys: tuple[str, ...], _on_attempt: Callable[[Attempt], None], _sleep: Callable[[float], None]
     ) -> AbstractContextManager[ChatModel]:
         return contextlib.nullcontext(FakeModel(*replies))
 

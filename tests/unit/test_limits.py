@@ -8,7 +8,6 @@ from harness_fakes import Clock
 from automedbench.agent.budget.limits import Budget
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
-from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tokens
 from automedbench.campaign.prices import Pricing
 
@@ -79,11 +78,6 @@ def test_cost(completion: int, ends: bool) -> None:
     used.last_prompt = 100_000
     ending = used.exceeded()
     assert (ending is not None and ending.outcome == "cost_limit") == ends
-
-
-def test_a_cost_limit_needs_a_price() -> None:
-    with pytest.raises(ConfigError, match="pricing"):
-        budget(Limits(max_cost_usd=1.0))
 
 
 @pytest.mark.parametrize(

@@ -888,7 +888,7 @@ def test_a_run_that_died_goes_on_with_the_same_bytes(
 def play_plan(plan: RunPlan) -> RunRecord:
     return start(
         plan,
-        open_model=lambda agent, keys, *_: EndpointModel(agent, keys, sleep=lambda _s: None),
+        open_model=lambda plan, keys, *_: EndpointModel(plan.agent, keys, sleep=lambda _s: None),
         open_sandbox=lambda _plan, attempt, *_: FakeSandbox(attempt.workspace, Clock()),
     )
 

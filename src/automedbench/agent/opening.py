@@ -22,7 +22,6 @@ from automedbench.base.endpoint.client import Attempt
 from automedbench.base.files import read_record
 from automedbench.base.keys import read_keys
 from automedbench.base.records import Manifest, Receipt
-from automedbench.campaign.agents import Agent
 from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox, Sandbox
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.places import Services
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 EGRESS_LOG = "egress.jsonl"
 
 OpenModel = Callable[
-    [Agent, tuple[str, ...], Callable[[Attempt], None], Callable[[float], None]], AbstractContextManager[ChatModel]
+    [RunPlan, tuple[str, ...], Callable[[Attempt], None], Callable[[float], None]], AbstractContextManager[ChatModel]
 ]
-"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request, and how to wait."""
+"""Makes the chat model of an attempt; see :func:`open_model`."""
 
 OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], AbstractContextManager[Sandbox]]
 """Makes the sandbox of an attempt; see :func:`open_sandbox`."""
@@ -59,34 +58,32 @@ def attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
     return write
 
 
-def model_opener(plan: RunPlan) -> OpenModel:
-    """Opens the model by its provider; heavy parts are loaded by whom they serve."""
+def open_model(
+    plan: RunPlan, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None], sleep: Callable[[float], None]
+) -> AbstractContextManager[ChatModel]:
+    """Open the model by its provider; heavy parts are loaded by whom they serve.
 
-    def open_model(
-        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None], sleep: Callable[[float], None]
-    ) -> AbstractContextManager[ChatModel]:
-        match agent.provider:
-            case "scripted":
-                from automedbench.agent.models.scripted import load_script
+    ``on_attempt`` is called after each attempt at a request, ``sleep`` to wait for the endpoint.
+    """
+    agent = plan.agent
+    match agent.provider:
+        case "scripted":
+            from automedbench.agent.models.scripted import load_script
 
-                return contextlib.nullcontext(load_script(Path(agent.script or "")))
-            case "baseline":
-                from automedbench.agent.models.scripted import load_baseline
+            return contextlib.nullcontext(load_script(Path(agent.script or "")))
+        case "baseline":
+            from automedbench.agent.models.scripted import load_baseline
 
-                return contextlib.nullcontext(load_baseline(agent, plan.card))
-            case "replay":
-                from automedbench.agent.models.replay import load_replay
+            return contextlib.nullcontext(load_baseline(agent, plan.card))
+        case "replay":
+            from automedbench.agent.models.replay import load_replay
 
-                return contextlib.nullcontext(load_replay(agent))
-            case "openai" | "command":
-                from automedbench.agent.models.endpoint import EndpointModel
+            return contextlib.nullcontext(load_replay(agent))
+        case "openai" | "command":
+            from automedbench.agent.models.endpoint import EndpointModel
 
-                shared = plan.results / "endpoints" if plan.results else None
-                return EndpointModel(
-                    agent, keys, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep
-                )
-
-    return open_model
+            shared = plan.results / "endpoints" if plan.results else None
+            return EndpointModel(agent, keys, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep)
 
 
 @contextlib.contextmanager

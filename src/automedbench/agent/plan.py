@@ -92,10 +92,6 @@ def refuse_unsafe(plan: RunPlan) -> None:
         )
     if plan.limits.max_cost_usd is not None and plan.agent.pricing is None:
         problems.append(f"{name}.pricing: is missing, so limits.max_cost_usd cannot be kept; max_total_tokens can")
-    if plan.budget.max_cost_usd is not None and plan.agent.paid and plan.agent.pricing is None:
-        problems.append(f"{name}.pricing: is missing, so budget.max_cost_usd cannot be kept")
-    if plan.budget.max_cost_usd is not None and plan.results is None:
-        problems.append("results: is missing, so budget.max_cost_usd cannot be kept; its ledger lies there")
     if plan.run.tier not in plan.card.tiers:
         problems.append(f"{plan.card.id}: has no tier '{plan.run.tier}'")
     if problems:

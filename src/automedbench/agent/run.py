@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 import automedbench
 from automedbench.agent import opening
-from automedbench.agent.budget.ledger import AttemptBudget
+from automedbench.agent.budget.ledger import MeteredModel
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.budget.used import ProcessStart, UsageRecorder
 from automedbench.agent.durable.attempts import (
@@ -40,7 +40,7 @@ from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.opening import OpenModel, OpenSandbox, attempt_logger, model_opener
+from automedbench.agent.opening import OpenModel, OpenSandbox, attempt_logger
 from automedbench.agent.plan import (
     Brief,
     RunPlan,
@@ -106,7 +106,7 @@ def run_agent(
             brief,
             identity,
             lease.check,
-            open_model or model_opener(plan),
+            open_model or opening.open_model,
             open_sandbox or opening.open_sandbox,
             count_invalid,
             since,
@@ -153,7 +153,7 @@ class _Driver:
         attempt = interrupted or next_attempt(plan.folder)
         common = plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name
         new = interrupted is None
-        attempt_budget = AttemptBudget.open(*common, new=new)
+        metered = MeteredModel.open(*common, new=new)
         gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
         usage = UsageRecorder(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
         session: _Session | None = None
@@ -165,7 +165,7 @@ class _Driver:
             try:
                 with usage, ExitStack() as stack:
                     try:
-                        session = self._open(stack, attempt, keys, attempt_budget, usage)
+                        session = self._open(stack, attempt, keys, metered, usage)
                         result = self._run(attempt, session)
                     except BaseException as error:
                         # A full disk must not hide the first error. Written before anything else is put away.
@@ -188,7 +188,7 @@ class _Driver:
         finally:
             self.since = ProcessStart()
             with contextlib.suppress(AutoMedBenchError):
-                attempt_budget.settle()
+                metered.settle()
             with contextlib.suppress(AutoMedBenchError):
                 if not attempt.sealed:
                     take_home(attempt.path)
@@ -199,7 +199,7 @@ class _Driver:
         stack: ExitStack,
         attempt: AttemptFolder,
         keys: tuple[str, ...],
-        attempt_budget: AttemptBudget,
+        metered: MeteredModel,
         usage: UsageRecorder,
     ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
@@ -208,8 +208,8 @@ class _Driver:
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        opened = self.open_model(plan.agent, keys, attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
-        model = attempt_budget.metered(stack.enter_context(opened))
+        opened = self.open_model(plan, keys, attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
+        model = metered.meter(stack.enter_context(opened))
         folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
         if plan.agent.provider == "command":

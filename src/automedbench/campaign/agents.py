@@ -32,9 +32,6 @@ _NO_BEHAVIOUR = REACHED | {
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
-_TAKEN = frozenset(
-    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
-)
 REPLY_TOKENS = 8192
 """Limit of a reply in our own loop where the entry has none."""
 BASELINES = "config/baselines/{track}/{baseline}.yaml"
@@ -247,12 +244,6 @@ class AgentsFile(Model):
     """``config/agents.yaml``."""
 
     agents: dict[Name, Agent]
-
-    @model_validator(mode="after")
-    def _plain_names(self) -> AgentsFile:
-        if taken := sorted(_TAKEN & set(self.agents)):
-            raise ValueError(f"agents.{taken[0]}: is reserved: the name has a meaning in the page's script")
-        return self
 
 
 def load_agents(path: Path) -> dict[str, Agent]:

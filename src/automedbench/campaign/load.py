@@ -88,18 +88,15 @@ class Campaign:
 
 
 def load_campaign(raw: dict[str, Any]) -> Campaign:
-    """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
+    """Validate a whole campaign; raises ConfigError with every problem: of the configuration, then of what it names."""
+    config = validate(raw, CampaignConfig, CONFIG).as_run
     problems: list[str] = []
-    config = _collect(problems, lambda: validate(raw, CampaignConfig, CONFIG).as_run)
-    agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
-    agents = _collect(problems, lambda: load_agents(Path(agents_file)))
-    cards, paths, broken = _load_cards(problems, folders)
-    judges = _panel(problems, config) if config else {}
+    agents = _collect(problems, lambda: load_agents(Path(config.agents_file)))
+    cards, paths, broken = _load_cards(problems, config.cards)
+    judges = _panel(problems, config)
     if agents is not None:
-        problems += _unknown_names(raw, "agent", list(agents))
-    problems += _unknown_names(raw, "task", [*cards, *broken])
-    if config is None:
-        raise ConfigError(problems)
+        problems += _unknown_names(config, "agent", list(agents))
+    problems += _unknown_names(config, "task", [*cards, *broken])
     if config.preset != DEFAULT and not problems:
         config, cards = _under_preset(config, cards)
         paths = {task: f"{config.results}/cards/{task}.yaml" for task in cards}
@@ -143,15 +140,6 @@ def _panel(problems: list[str], config: CampaignConfig) -> dict[str, JudgeModel]
     return {name: known[name] for name in config.judge.panel if name in known}
 
 
-def _places(raw: Any) -> tuple[str, list[str]]:
-    """Agents file and card folders of a configuration that is wrong elsewhere, so that they are checked as well."""
-    agents_file, folders = _part(raw, "agents_file"), _strings(_part(raw, "cards"))
-    return (
-        agents_file if isinstance(agents_file, str) else CampaignConfig.model_fields["agents_file"].default,
-        folders or ["config/tasks"],
-    )
-
-
 def _load_cards(problems: list[str], folders: list[str]) -> tuple[dict[str, TaskCard], dict[str, str], set[str]]:
     """Cards by id, their paths, and the file names of those that could not be read."""
     cards: dict[str, TaskCard] = {}
@@ -191,36 +179,20 @@ def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None
         return None
 
 
-def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str]) -> list[str]:
-    """Agents or tasks that are asked for but not defined."""
+def _unknown_names(config: CampaignConfig, kind: Literal["agent", "task"], known: list[str]) -> list[str]:
+    """Agents or tasks that the configuration names but that are not defined."""
+    several, matrix = f"{kind}s", config.matrix
+    named = [
+        *((f"matrix.{several}", name) for name in getattr(matrix, several)),
+        *((f"only.{several}", name) for name in getattr(config.only, several)),
+        *(("matrix.include", getattr(run, kind)) for run in matrix.include),
+        *(("matrix.exclude", name) for rule in matrix.exclude for name in getattr(rule, several)),
+    ]
     return [
         f"{CONFIG}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
-        for key, name in dict.fromkeys(_model_names(raw, kind))
+        for key, name in dict.fromkeys(named)
         if name not in known
     ]
-
-
-def _model_names(raw: Any, kind: str) -> Iterator[tuple[str, str]]:
-    """Dotted key and name of every agent or task in a configuration, which may be wrong elsewhere."""
-    matrix, only = _part(raw, "matrix"), _part(raw, "only")
-    places = [("matrix", matrix), ("only", only)]
-    yield from ((f"{key}.{kind}s", name) for key, part in places for name in _strings(_part(part, f"{kind}s")))
-    yield from (("matrix.include", name) for run in _items(matrix, "include") for name in _strings([_part(run, kind)]))
-    excluded = (_part(rule, f"{kind}s") for rule in _items(matrix, "exclude"))
-    yield from (("matrix.exclude", name) for names in excluded for name in _strings(names))
-
-
-def _part(data: Any, key: str) -> Any:
-    return data.get(key) if isinstance(data, dict) else None
-
-
-def _items(data: Any, key: str) -> list[Any]:
-    items = _part(data, key)
-    return items if isinstance(items, list) else []
-
-
-def _strings(items: Any) -> list[str]:
-    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
 def _misplaced_data(config: CampaignConfig) -> list[str]:

@@ -5,7 +5,7 @@ with the most that it can cost, and after it with what it did cost. What the cam
 also after kills. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
 lies in the same folder as the books: making it also makes an NFS client look for new ones there.
 
-Prices of tokens are exact decimals, with no number where the price is unknown. ``AttemptBudget``: one process's share.
+Prices of tokens are exact decimals, with no number where the price is unknown.
 """
 
 from __future__ import annotations
@@ -387,16 +387,17 @@ class CompletingModel(ChatModel, Protocol):
 
 
 @dataclass
-class AttemptBudget:
-    """Budget of one process for an attempt; without a ledger nothing is booked.
+class MeteredModel:
+    """A model whose requests are booked: announced before they are sent, with their cost after.
 
-    ``token`` names the attempt and stays the same when it goes on after a crash.
+    ``attempt`` stays the same when an attempt goes on after a crash. Without a ledger nothing is booked.
     """
 
     agent: Agent
     run: str
-    token: str
+    attempt: str
     ledger: CampaignLedger | None = None
+    model: CompletingModel | None = None
 
     @classmethod
     def open(
@@ -406,59 +407,51 @@ class AttemptBudget:
         limits: Limits,
         budget: BudgetConfig,
         run: str,
-        token: str,
+        attempt: str,
         *,
-        new: bool = False,
+        new: bool,
     ) -> Self:
         """Set aside what the attempt is expected to cost, nothing without a model. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
-            return cls(agent, run, token)
+            return cls(agent, run, attempt)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
         ledger = CampaignLedger(results / "ledger", allowed)
         if new:
-            ledger.begin(run, token)
-        ledger.reserve(run, reserve_for_run(agent, limits, budget), token)
-        return cls(agent, run, token, ledger)
+            ledger.begin(run, attempt)
+        ledger.reserve(run, reserve_for_run(agent, limits, budget), attempt)
+        return cls(agent, run, attempt, ledger)
 
-    def metered(self, model: ChatModel) -> ChatModel:
-        """The model with every request booked."""
-        return model if self.ledger is None else MeteredModel(cast(CompletingModel, model), self.ledger, self)
+    def meter(self, model: ChatModel) -> ChatModel:
+        """The model with every request booked, once it is open."""
+        self.model = cast(CompletingModel, model)
+        return model if self.ledger is None else self
 
     def settle(self) -> None:
         """Free what is left of the reservation; raises InfrastructureError when the ledger cannot be written."""
         if self.ledger is not None:
-            self.ledger.settle(self.run, self.token)
-
-
-class MeteredModel:
-    """A model whose requests are booked: announced before they are sent, with their cost after."""
-
-    def __init__(self, model: CompletingModel, ledger: CampaignLedger, budget: AttemptBudget) -> None:
-        self._model, self._ledger, self._budget = model, ledger, budget
+            self.ledger.settle(self.run, self.attempt)
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """See ``ChatModel.reply``; raises BudgetExhausted when the campaign's budget does not allow the request."""
-        return self._booked(messages, lambda: self._model.reply(messages, tools, timeout_s))
+        return self._book_request(messages, lambda model: model.reply(messages, tools, timeout_s))
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
         """See ``CompletingModel.complete``."""
-        return self._booked(messages, lambda: self._model.complete(body, messages, timeout_s), asked_tokens(body))
+        return self._book_request(messages, lambda model: model.complete(body, messages, timeout_s), asked_tokens(body))
 
-    def _booked(
-        self, messages: Sequence[ChatMessage], ask: Callable[[], Reply], reply_tokens: int | None = None
+    def _book_request(
+        self, messages: Sequence[ChatMessage], send: Callable[[CompletingModel], Reply], reply_tokens: int | None = None
     ) -> Reply:
-        budget = self._budget
-        most = bound_request_cost(budget.agent, estimate_tokens(messages), reply_tokens)
-        self._ledger.announce(budget.run, budget.token, most)
+        assert self.ledger is not None and self.model is not None
+        most = bound_request_cost(self.agent, estimate_tokens(messages), reply_tokens)
+        self.ledger.announce(self.run, self.attempt, most)
         try:
-            reply = ask()
+            reply = send(self.model)
         except RequestFailed as failure:
-            self._book(failure.spent)
+            self._book(self.ledger, failure.spent)
             raise
-        self._book(reply.spent)
+        self._book(self.ledger, reply.spent)
         return reply
 
-    def _book(self, spent: Sequence[Billed]) -> None:
-        budget = self._budget
-        usd, tokens = cost_of(spent, budget.agent.pricing), tokens_in(spent).total
-        self._ledger.spend(budget.run, budget.token, usd, tokens)
+    def _book(self, ledger: CampaignLedger, spent: Sequence[Billed]) -> None:
+        ledger.spend(self.run, self.attempt, cost_of(spent, self.agent.pricing), tokens_in(spent).total)

@@ -10,13 +10,11 @@ from decimal import Decimal
 from automedbench.agent.models.model import Reply
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed, tokens_in
-from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Outcome, Tokens
 from automedbench.campaign.prices import Pricing, cost_of
 
 NOTICE_AT = (0.95, 0.80, 0.50)
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Budget:
 
     limits: Limits
     pricing: Pricing | None = None
-    clock: Clock = time.monotonic
+    clock: Callable[[], float] = time.monotonic
     must_know: bool = False
     turns: int = 0
     usage: Tokens = field(default_factory=Tokens)
@@ -51,10 +49,6 @@ class Budget:
     _noticed: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.limits.max_cost_usd is not None and self.pricing is None:
-            raise ConfigError(
-                ["limits.max_cost_usd: is set, but the agent has no 'pricing': set limits.max_total_tokens"]
-            )
         self._started = self.clock()
         self.cost = None if self.pricing is None else Decimal(0)
 
