@@ -33,7 +33,6 @@ TABLE: dict[str, tuple[CallEvidence, Stage, Stage]] = {
         "S4",
         "S4",
     ),
-    "submits": (CallEvidence(code="", submits=True), "S1", "S5"),
     "label without evidence": (CallEvidence(code="# S3: one image\nx"), "S1", "S3"),
     "label breaks a tie": (CallEvidence(code="# s2 set-up\npip install x", changed_files=["plan/plan.md"]), "S1", "S2"),
     "label against evidence": (CallEvidence(code="# S5 done\nx", cases_written=1, n_cases=MANY), "S2", "S3"),

@@ -348,11 +348,11 @@ def compact(
     entries: Sequence[Entry], notes: Sequence[CallNote], fits: Callable[[Sequence[ChatMessage]], bool]
 ) -> list[Entry]:
     """The mildest shortening that ``fits``; when none does, the strongest."""
-    result = list(entries)
-    for shorten in _steps(notes):
-        result = shorten(entries)
+    result = _without_old_output(entries)
+    for kept_turns in (KEEP_TURNS, 3, 1):
         if fits([entry.message for entry in result]):
             break
+        result = _summarised(entries, notes, kept_turns)
     return result
 
 
@@ -372,14 +372,8 @@ def first_comment(code: str) -> str:
     return ""
 
 
-def _steps(notes: Sequence[CallNote]) -> Iterable[Callable[[Sequence[Entry]], list[Entry]]]:
-    yield lambda entries: _without_old_output(entries, KEEP_TURNS)
-    for keep in (KEEP_TURNS, 3, 1):
-        yield lambda entries, keep=keep: _summarised(entries, notes, keep)  # type: ignore[misc]
-
-
-def _without_old_output(entries: Sequence[Entry], keep: int) -> list[Entry]:
-    oldest = _last_turn(entries) - keep
+def _without_old_output(entries: Sequence[Entry]) -> list[Entry]:
+    oldest = entries[-1].turn - KEEP_TURNS
     return [
         Entry(entry.turn, _without_output(entry.message))
         if entry.message.role == "tool" and entry.turn <= oldest
@@ -398,8 +392,8 @@ def _without_output(message: ChatMessage) -> ChatMessage:
     return replace(message, content=short) if len(short) < len(message.content) else message
 
 
-def _summarised(entries: Sequence[Entry], notes: Sequence[CallNote], keep: int) -> list[Entry]:
-    oldest = _last_turn(entries) - keep
+def _summarised(entries: Sequence[Entry], notes: Sequence[CallNote], kept_turns: int) -> list[Entry]:
+    oldest = entries[-1].turn - kept_turns
     middle = [entry for entry in entries[HEAD:] if entry.turn <= oldest]
     if not middle:
         return list(entries)
@@ -408,7 +402,3 @@ def _summarised(entries: Sequence[Entry], notes: Sequence[CallNote], keep: int) 
     summary = ChatMessage("user", text + ("\n".join(lines) or "- nothing"))
     recent = [entry for entry in entries[HEAD:] if entry.turn > oldest]
     return [*entries[:HEAD], Entry(oldest, summary), *recent]
-
-
-def _last_turn(entries: Sequence[Entry]) -> int:
-    return entries[-1].turn if entries else 0

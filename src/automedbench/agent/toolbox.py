@@ -21,7 +21,7 @@ from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, call_s
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Finding, GpuUse, Language, Model, Process, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Process, Stage, Totals
 from automedbench.campaign.prices import as_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
@@ -32,9 +32,9 @@ OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
 LISTED_MISSING = 20
 ENDED_BY_SIGNAL = {129, 130, 143}
-_SHELL_SAYS = re.compile(r"\b(Terminated|Hangup|Killed)\b")
-"""Of a child that a signal ended; what comes behind it in a script still runs, and the script may end well."""
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
+_SHELL_REPORT = re.compile(r"\b(Terminated|Hangup|Killed)\b")
+"""Of a child that a signal ended; what comes behind it in a script still runs, and the script may end well."""
 SIGNAL_GRACE_S = 0.5
 ENDED_ITS_JOB = f"ended its whole job {DEATHS} times, as one does whose memory runs out"
 OUT_OF_JOB = CodeResult(
@@ -73,6 +73,18 @@ class Contract:
         if any(path in self.expected and path not in self.case_of for path in paths):
             return self.n_cases
         return len({self.case_of[path] for path in paths if path in self.case_of})
+
+    def stage(self, code: str, changed: Sequence[str], cache_growth: int, complete: bool, previous: Stage) -> Stage:
+        """Stage of a call, by its code and the workspace files it changed; ``complete``: all outputs exist now."""
+        evidence = CallEvidence(
+            code=code,
+            changed_files=changed,
+            cases_written=self.cases_in(changed),
+            n_cases=self.n_cases,
+            cache_growth=cache_growth,
+            all_outputs_exist=complete,
+        )
+        return call_stage(evidence, previous)
 
 
 class Executed(Model):
@@ -245,22 +257,21 @@ class Toolbox:
             lines=request.code.count("\n") + 1,
         )
         about = f"call {number} {digest[:16]}"
-        findings = self.journal.effect("check", about, lambda: self._check(request, turn, number), _FINDINGS)
+        findings = self.journal.effect(
+            "check", about, lambda: self.check_code(request.language, request.code, turn=turn, call=number), _FINDINGS
+        )
         done = self.journal.effect("exec", about, lambda: self._run_code(request, turn, about), _EXECUTED, long=True)
         self.n_exec += 1
         self.n_exec_failed += done.result.status != "ok"
         self.budget.exec_s += done.result.elapsed_s
         self.out_of_memory = done.out_of_memory
         self.add_gpu_use(done.gpu)
-        self._look(request, done, turn)
+        self._record_call(request, done, turn)
         warning = self._weigh([*findings, *done.findings], turn)
         if done.fatal:
             self.ending = self.ending or died(f"call {number}")
         note = INTERRUPTED if done.again else None
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
-
-    def _check(self, request: tools.CodeRequest, turn: int, number: int) -> list[Finding]:
-        return self.check_code(request.language, request.code, turn=turn, call=number)
 
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1
@@ -271,7 +282,7 @@ class Toolbox:
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
         # The end of a whole job signals the agent's code too, and at times first. If it was that, our own signal comes
         # now, and the call is executed again instead of being held against the agent.
-        if result.exit_code in ENDED_BY_SIGNAL or _SHELL_SAYS.search(result.stderr):
+        if result.exit_code in ENDED_BY_SIGNAL or _SHELL_REPORT.search(result.stderr):
             self.pause(SIGNAL_GRACE_S)
         elif "SLURM_JOB_ID" in os.environ:
             self.pause(SIGNAL_GRACE_S / 10)  # a program may have gone on without the child that was ended
@@ -299,8 +310,13 @@ class Toolbox:
         )
 
     def over_its_memory(self, result: CodeResult, kills: int) -> bool:
-        """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before)."""
-        return _over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills)
+        """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before).
+
+        The sandbox's note is the last thing on stderr, behind all that the code printed.
+        """
+        note = result.stderr.rpartition(NOTE)[2].strip()
+        by_sandbox = result.status == "killed" and note.startswith("memory limit")
+        return by_sandbox or (result.status != "ok" and self.oom_kills() > kills)
 
     def _wait(self, request: tools.WaitRequest, turn: int) -> str:
         about = f"{request.seconds} s, process {request.process}"
@@ -321,39 +337,20 @@ class Toolbox:
         gpu, processes = self.sandbox.drain_gpu_use(), self.sandbox.drain_processes()
         return Waited(how=how, waited_s=waited_s, gpu=gpu, processes=processes)
 
-    def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
-        """Tell the stage from how the workspace differs from what it was before the call."""
-        before, self.snapshot = self.snapshot, self.snapshot.after(done.changes)
-        changed = list(done.changes.changed)
-        evidence = CallEvidence(
-            code=request.code,
-            changed_files=changed,
-            cases_written=self.contract.cases_in(changed),
-            n_cases=self.contract.n_cases,
-            cache_growth=self.snapshot.cache_bytes - before.cache_bytes,
-            all_outputs_exist=done.complete,
-        )
-        self._stage = call_stage(evidence, self._stage)
-        outputs = [path for path in changed if path.startswith(f"{OUTPUTS}/")]
-        self._keep(request, done, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
-
-    def _check_disk(self) -> str:
+    def _record_call(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
+        """Keep a call; its stage follows from how the workspace differs from what it was before."""
+        number, result, growth = len(self.calls) + 1, done.result, done.changes.cache_bytes - self.snapshot.cache_bytes
+        self.snapshot = self.snapshot.after(done.changes)
+        self._stage = self.contract.stage(request.code, list(done.changes.changed), growth, done.complete, self._stage)
         over = self.budget.out_of_disk(self.snapshot.total_bytes)
         self.ending = over or self.ending
-        return over.detail if over else ""
-
-    def _keep(
-        self,
-        request: tools.CodeRequest,
-        done: Executed,
-        turn: int,
-        changed: list[str],
-        outputs: list[str],
-        disk: str,
-    ) -> None:
-        number, result = len(self.calls) + 1, done.result
-        call = recorded_call(self.log, turn, number, request.language, request.code, result, self._stage, changed)
-        self.calls.append(call.model_copy(update={"processes": masked(self.log, done.processes)}))
+        changed = list(done.changes.changed)[:LISTED_CHANGES]
+        outputs = [path for path in done.changes.changed if path.startswith(f"{OUTPUTS}/")]
+        self.calls.append(
+            recorded_call(
+                self.log, turn, number, request, result, self._stage, changed, masked(self.log, done.processes)
+            )
+        )
         self.notes.append(CallNote(turn, request.language, first_comment(request.code), result.exit_code, changed[:6]))
         self.log.event(
             "exec_end",
@@ -366,8 +363,8 @@ class Toolbox:
             err_chars=len(result.stderr),
             stage=self._stage,
             new_files=changed,
-            changed_outputs=outputs,
-            disk=disk,
+            changed_outputs=outputs[:LISTED_CHANGES],
+            disk=over.detail if over else "",
             out_of_memory=self.out_of_memory,
             unnamed_files=self.snapshot.unnamed,
         )
@@ -429,18 +426,18 @@ def recorded_call(
     log: RunLog,
     turn: int,
     number: int,
-    language: Language,
-    code: str,
+    request: tools.CodeRequest,
     result: CodeResult,
     stage: Stage,
     changed: Sequence[str] = (),
+    processes: list[Process] | None = None,
 ) -> CodeCall:
-    """A call as the conversation keeps it, keys masked."""
+    """A call as the conversation keeps it, keys masked; ``processes`` are masked already."""
     return CodeCall(
         turn=turn,
         call=number,
-        language=language,
-        code=log.mask(code),
+        language=request.language,
+        code=log.mask(request.code),
         status=result.status,
         exit_code=result.exit_code,
         elapsed_s=result.elapsed_s,
@@ -448,6 +445,7 @@ def recorded_call(
         stderr=log.mask(result.stderr),
         stage=stage,
         new_files=[log.mask(path) for path in changed],
+        processes=processes,
     )
 
 
@@ -471,8 +469,3 @@ def joined(first: list[Process] | None, later: list[Process] | None) -> list[Pro
     if rest := len(first) + len(moved) - len(kept):
         kept[-1] = kept[-1].model_copy(update={"left_out": kept[-1].left_out + rest})
     return kept
-
-
-def _over_its_memory(result: CodeResult) -> bool:
-    """The sandbox ended the call for its memory; its note is the last thing on stderr, behind all that code printed."""
-    return result.status == "killed" and result.stderr.rpartition(NOTE)[2].strip().startswith("memory limit")

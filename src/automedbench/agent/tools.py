@@ -13,7 +13,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 from automedbench.agent.models.model import ToolCall, ToolSpec
@@ -278,6 +277,9 @@ class Recovery:
     fenced: bool = False
 
 
+_Spans = Sequence[tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class _Block:
     call: TextCall | None
@@ -288,7 +290,7 @@ class _Block:
 def recover_calls(text: str, known: Collection[str]) -> Recovery:
     """Find calls of ``known`` tools in the first million characters of ``text``, at most four."""
     text = text[:MAX_TEXT]
-    ends = _Ends(text)
+    ends = [match.span() for match in _PARAMETER_END.finditer(text)]
     found: list[TextCall] = []
     position = line_start = tried = 0
     fenced = False
@@ -351,23 +353,7 @@ def _fence_end(text: str, opening: re.Match[str]) -> int:
     return match.end() if match else len(text)
 
 
-class _Ends:
-    """Ends of the parameters of a text, looked for once."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    @cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        return [match.span() for match in _PARAMETER_END.finditer(self._text)]
-
-    def after(self, position: int) -> tuple[int, int] | None:
-        """Begin and end of the first one from ``position`` on."""
-        index = bisect_left(self._spans, (position, 0))
-        return self._spans[index] if index < len(self._spans) else None
-
-
-def _read_block(text: str, opening: re.Match[str], ends: _Ends) -> _Block:
+def _read_block(text: str, opening: re.Match[str], ends: _Spans) -> _Block:
     if opening["json"]:
         return _read_json(text, opening)
     name = opening["invoke_name"] or opening["function_name"]
@@ -377,17 +363,17 @@ def _read_block(text: str, opening: re.Match[str], ends: _Ends) -> _Block:
     return _Block(TextCall(name, arguments, closed), opening.start(), position)
 
 
-def _read_parameters(text: str, position: int, ends: _Ends) -> tuple[dict[str, Any], int, bool]:
-    """Parameters from ``position``: (arguments, end of block, closed)."""
+def _read_parameters(text: str, position: int, ends: _Spans) -> tuple[dict[str, Any], int, bool]:
+    """Parameters from ``position``: (arguments, end of block, closed); ``ends`` are those of all parameters."""
     arguments: dict[str, Any] = {}
     while match := _PARAMETER.match(text, position):
         name = match["a"] or match["b"] or match["c"]
-        end = ends.after(match.end())
-        if end is None:
+        index = bisect_left(ends, (match.end(), 0))
+        if index == len(ends):
             arguments[name], position = _open_value(text, match.end())
             return arguments, position, False
-        arguments[name] = text[match.end() : end[0]].strip()
-        position = end[1]
+        end, position = ends[index]
+        arguments[name] = text[match.end() : end].strip()
     end_of_block = _BLOCK_END.match(text, position)
     return (arguments, end_of_block.end(), True) if end_of_block else (arguments, position, False)
 

@@ -226,7 +226,6 @@ class CallEvidence:
     n_cases: int = 1
     cache_growth: int = 0
     all_outputs_exist: bool = False
-    submits: bool = False
 
 
 def call_stage(evidence: CallEvidence, previous: Stage) -> Stage:
@@ -253,7 +252,7 @@ def _seen(evidence: CallEvidence) -> list[Stage]:
     seen: list[Stage] = []
     few = max(2, evidence.n_cases // 10)
     reads_outputs = "agents_outputs" in evidence.code and evidence.cases_written == 0
-    if evidence.submits or (reads_outputs and evidence.all_outputs_exist):
+    if reads_outputs and evidence.all_outputs_exist:
         seen.append("S5")
     if evidence.cases_written > few:
         seen.append("S4")

@@ -34,7 +34,7 @@ from automedbench.agent.models.model import (
 from automedbench.agent.protocols import PROTOCOLS
 from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
 from automedbench.agent.toolbox import Toolbox, died, recorded_call
-from automedbench.agent.tools import SUMMARY_LENGTH
+from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding, Outcome, Totals
 from automedbench.campaign.agents import Agent
@@ -262,7 +262,7 @@ class CommandLoop:
         self._traffic.look()
         budget = toolbox.budget
         budget.exec_s = max(0.0, result.elapsed_s - budget.api_s - budget.retry_s)
-        whole = self._traffic.whole_command(recorded_call(log, 0, COMMAND, "bash", code, result, "S1"))
+        whole = self._traffic.whole_command(recorded_call(log, 0, COMMAND, CodeRequest("bash", code), result, "S1"))
         toolbox.calls[:] = [whole, *self._traffic.calls]
         toolbox.n_exec = len(toolbox.calls)
         toolbox.n_exec_failed = sum(call.status != "ok" for call in toolbox.calls)

@@ -20,12 +20,13 @@ from automedbench.agent.command.reported import (
 )
 from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
-from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked
+from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked, recorded_call
 from automedbench.agent.tools import CodeRequest, repair_arguments
-from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, call_stage, take_snapshot
+from automedbench.agent.workspace import NAMED_FILES, Snapshot, take_snapshot
 from automedbench.base.files import clean_text, sha256_bytes
 from automedbench.base.records import CodeCall, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.trace import TracedProgram
 
 MAX_MESSAGE, MAX_TRANSCRIPT, MAX_CODE = 1_000_000, 16_000_000, 16_000_000
@@ -370,22 +371,14 @@ class Traffic:
         request = self._with_room(request)
         changed, self._stage, processes = self._take(request.code, self._stage, files)
         elapsed = round(self.clock() - since, 3) if since else 0.0
-        self.calls.append(
-            CodeCall(
-                turn=turn,
-                call=number,
-                language=request.language,
-                code=log.mask(request.code),
-                status="error" if failed else "ok",
-                exit_code=exit_code,
-                elapsed_s=elapsed,
-                stdout=log.mask(shortened(output)),
-                stderr="",
-                stage=self._stage,
-                new_files=changed,
-                processes=processes,
-            )
+        result = CodeResult(
+            status="error" if failed else "ok",
+            exit_code=exit_code,
+            stdout=shortened(output),
+            stderr="",
+            elapsed_s=elapsed,
         )
+        self.calls.append(recorded_call(log, turn, number, request, result, self._stage, changed, processes))
         log.event(
             "reported_call",
             turn,
@@ -408,23 +401,16 @@ class Traffic:
         self, code: str, previous: Stage, files: Collection[str] | None = None
     ) -> tuple[list[str], Stage, list[Process] | None]:
         """Changes and processes that no call accounts for yet, and the stage that changes and code speak for."""
-        contract = self.toolbox.contract
+        contract, workspace = self.toolbox.contract, self.toolbox.workspace
         taken = self._changed if files is None else self._changed.intersection(files)
         changed, growth = sorted(taken), self._cache_growth if files is None else 0
         self._changed = self._changed - taken
         self._cache_growth -= growth
-        evidence = CallEvidence(
-            code=code,
-            changed_files=changed,
-            cases_written=contract.cases_in(changed),
-            n_cases=contract.n_cases,
-            cache_growth=growth,
-            all_outputs_exist=not contract.missing_in(self.toolbox.workspace),
-        )
+        stage = contract.stage(code, changed, growth, not contract.missing_in(workspace), previous)
         named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         # A call that ran nothing itself has no processes, where there is a trace.
         untraced: list[Process] | None = None if self._processes is None else []
-        return named, call_stage(evidence, previous), self._take_processes() if files is None else untraced
+        return named, stage, self._take_processes() if files is None else untraced
 
     def _take_processes(self) -> list[Process] | None:
         """Processes that no call accounts for yet; without their paths once a run has told of too many."""
