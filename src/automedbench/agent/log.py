@@ -13,6 +13,7 @@ the middle turns become one summary; the unabridged transcript stays in the log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import deque
@@ -73,9 +74,12 @@ class RunLog:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        failures = [failure for lines in (self._events, self._transcript) if (failure := lines.close()) is not None]
-        if failures and error is None:
-            raise unwritable(f"the log {self.folder}", failures[0]) from failures[0]
+        try:
+            with contextlib.closing(self._events), contextlib.closing(self._transcript):
+                pass
+        except OSError as failure:
+            if error is None:
+                raise unwritable(f"the log {self.folder}", failure) from failure
 
     def event(self, kind: str, turn: int | None = None, /, **fields: Any) -> None:
         """Append one event; ``t_s`` is the time of the run, or of this process before its run goes on.
@@ -201,13 +205,9 @@ class _Lines:
         """Records after the first ``count`` lines."""
         return [json.loads(line) for line in self.path.read_bytes().splitlines()[count:]]
 
-    def close(self) -> OSError | None:
-        """Close the file; what could not be written is returned, not raised."""
-        try:
-            self._stream.close()
-        except OSError as failure:
-            return failure
-        return None
+    def close(self) -> None:
+        """Close the file; raises OSError when something could not be written."""
+        self._stream.close()
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -229,7 +229,7 @@ class Dialogue:
         self._window = context_tokens
         self._all: list[Entry] = []
         self._sent: list[Entry] = []
-        self._estimate = token_estimator(0, [])
+        self._scale = 1.0
         self.add(ChatMessage("system", system))
         self.add(ChatMessage("user", kickoff))
 
@@ -270,9 +270,9 @@ class Dialogue:
         self.add(ChatMessage("user", text))
 
     def measured(self, prompt_tokens: int, messages: Sequence[ChatMessage]) -> None:
-        """Learn from the provider how many tokens ``messages`` were."""
+        """Scale estimates by how many tokens the provider measured for ``messages`` (0: unknown)."""
         if prompt_tokens:
-            self._estimate = token_estimator(prompt_tokens, messages)
+            self._scale = min(4.0, max(0.5, prompt_tokens / max(1, estimate_tokens(messages))))
 
     def fit(self) -> None:
         """Shorten what is sent when it fills 80 % of the model's window."""
@@ -295,6 +295,9 @@ class Dialogue:
             )
             for entry in self._all
         ]
+
+    def _estimate(self, messages: Sequence[ChatMessage]) -> int:
+        return int(estimate_tokens(messages) * self._scale)
 
     def _compact(self, target: int, why: str) -> None:
         before, count = self.estimated_tokens, len(self._sent)
@@ -354,13 +357,6 @@ def compact(
             break
         result = _summarised(entries, notes, kept_turns)
     return result
-
-
-def token_estimator(measured: int, messages: Sequence[ChatMessage]) -> Callable[[Sequence[ChatMessage]], int]:
-    """Estimate by length, scaled by what the provider measured for ``messages`` (0: unknown)."""
-    by_length = max(1, estimate_tokens(messages))
-    scale = min(4.0, max(0.5, measured / by_length)) if measured else 1.0
-    return lambda other: int(estimate_tokens(other) * scale)
 
 
 def first_comment(code: str) -> str:

@@ -7,8 +7,6 @@ with a short name.
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,7 +19,7 @@ from automedbench.agent.plan import RunPlan, make_egress_settings
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.files import read_record
 from automedbench.base.keys import read_keys
-from automedbench.base.records import Manifest, Receipt
+from automedbench.base.records import Receipt
 from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox, Sandbox
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.places import Services
@@ -102,13 +100,17 @@ def open_sandbox(
             return
         decoy = egress = None
         if plan.sandbox.decoy:
-            layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
-            decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
+            # Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more.
+            layout = sorted({f"{{case}}/{name}" for case in plan.manifest.cases for name in case.private})
+            decoy = stack.enter_context(Decoy(layout, plan.manifest.case_ids, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
         if plan.sandbox.has_egress:
             egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
         if plan.sandbox.network == "open":
-            services = _with_certificates(services, folder)
+            from automedbench.sandbox.egress import site_certificates
+
+            certificates = site_certificates(folder)
+            services = certificates + services if certificates and services else certificates or services
         sandbox = ApptainerSandbox(
             public=public,
             workspace=attempt.workspace,
@@ -125,13 +127,6 @@ def open_sandbox(
         yield stack.enter_context(sandbox)
 
 
-def _with_certificates(services: Services | None, folder: Path) -> Services | None:
-    from automedbench.sandbox.egress import site_certificates
-
-    found = [each for each in (site_certificates(folder), services) if each is not None]
-    return functools.reduce(operator.add, found) if found else None
-
-
 def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.rules import label_hashes, read_index
@@ -145,9 +140,3 @@ def _receipt(plan: RunPlan) -> Receipt | None:
     """Receipt of the task's raw data, where it was fetched on this machine."""
     path = plan.raw / plan.card.dataset.name / "receipt.json" if plan.raw is not None else None
     return read_record(path, Receipt) if path is not None and path.is_file() else None
-
-
-def _private_layout(manifest: Manifest) -> list[str]:
-    """Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more."""
-    names = sorted({name for case in manifest.cases for name in case.private})
-    return [f"{{case}}/{name}" for name in names]

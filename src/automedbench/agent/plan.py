@@ -298,7 +298,8 @@ class Brief:
 def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> Brief:
     """Render the brief of one task in one tier; raises ConfigError when a block is missing or a placeholder empty."""
     blocks = _Blocks(prompts, _variables(card, tier, cases, setting), setting.wording)
-    blocks.variables["track_fragment"] = blocks.render(_track_block(prompts, card.track))
+    own_track = (prompts / f"tracks/{card.track}.md").is_file()
+    blocks.variables["track_fragment"] = blocks.render(f"tracks/{card.track if own_track else '_default'}.md")
     hints = _hints(blocks, prompts, card, tier)
     replaced = FOR_COMMANDS if setting.command else {}
     parts = [blocks.render(f"{replaced.get(name, name)}.md") for name in OPENING]
@@ -335,11 +336,6 @@ def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> dict[s
     if folder is None or (tier != "lite" and not (prompts / folder).is_dir()):
         return {}
     return {stage: blocks.render(f"{folder}/{stage.upper()}.md") for stage in HINTED[tier]}
-
-
-def _track_block(prompts: Path, track: str) -> str:
-    own = f"tracks/{track}.md"
-    return own if (prompts / own).is_file() else "tracks/_default.md"
 
 
 class _Blocks:

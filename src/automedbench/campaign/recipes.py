@@ -31,9 +31,6 @@ LAYER_DIR = "/opt/agent"
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Variables = dict[Variable, str]
-WORDS = ("brief", "folder", "home", "layer", "model", "url", "token", "workspace", "data")
-"""What stands in braces in a command, in values of variables and in settings, and is filled in when a run starts."""
-
 _SECRET = re.compile(r"(?:^|[_-])(?:KEYS?|TOKEN|SECRET|PASSWORD|AUTHORIZATION)$", re.IGNORECASE)
 
 

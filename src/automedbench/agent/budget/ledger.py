@@ -10,12 +10,12 @@ Prices of tokens are exact decimals, with no number where the price is unknown.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -333,22 +333,15 @@ class CampaignLedger:
 
     # --- the lock ---------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[Lease]:
-        path = self.folder / LOCK
-        with contextlib.ExitStack() as stack:
-            try:
-                lock = stack.enter_context(
-                    hold_lease(path, LOCK_WAIT_S, stale_s=LOCK_STALE_S, poll_s=LOCK_POLL_S, say=lambda _text: None)
-                )
-            except InfrastructureError as error:
-                if isinstance(error.__cause__, OSError):
-                    raise
-                raise InfrastructureError(
-                    f"The campaign's ledger is in use by another process for more than {LOCK_WAIT_S:.0f} s ({path}).\n"
-                    "Run the same command again; if it stays so, look whether that process hangs."
-                ) from error
-            yield lock
+    def _locked(self) -> AbstractContextManager[Lease]:
+        return hold_lease(
+            self.folder / LOCK,
+            LOCK_WAIT_S,
+            stale_s=LOCK_STALE_S,
+            poll_s=LOCK_POLL_S,
+            say=lambda _text: None,
+            refusal="The campaign's ledger is locked",
+        )
 
     def _server_time_ns(self) -> int:
         """The file server's clock: the time that it gives to the lock, which this process holds."""

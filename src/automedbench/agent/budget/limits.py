@@ -97,7 +97,8 @@ class Budget:
             return
         cost = cost_of(spent, self.pricing)
         self.cost = None if cost is None or self.cost is None else self.cost + cost
-        if cost is None and (self.must_know or self._only_cost_is_limited):
+        only_cost_is_limited = self.limits.max_cost_usd is not None and self.limits.max_total_tokens is None
+        if cost is None and (self.must_know or only_cost_is_limited):
             missing = next(name for each in spent if (name := self.pricing.missing(each)))
             raise InfrastructureError(
                 f"What a request cost is not known: the agent's pricing has no '{missing}', so max_cost_usd cannot be "
@@ -142,10 +143,6 @@ class Budget:
         self._noticed = passed
         left = max(0, int(limit - self.elapsed_s))
         return f"[BUDGET] {passed:.0%} of the time limit has passed: {left} s of {limit:g} s are left."
-
-    @property
-    def _only_cost_is_limited(self) -> bool:
-        return self.limits.max_cost_usd is not None and self.limits.max_total_tokens is None
 
     def _cost_exceeded(self) -> Ending | None:
         limit, cost = self.limits.max_cost_usd, self.cost

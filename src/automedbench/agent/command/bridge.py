@@ -65,7 +65,6 @@ class BridgeState:
     mask: Callable[[Any], Any] = lambda value: value
     answer: AnswerFunction | None = None
     refused: Callable[[RequestRefused], None] = lambda refusal: None
-    unknown: Callable[[str], None] = lambda path: None
     requested: Counter[str] = field(default_factory=Counter)
     """Requests by method, path and status."""
     waiting: int = 0
@@ -90,16 +89,12 @@ class BridgeState:
                 self.waiting -= size
 
     def note(self, method: str, target: str, status: int) -> None:
-        """Count a request; the first one for a path that does not exist is logged."""
-        path = self.mask(target.partition("?")[0][:80])
-        request = f"{method} {path} {status}"
+        """Count a request."""
+        request = f"{method} {self.mask(target.partition('?')[0][:80])} {status}"
         with self.counting:
             if request not in self.requested and len(self.requested) >= MAX_COUNTED:
                 request = "others"
             self.requested[request] += 1
-            first = self.requested[request] == 1
-        if status == 404 and first and self.answer is not None:
-            self.unknown(f"{method} {path}")
 
     def read(self, call: ApiCall, data: bytes) -> ProgramRequest:
         """A request, checked; raises RequestRefused. One is read at a time, and none is kept: it may need memory."""
@@ -171,17 +166,13 @@ class Bridge:
 
     @contextmanager
     def serving(
-        self,
-        answer: AnswerFunction,
-        refused: Callable[[RequestRefused], None] = lambda refusal: None,
-        unknown: Callable[[str], None] = lambda path: None,
+        self, answer: AnswerFunction, refused: Callable[[RequestRefused], None] = lambda refusal: None
     ) -> Iterator[None]:
-        """AnswerFunction the program's requests, one at a time, with ``answer``, which raises RequestRefused.
+        """Answer the program's requests, one at a time, with ``answer``, which raises RequestRefused.
 
-        ``refused`` is called for requests that would have made the provider go out, ``unknown`` for paths that do
-        not exist.
+        ``refused`` is called for requests that would have made the provider go out.
         """
-        self._state.answer, self._state.refused, self._state.unknown = answer, refused, unknown
+        self._state.answer, self._state.refused = answer, refused
         try:
             yield
         finally:

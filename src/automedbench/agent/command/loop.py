@@ -99,11 +99,6 @@ class RequestHandler:
             turn = self.toolbox.budget.turns
             self.toolbox.log.event("finding", turn, finding=finding.model_dump(mode="json"))
 
-    def unknown(self, path: str) -> None:
-        """Note a path that does not exist."""
-        with self.lock:
-            self.toolbox.log.event("bridge_unknown_path", self.toolbox.budget.turns, asked=path)
-
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
         if self.ending is None and self.failure is None:
@@ -187,7 +182,7 @@ class CommandLoop:
         kills = toolbox.oom_kills()
         toolbox.sandbox.set_deadline(toolbox.budget.remaining_s)
         self._traffic.look()
-        with self.bridge.serving(self._handler.answer, self._handler.refused, self._handler.unknown):
+        with self.bridge.serving(self._handler.answer, self._handler.refused):
             code, result = self._run_command()
         with self._handler.lock:
             # A request that was on its way when the command ended is answered and counted.

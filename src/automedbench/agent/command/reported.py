@@ -89,7 +89,7 @@ class ReportedWork:
 
 @dataclass(frozen=True)
 class ReportedOutcome:
-    """Output of a call, and the exit code that the program gave for it; None where it said nothing of the kind.
+    """Output of a call, and the exit code that the program reported for it; None where it reported none.
 
     ``session``: the call goes on, and is asked after by this name. ``of_another``: this call was not run, and what is
     told belongs to that of the session.
@@ -129,9 +129,7 @@ def read_code_blocks(text: str) -> list[ReportedWork]:
     files = [work for name, path, body in blocks if path and (work := _listed(path, body)) is not None]
     if files:
         return files
-    programs = [
-        CodeRequest("python" if _RUN[name] == "python" else "bash", body) for name, _, body in blocks if name in _RUN
-    ]
+    programs = [CodeRequest(_RUN[name], body) for name, _, body in blocks if name in _RUN]
     return [ReportedWork(programs[0])] if len(programs) == 1 else []
 
 
@@ -221,15 +219,11 @@ def _edit(arguments: Mapping[str, Any]) -> ReportedWork | None:
     content = next((arguments[key] for key in _CONTENT_KEYS if isinstance(arguments.get(key), str)), None)
     if path and content is not None:
         return ReportedWork(writing(path, content), (path,), itself=True)
-    edits = [arguments, *(edit for edit in _listed_edits(arguments) if isinstance(edit, dict))]
+    listed = arguments.get("edits")
+    edits = [arguments, *(edit for edit in (listed if isinstance(listed, list) else []) if isinstance(edit, dict))]
     pairs = [(_first(edit, _OLD_KEYS), _first(edit, _NEW_KEYS)) for edit in edits]
     pairs = [pair for pair in pairs if any(pair)]
     return ReportedWork(_replacing(path, pairs), (path,), itself=True) if path and pairs else None
-
-
-def _listed_edits(arguments: Mapping[str, Any]) -> list[Any]:
-    edits = arguments.get("edits")
-    return edits if isinstance(edits, list) else []
 
 
 def _replacing(path: str, pairs: Sequence[tuple[str, str]]) -> CodeRequest:

@@ -115,11 +115,6 @@ class AttemptFolder:
         """A result stands in it."""
         return (self.path / "run.json").is_file()
 
-    @property
-    def was_published(self) -> bool:
-        """Its result was handed on completely."""
-        return (self.path / "published").is_file()
-
     def record(self) -> RunRecord:
         """The sealed result."""
         return read_record(self.path / "run.json", RunRecord)
@@ -200,7 +195,7 @@ def finished_or_resumable(run: Path, identity: Identity, sealed_before: set[int]
     newest = sealed[-1] if sealed else None
     if newest is not None and attempt_identity(newest.record()) == identity:
         finished_meanwhile = waited and newest.number not in sealed_before
-        collected = newest.was_published and (run / "submission.json").exists()
+        collected = (newest.path / "published").is_file() and (run / "submission.json").exists()
         if finished_meanwhile or not collected:
             return newest
     later = [attempt for attempt in attempts if newest is None or attempt.number > newest.number]
@@ -245,16 +240,14 @@ def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
 def silent_attempts(now: AttemptFolder) -> int:
     """Number of attempts right before this one, at its question, that died silently: a program is one call."""
 
+    own = started(now)
+
     def died(attempt: AttemptFolder) -> bool:
-        return not attempt.sealed and not attempt.failures() and _identity(attempt) == _identity(now)
+        start = None if attempt.sealed or attempt.failures() else started(attempt)
+        return start is not None and own is not None and start.identity == own.identity
 
     earlier = [attempt for attempt in list_attempts(now.run) if attempt.number < now.number]
     return sum(1 for _ in itertools.takewhile(died, reversed(earlier)))
-
-
-def _identity(attempt: AttemptFolder) -> Identity | None:
-    start = started(attempt)
-    return start.identity if start else None
 
 
 def attempt_identity(record: RunRecord) -> Identity:
@@ -294,8 +287,6 @@ def record_failure(
 
 def _link(place: Path, target: str) -> None:
     """A relative link at ``place``, replaced in one step."""
-    if place.is_dir() and not place.is_symlink():
-        raise InfrastructureError(f"{place} is a folder, but must be a link to an attempt; move it away.")
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)

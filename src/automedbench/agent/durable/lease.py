@@ -124,13 +124,20 @@ def _clock() -> float:
 
 @contextlib.contextmanager
 def hold_lease(
-    path: Path, wait_s: float, *, stale_s: float = STALE_S, poll_s: float = POLL_S, say: Callable[[str], None] = print
+    path: Path,
+    wait_s: float,
+    *,
+    stale_s: float = STALE_S,
+    poll_s: float = POLL_S,
+    say: Callable[[str], None] = print,
+    refusal: str = "This run is already being executed",
 ) -> Iterator[Lease]:
     """Hold the lease at ``path`` for the block; waits for another holder at most ``wait_s``.
 
-    Raises InfrastructureError when the other holder is still alive then, or when the folder cannot be written.
+    Raises InfrastructureError when the other holder is still alive then, which begins with ``refusal``, or when the
+    folder cannot be written.
     """
-    lease = _acquire(path, wait_s, stale_s, poll_s, say)
+    lease = _acquire(path, wait_s, stale_s, poll_s, say, refusal)
     try:
         yield lease
     finally:
@@ -172,21 +179,16 @@ def find_living_holder(folder: Path, *, stale_s: float = STALE_S, poll_s: float 
     One that cannot be seen lives when it touches its lease within ``stale_s``, for which this waits.
     """
     found = {path: holder for path in sorted(folder.glob("*.json")) if (holder := _read(path)) is not None}
-    running = {path: is_running(holder) for path, holder in found.items()}
-    for path, holder in found.items():
-        if running[path]:
-            return holder
-        if running[path] is False:
-            _end(path, holder)
-    unseen = {path: touched_at_ns(path) for path in found if running[path] is None}
+    touched = {path: touched_at_ns(path) for path in found}
     until = time.monotonic() + stale_s
-    while unseen and time.monotonic() < until:
-        time.sleep(poll_s)
-        for path, before in unseen.items():
-            if touched_at_ns(path) not in (before, None):
-                return found[path]
-    for path in unseen:
-        _end(path, found[path])
+    while found:
+        for path, holder in found.items():
+            if is_running(holder) or touched_at_ns(path) not in (touched[path], None):
+                return holder
+        late = time.monotonic() >= until
+        for path in [path for path, holder in found.items() if late or is_running(holder) is False]:
+            _end(path, found.pop(path))
+        time.sleep(poll_s if found else 0)
     return None
 
 
@@ -198,7 +200,9 @@ def touched_at_ns(path: Path) -> int | None:
         return None
 
 
-def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
+def _acquire(
+    path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None], refusal: str
+) -> Lease:
     holder = identify()
     watch = Watch(stale_s)
     deadline = time.monotonic() + wait_s
@@ -212,7 +216,7 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
             continue
         if time.monotonic() >= deadline:
             raise InfrastructureError(
-                f"This run is already being executed by {current or 'an unreadable holder'}.\n"
+                f"{refusal} by {current or 'an unreadable holder'}.\n"
                 f"It is still alive after {wait_s:.0f} s: wait until it ends, or stop it. The lease is {path}."
             )
         if current is not None and not waited:
