@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -205,30 +203,6 @@ def test_killed_while_publishing_is_published_again(plan: RunPlan, monkeypatch: 
     (plan.folder / "log").unlink()
     assert start(plan, open_model=no_model).summary == "kept"
     assert (plan.folder / "log").is_symlink()
-
-
-def test_second_starter_adopts_what_was_finished_meanwhile(plan: RunPlan) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    class Slow(FakeModel):
-        def reply(self, *arguments: Any) -> Reply:
-            inside.set()
-            assert go_on.wait(20)
-            return super().reply(*arguments)
-
-    records: list[RunRecord] = []
-    first = threading.Thread(
-        target=lambda: records.append(
-            start(plan, open_model=lambda *_: contextlib.nullcontext(Slow(submit("the first"))))
-        )
-    )
-    first.start()
-    assert inside.wait(20)
-    threading.Timer(0.3, go_on.set).start()
-    second = start(plan, open_model=no_model, wait_s=20)
-    first.join()
-    assert second == records[0]
-    assert numbers(plan) == [1]
 
 
 # --- failures of ours ------------------------------------------------------------------------------------------
@@ -557,28 +531,6 @@ def test_the_script_runs_a_scripted_agent(root: Path, tmp_path: Path, demo: list
     assert record.enforced.backend == "local"
     assert read_record(run_folder(tmp_path) / "conversation.json", Conversation).calls[0].stdout == "bccd_0001\n"
     assert str(tmp_path) not in (run_folder(tmp_path) / "brief.md").read_text()
-
-
-def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Path, demo: list[str]) -> None:
-    """As scancel does; the code call that is running ends too."""
-    (tmp_path / "agent.yaml").write_text(
-        "- calls: [{tool: execute_code, language: bash, code: 'touch started; sleep 60; touch survived'}]"
-    )
-    command = [sys.executable, str(root / "scripts/run_agent.py"), *demo]
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True) as process:
-        started = run_folder(tmp_path) / "attempts/0001/workspace/started"
-        deadline = time.monotonic() + 30
-        while not started.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.terminate()
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 143
-    assert "Interrupted" in said
-    failure = read_record(run_folder(tmp_path) / "attempts/0001/failure-0001.json", FailureRecord)
-    assert (failure.kind, failure.resumable, failure.totals.turns) == ("cancelled", True, 1)
-    assert read_record(run_folder(tmp_path) / "attempts/0001/conversation.json", Conversation).calls == []
-    assert not (run_folder(tmp_path) / "lease.json").exists()
-    assert not (started.parent / "survived").exists()
 
 
 @pytest.mark.parametrize(

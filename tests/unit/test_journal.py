@@ -74,14 +74,6 @@ def test_it_is_on_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytes
         assert [line.value for line in read_lines(tmp_path / "journal.jsonl")[0]] == [5]
 
 
-def test_times_an_interruption_are_counted(tmp_path: Path) -> None:
-    play(opened(tmp_path), 1)
-    for resumes in (1, 2):
-        journal = opened(tmp_path)
-        play(journal, 1, 2)
-        assert journal.resumes == resumes
-
-
 @pytest.mark.parametrize(
     ("kind", "about", "adapter"),
     [("other", "0", NUMBER), ("n", "another call", NUMBER), ("n", "0", TypeAdapter(list[str]))],

@@ -29,7 +29,6 @@ from automedbench.agent.durable import attempts as attempts_module
 from automedbench.agent.durable import workspaces as workspaces_module
 from automedbench.agent.durable.attempts import (
     FailureRecord,
-    Journal,
     Line,
     is_resumable,
     list_attempts,
@@ -153,8 +152,6 @@ def compare(folder: Path, whole: Path, plan: RunPlan) -> None:
 
 
 PLACES: dict[str, tuple[Any, str, bool]] = {
-    "before a line of the journal": (Journal, "_append", False),
-    "after a line of the journal": (Journal, "_append", True),
     "while files are written": (attempts_module, "write_record", False),
     "behind files that are written": (attempts_module, "write_record", True),
     "while the result is published": (attempts_module, "write_bytes", False),
@@ -482,26 +479,6 @@ def test_two_starters_at_once(driver: Driver, tmp_path: Path) -> None:
     assert sum("adopted instead of repeated" in text for text in said) == 1
     assert written(tmp_path) == {"once": 1, "twice": 1}
     assert [path.name for path in (run_folder(tmp_path) / "attempts").iterdir()] == ["0001"]
-
-
-def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(driver: Driver, tmp_path: Path) -> None:
-    script = tmp_path / "agent.yaml"
-    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
-    first = driver()
-    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
-    wait_for(lambda: (workspace / "once").exists())
-    second = driver()
-    assert second.stdout is not None
-    assert second.stdout.readline().startswith("Waiting for process")
-    first.kill()
-    first.communicate()
-    said, _ = second.communicate(timeout=60)
-    assert second.returncode == 0
-    assert "it goes on where it was" in said
-    record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
-    assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 4)
-    # By hand: the interrupted call twice, the one behind it once.
-    assert written(tmp_path) == {"once": 2, "twice": 1}
 
 
 def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path: Path) -> None:

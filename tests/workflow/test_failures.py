@@ -424,18 +424,6 @@ def test_a_board_while_runs_are_at_work(slow: Project) -> None:
     assert re.search(r"careful.* 1/1\b", printed) and re.search(r"slow.* 0/1\b", printed)
 
 
-def test_killed_driver(slow: Project) -> None:
-    """``kill -9``: the agent's code dies too, and the next call goes on with the attempt."""
-    with started(slow, *only("slow"), "--", "runs") as head:
-        wait_until_it_works(slow, 1)
-        (driver,) = drivers(slow)
-        os.kill(driver, signal.SIGKILL)
-        assert head.wait(timeout=60) == 1
-    wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
-    assert not (run_folder(slow, "slow") / "run.json").exists()
-    finish(slow)
-
-
 def test_killed_head(slow: Project) -> None:
     """The orphan keeps its lease: a restarted campaign waits for it and adopts its result, nothing runs twice."""
     with started(slow, *only("slow"), "--", "runs") as head:
@@ -465,13 +453,15 @@ def test_killed_head(slow: Project) -> None:
 
 
 def test_killed_head_and_orphan(slow: Project) -> None:
-    """Both are gone, as after a power cut: a stale lease holds nobody up."""
+    """Both are gone, as after a power cut: the agent's code dies too, and a stale lease holds nobody up."""
     with started(slow, *only("slow"), "--", "runs") as head:
         wait_until_it_works(slow, 1)
         (driver,) = drivers(slow)
         os.kill(head.pid, signal.SIGKILL)
         os.kill(driver, signal.SIGKILL)
         head.wait(timeout=30)
+    wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
+    assert not (run_folder(slow, "slow") / "run.json").exists()
     assert slow.run("make", "unlock").returncode == 0
     finish(slow)
 
