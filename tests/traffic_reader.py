@@ -60,9 +60,9 @@ class Reader:
         self.turn = 0
 
     def exchange(self, messages: Sequence[ChatMessage], reply: Reply, *, tools: bool = True) -> None:
-        self.traffic.received(messages, tools=tools)
+        self.traffic.record_request(messages, tools=tools)
         self.turn += 1
-        self.traffic.replied(reply, self.turn)
+        self.traffic.record_reply(reply, self.turn)
 
     def ran(self, pid: int, line: str, code: int | None, *, parent: int = 1) -> None:
         self.sandbox.inside.append(TracedProgram(pid, parent, line, time.monotonic(), code, False))

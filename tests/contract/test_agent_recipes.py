@@ -78,8 +78,8 @@ def test_pinned_lists_come_from_what_is_asked_for() -> None:
 def test_settings_can_be_read_once_they_are_filled_in(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name)
     (agent,) = AgentsFile.model_validate({"agents": recipe.agents}).agents.values()
-    program = AgentProgram.of(agent, "http://127.0.0.1:20001", "sk-bridge-0")
-    program.place(tmp_path, "Do it.")
+    program = AgentProgram.create(agent, "http://127.0.0.1:20001", "sk-bridge-0")
+    program.install(tmp_path, "Do it.")
     read = {".json": json.loads, ".toml": tomllib.loads, ".yml": yaml.safe_load, ".py": ast.parse}
     for place in home_files(name):
         text = (tmp_path / "home" / place).read_text()
@@ -96,7 +96,7 @@ def test_a_limit_of_replies_is_told_to_the_program(name: str) -> None:
     variable, told = recipe.reply_tokens_env, []
     for more in ({}, {"max_tokens": 9000}, {"max_tokens": 9000, "env": {variable: "10"}}):
         (agent,) = AgentsFile.model_validate({"agents": {name: entry | more}}).agents.values()
-        told.append(AgentProgram.of(agent, "http://127.0.0.1:20001", "sk-bridge-0").environment.get(str(variable)))
+        told.append(AgentProgram.create(agent, "http://127.0.0.1:20001", "sk-bridge-0").environment.get(str(variable)))
     assert told == [None, "9000", "10"]
 
 

@@ -15,7 +15,7 @@ from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, Checkpoints, load_checkpoints
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, validate
-from automedbench.campaign.load import no_tier
+from automedbench.campaign.load import describe_missing_tier
 from automedbench.datasets.fetchers import PLANNERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_every_task_has_one_or_says_why() -> None:
     assert without == {"panther-t1-seg-task", "vindr-cxr-det-task"}
     assert all(cards()[name].briefs.lite_model is None for name in without)
     for name in without:
-        head, why, what = no_tier(cards()[name], "lite").splitlines()
+        head, why, what = describe_missing_tier(cards()[name], "lite").splitlines()
         assert head == f"task '{name}' has no tier 'lite'."
         assert why == " ".join(cards()[name].briefs.no_lite.split())
         assert what.startswith("Ask for standard or pro; matrix.exclude: ")

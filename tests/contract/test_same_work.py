@@ -23,7 +23,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.agent.models.scripted import Script, ScriptedTurn
 from automedbench.agent.plan import RunPlan, make_contract
 from automedbench.agent.run import run_agent
-from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
+from automedbench.agent.workspace import has_plot, list_files, read_plan, take_snapshot
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.files import read_record
 from automedbench.base.records import CodeCall, Conversation, JudgeRecord, Manifest, RunId
@@ -204,7 +204,7 @@ def test_one_session_gives_the_same_scores(name: str, session: Session, root: Pa
             calls=calls,
             plan=read_plan(reader.workspace),
             has_plot=has_plot(reader.workspace),
-            workspace_files={path: size for path, size in listed_files(snapshot).items() if path != GIVEN},
+            workspace_files={path: size for path, size in list_files(snapshot).items() if path != GIVEN},
         )
     # Claude Code says that a call did not fail, but no code.
     assert [(call.status, call.exit_code or 0) for call in calls[1:]] == [

@@ -477,10 +477,10 @@ def test_contract_of_a_card(root: Path) -> None:
     card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
     contract = make_contract(card, ["b_0001", "b_0002"])
     assert list(contract.expected) == ["b_0001/prediction.json", "b_0002/prediction.json"]
-    assert contract.cases_in(["agents_outputs/b_0002/prediction.json", "agents_outputs/b_0002/x", "b_0001"]) == 1
+    assert contract.count_cases(["agents_outputs/b_0002/prediction.json", "agents_outputs/b_0002/x", "b_0001"]) == 1
     whole = card.outputs[0].model_copy(update={"path": "answers.csv"})
     per_task = make_contract(card.model_copy(update={"outputs": [whole]}), ["b_0001", "b_0002"])
-    assert per_task.cases_in(["agents_outputs/answers.csv"]) == 2
+    assert per_task.count_cases(["agents_outputs/answers.csv"]) == 2
 
 
 @pytest.fixture

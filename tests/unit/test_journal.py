@@ -148,8 +148,8 @@ def test_what_was_interrupted_is_known(tmp_path: Path) -> None:
         with pytest.raises(AssertionError):
             journal.effect("exec", "call 2", never, NUMBER, long=True)
     with (journal := opened(tmp_path)), journal._log:
-        assert journal.begun("exec", "call 1") == 0
-        assert journal.begun("exec", "call 2") == 2
+        assert journal.count_begun("exec", "call 1") == 0
+        assert journal.count_begun("exec", "call 2") == 2
 
 
 def test_what_is_free_is_rehearsed(tmp_path: Path) -> None:

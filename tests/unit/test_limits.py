@@ -25,7 +25,7 @@ def test_without_limits_nothing_ends() -> None:
     clock.now += 1e9
     used.turns = 10**6
     used.spend([Billed(Tokens(prompt=10**12))])
-    assert used.exceeded() is None
+    assert used.check_limits() is None
     assert used.notice() is None
     assert used.remaining_s is None
     assert used.exec_timeout_s() == float("inf")
@@ -35,7 +35,7 @@ def test_without_limits_nothing_ends() -> None:
 def test_time(seconds: float, ends: bool) -> None:
     used, clock = budget(Limits(time_limit_s=100))
     clock.now += seconds
-    ending = used.exceeded()
+    ending = used.check_limits()
     assert (ending is not None and ending.outcome == "time_limit") == ends
 
 
@@ -43,7 +43,7 @@ def test_provider_errors_are_not_charged() -> None:
     used, clock = budget(Limits(time_limit_s=100))
     clock.now += 150
     used.spend([Billed(Tokens())], retry_s=80)
-    assert used.exceeded() is None
+    assert used.check_limits() is None
     assert used.elapsed_s == 70
     assert used.remaining_s == 30
     assert used.wall_s == 150
@@ -53,7 +53,7 @@ def test_provider_errors_are_not_charged() -> None:
 def test_turns(turns: int, ends: bool) -> None:
     used, _ = budget(Limits(max_turns=150))
     used.turns = turns
-    ending = used.exceeded()
+    ending = used.check_limits()
     assert (ending is not None and ending.outcome == "turn_limit") == ends
 
 
@@ -66,7 +66,7 @@ def test_tokens(spent: int, last_prompt: int, ends: bool) -> None:
     used, _ = budget(Limits(max_total_tokens=1000))
     used.spend([Billed(Tokens(prompt=spent))])
     used.last_prompt = last_prompt
-    ending = used.exceeded()
+    ending = used.check_limits()
     assert (ending is not None and ending.outcome == "token_limit") == ends
 
 
@@ -76,7 +76,7 @@ def test_cost(completion: int, ends: bool) -> None:
     used, _ = budget(Limits(max_cost_usd=1.0), PRICES)
     used.spend([Billed(Tokens(completion=completion))])
     used.last_prompt = 100_000
-    ending = used.exceeded()
+    ending = used.check_limits()
     assert (ending is not None and ending.outcome == "cost_limit") == ends
 
 

@@ -59,10 +59,10 @@ def test_what_a_crashed_process_wrote_is_not_written_twice(tmp_path: Path) -> No
         log.message(1, ChatMessage("tool", "after"))
     with RunLog(tmp_path) as log:
         log.event("decoy", marker="second")
-        log.silence()
+        log.mute()
         log.event("a", 1, n=1)
         log.message(0, ChatMessage("user", "before"))
-        log.speak(2, 1, 10.0, effects=1)
+        log.unmute(2, 1, 10.0, effects=1)
         for _ in range(2):
             log.event("after", 1, n=1)
             log.message(1, ChatMessage("tool", "after"))
@@ -78,7 +78,7 @@ def test_what_differs_is_written(tmp_path: Path) -> None:
         log.event("a", 1, n=1)
         log.event("b", 1)
     with RunLog(tmp_path) as log:
-        log.speak(0, 0, 0.0)
+        log.unmute(0, 0, 0.0)
         log.event("a", 1, n=2)
         log.event("b", 1)
     assert [json.loads(line)["type"] for line in lines(tmp_path / "events.jsonl")] == ["a", "b", "resume", "a", "b"]
@@ -88,8 +88,8 @@ def test_after_a_new_effect_nothing_is_left_out(tmp_path: Path) -> None:
     with RunLog(tmp_path) as log:
         log.event("a", 1)
     with RunLog(tmp_path) as log:
-        log.speak(0, 0, 0.0)
-        log.go_on()
+        log.unmute(0, 0, 0.0)
+        log.end_replay()
         log.event("a", 1)
     assert len(lines(tmp_path / "events.jsonl")) == 3
 

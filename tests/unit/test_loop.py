@@ -420,7 +420,7 @@ def test_links_are_missing_files(tmp_path: Path) -> None:
         (outputs / "c1/out.json").symlink_to(tmp_path / "transcript.jsonl")
         (outputs / "c2").rename(tmp_path / "elsewhere/c2")
         (outputs / "c2").symlink_to(tmp_path / "elsewhere/c2")
-        assert bench.toolbox.contract.missing_in(bench.toolbox.workspace) == ["c1/out.json", "c2/out.json"]
+        assert bench.toolbox.contract.find_missing(bench.toolbox.workspace) == ["c1/out.json", "c2/out.json"]
 
 
 # --- records ---------------------------------------------------------------------------------------------------

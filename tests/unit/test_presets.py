@@ -21,7 +21,7 @@ from automedbench.base.files import write_bytes, write_record
 from automedbench.base.records import FIXTURE_OF, DetailReport, Manifest, Receipt
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.campaign.load import load_campaign
-from automedbench.campaign.presets import Preset, cards_under, load_preset, preset_names
+from automedbench.campaign.presets import Preset, apply_preset, load_preset, preset_names
 from automedbench.leaderboard.definitions import PUBLISHED_OVERALL
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import track_settings
@@ -90,7 +90,7 @@ def changed(task: str, **changes: Any) -> TaskCard:
     """A task's card under lite-v0.1, with other counts and digests as made-up data has them."""
     preset = load_preset("lite-v0.1")
     tasks = {task: preset.tasks[task].model_copy(update=changes)}
-    return cards_under(preset.model_copy(update={"tasks": tasks}), CARDS, "release")[task]
+    return apply_preset(preset.model_copy(update={"tasks": tasks}), CARDS, "release")[task]
 
 
 def skin(staged: Staged) -> tuple[dict[str, bytes], float]:
@@ -254,7 +254,7 @@ def test_release_of_other_cases_is_refused(tmp_path: Path) -> None:
 def test_presets_fit_the_cards(name: str) -> None:
     """Every task has a card and its settings are valid ones of its track."""
     preset: Preset = load_preset(name)
-    for card in cards_under(preset, CARDS, None).values():
+    for card in apply_preset(preset, CARDS, None).values():
         track_settings(card)
     assert preset.assumed
 

@@ -13,7 +13,7 @@ from automedbench.agent.budget.bounds import (
     CostBound,
     bound_request_cost,
     bound_run_cost,
-    expected_cost,
+    estimate_cost,
     reserve_for_run,
 )
 from automedbench.base.cards import Limits
@@ -32,7 +32,7 @@ from automedbench.base.endpoint.usage import (
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
-from automedbench.campaign.prices import Pricing, as_money, cost_of
+from automedbench.campaign.prices import Pricing, compute_cost, format_money
 
 DATED = {"as_of": "2026-05-28", "source": "test"}
 PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", **DATED)
@@ -112,15 +112,15 @@ COSTS = {
 
 @pytest.mark.parametrize(("billed", "pricing", "expected"), COSTS.values(), ids=COSTS.keys())
 def test_cost(billed: Billed, pricing: Pricing | None, expected: str | None) -> None:
-    assert as_money(cost_of([billed], pricing)) == expected
+    assert format_money(compute_cost([billed], pricing)) == expected
 
 
 def test_requests_are_priced_one_by_one() -> None:
     """By hand: twice 150 000 × 4 millionths; as one prompt of 300 000 it would be 2.4 USD."""
     short, late = Billed(Tokens(prompt=150_000)), Billed(Tokens(prompt=1), "flex")
-    assert cost_of([short, short], CLAUDE) == Decimal("1.2")
-    assert cost_of([short, late], CLAUDE) is None
-    assert cost_of([], CLAUDE) == cost_of([], None) == 0
+    assert compute_cost([short, short], CLAUDE) == Decimal("1.2")
+    assert compute_cost([short, late], CLAUDE) is None
+    assert compute_cost([], CLAUDE) == compute_cost([], None) == 0
 
 
 MISSING = {
@@ -137,8 +137,8 @@ def test_what_price_is_missing(billed: Billed, missing: str | None) -> None:
 
 
 def test_money_has_no_exponent() -> None:
-    assert as_money(Decimal("1E-9")) == "0.000000001"
-    assert as_money(Decimal("100")) == "100"
+    assert format_money(Decimal("1E-9")) == "0.000000001"
+    assert format_money(Decimal("100")) == "100"
 
 
 # --- recorded replies -------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_recorded_replies(
 ) -> None:
     usage = read(body.get("usage", body.get("usageMetadata")))
     assert usage == tokens
-    assert cost_of([Billed(usage, service_tier(body))], pricing) == Decimal(usd)
+    assert compute_cost([Billed(usage, service_tier(body))], pricing) == Decimal(usd)
     if read is chat_usage:
         found = read_completion(json.dumps(body).encode())
         assert (found.usage, found.service_tier) == (tokens, service_tier(body))
@@ -527,7 +527,7 @@ def test_what_is_set_aside(limits: dict[str, Any], usd: str) -> None:
 
 def test_what_is_expected_has_prompts_of_mean_length() -> None:
     """By hand: 3 turns of 250 000 at the long price 8; of 100 000 at 4; as batch at 2."""
-    assert expected_cost(paid_agent(CLAUDE), Tokens(prompt=750_000), 3) == 6
-    assert expected_cost(paid_agent(CLAUDE), Tokens(prompt=300_000), 3) == Decimal("1.2")
+    assert estimate_cost(paid_agent(CLAUDE), Tokens(prompt=750_000), 3) == 6
+    assert estimate_cost(paid_agent(CLAUDE), Tokens(prompt=300_000), 3) == Decimal("1.2")
     batch = paid_agent(CLAUDE, extra_body={"service_tier": "batch"})
-    assert expected_cost(batch, Tokens(prompt=300_000), 3) == Decimal("0.6")
+    assert estimate_cost(batch, Tokens(prompt=300_000), 3) == Decimal("0.6")

@@ -67,8 +67,8 @@ def test_a_program_starts_with_its_settings_and_a_home_of_its_own(
     recipe()
     services = tmp_path / "services"
     services.mkdir()
-    program = AgentProgram.of(agent(env={"TOOL_COLOUR": "{model}"}), "http://127.0.0.1:20001", "sk-bridge-1")
-    program.place(services, "Do it.")
+    program = AgentProgram.create(agent(env={"TOOL_COLOUR": "{model}"}), "http://127.0.0.1:20001", "sk-bridge-1")
+    program.install(services, "Do it.")
     assert (services / "home/.tool/config.toml").read_text() == (
         'model = "vendor/m-1"\nurl = "http://127.0.0.1:20001/v1"\n'
     )
@@ -87,13 +87,13 @@ def test_a_program_starts_with_its_settings_and_a_home_of_its_own(
         *("exec", "tool", "--model", "vendor/m-1", "--at=http://127.0.0.1:20001/v1", "{env:KEPT}"),
         *("<", "/run/services/brief.md"),
     ]
-    own = AgentProgram.of(agent(command=["tool", "{brief}"]), "http://127.0.0.1:20001", "x")
+    own = AgentProgram.create(agent(command=["tool", "{brief}"]), "http://127.0.0.1:20001", "x")
     assert own.command == ["tool", "/run/services/brief.md"]
 
 
 def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
-    assert "sk-bridge-1" not in AgentProgram.of(agent(), "http://127.0.0.1:20001", "sk-bridge-1").start
+    assert "sk-bridge-1" not in AgentProgram.create(agent(), "http://127.0.0.1:20001", "sk-bridge-1").start
     for name in ("MY_KEY", "API_TOKEN", "DB_PASSWORD", "client_secret"):
         with pytest.raises(ValidationError, match="looks like an API key"):
             agent(env={name: "hunter2"})
@@ -135,7 +135,7 @@ def test_only_small_programs_are_copied(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "own/big").write_bytes(b"x" * 11)
     own = agent(layer=None, command=["x"], command_folder=str(tmp_path / "own"))
     with pytest.raises(ConfigError, match=r"at most 10 are copied[^\n]*\nGive larger programs a layer"):
-        AgentProgram.of(own, "http://127.0.0.1:1", "t").place(tmp_path, "Do it.")
+        AgentProgram.create(own, "http://127.0.0.1:1", "t").install(tmp_path, "Do it.")
 
 
 # --- layers ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from harness_fakes import contract
 from traffic_reader import Reader, reading
 
 from automedbench.agent.command import traffic as command_traffic
-from automedbench.agent.command.reported import parse_outcome, ran_as, read_code_blocks, read_tool_call
+from automedbench.agent.command.reported import find_traced_program, parse_outcome, read_code_blocks, read_tool_call
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
 from automedbench.agent.protocols import PROTOCOLS, find_call
 from automedbench.base.records import CodeCall, Process
@@ -370,8 +370,10 @@ def test_a_long_code_is_found_by_its_beginning() -> None:
     code = "python3 - <<'PY'\n" + "".join(f"print('{n}')\n" for n in range(900)) + "PY\n"
     line = f"bash -c source x && eval '{code}'".replace("print('", "print('\"'\"'")[:2000]
     other = TracedProgram(1, 1, "bash -c python3 - <<'PY'\nprint('7')", 0.0, 1, False)
-    assert ran_as(code, [other, TracedProgram(2, 1, line, 0.0, 0, False)]) == TracedProgram(2, 1, line, 0.0, 0, False)
-    assert ran_as(code, [other]) is None
+    assert find_traced_program(code, [other, TracedProgram(2, 1, line, 0.0, 0, False)]) == TracedProgram(
+        2, 1, line, 0.0, 0, False
+    )
+    assert find_traced_program(code, [other]) is None
 
 
 def test_a_short_code_is_no_part_of_a_word() -> None:
@@ -383,7 +385,10 @@ def test_a_short_code_is_no_part_of_a_word() -> None:
         "python3 a.py -n 1",
     ]
     programs = [TracedProgram(pid, 1, line, 0.0, 0, False) for pid, line in enumerate(lines)]
-    found = {code: ran_as(code, programs) for code in ("ls", "python3 a.py -n 1", "python3 a.py", "a.py", "cat x")}
+    found = {
+        code: find_traced_program(code, programs)
+        for code in ("ls", "python3 a.py -n 1", "python3 a.py", "a.py", "cat x")
+    }
     assert {code: one and one.pid for code, one in found.items()} == {
         "ls": 2,
         "python3 a.py -n 1": 3,

@@ -30,11 +30,11 @@ from automedbench.agent.durable import workspaces as workspaces_module
 from automedbench.agent.durable.attempts import (
     FailureRecord,
     Line,
+    count_silent_attempts,
     is_resumable,
     list_attempts,
+    read_start,
     record_failure,
-    silent_attempts,
-    started,
 )
 from automedbench.agent.models.model import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
@@ -200,7 +200,7 @@ def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, aft
         assert len(lines(folder.parent / f"{folder.name}.asked")) - n_asked in (0, 1)
         executed = [*folder.glob("attempts/*/executed")]
         assert sum(len(lines(path)) for path in executed) - n_executed in (0, 1)
-        began = [attempt for attempt in list_attempts(folder) if started(attempt)]
+        began = [attempt for attempt in list_attempts(folder) if read_start(attempt)]
         assert len(began) == 1
         assert not (folder / "lease.json").exists()
     assert at > 1
@@ -345,9 +345,9 @@ def test_programs_that_died_with_their_drivers(plan: RunPlan) -> None:
         shutil.copytree(first.path, first.path.with_name(f"{number:04d}"))
         (first.path.with_name(f"{number:04d}") / "run.json").unlink()
     dead = list_attempts(plan.folder)
-    assert [silent_attempts(attempt) for attempt in dead] == [0, 0, 1, 2, 3]
+    assert [count_silent_attempts(attempt) for attempt in dead] == [0, 0, 1, 2, 3]
     record_failure(dead[2], plan.run, KeyboardInterrupt(), Totals(), effects=1, resumable=False)
-    assert silent_attempts(dead[-1]) == 1
+    assert count_silent_attempts(dead[-1]) == 1
 
 
 # --- signals -----------------------------------------------------------------------------------------------------
@@ -584,7 +584,7 @@ def test_a_command_line_agent_does_not_go_on(plan: RunPlan) -> None:
     with pytest.raises(EndpointError):
         start(plan, *WORK, EndpointError("down"))
     attempt = list_attempts(plan.folder)[0]
-    begun = started(attempt)
+    begun = read_start(attempt)
     assert begun is not None
     assert is_resumable(attempt, begun.identity)
     path = attempt.journal

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent import workspace as module
-from automedbench.agent.workspace import Snapshot, listed_files, take_snapshot
+from automedbench.agent.workspace import Snapshot, list_files, take_snapshot
 
 
 def put(folder: Path, *names: str, content: str = "x") -> None:
@@ -28,8 +28,8 @@ def test_a_folder_that_exceeds_the_bound_is_summed_up(tmp_path: Path, monkeypatc
     put(tmp_path, "a/6")
     second = take_snapshot(tmp_path)
     assert second.unnamed == 7
-    changes = second.since(first)
-    assert not changes.changed and first.after(changes) == second
+    changes = second.changes_since(first)
+    assert not changes.changed and first.apply(changes) == second
 
 
 def test_names_are_bounded_by_their_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_names_are_bounded_by_their_characters(tmp_path: Path, monkeypatch: pyte
     put(tmp_path, "long/" + "n" * 100, "short/x")
     assert list(take_snapshot(tmp_path).files) == ["short/x"]
     monkeypatch.setattr(module, "LISTED_CHARACTERS", 7)
-    assert listed_files(Snapshot({"a/b": (1, 1), "c/d": (2, 2), "e/f": (3, 3)})) == {"a/b": 1, "c/d": 2}
+    assert list_files(Snapshot({"a/b": (1, 1), "c/d": (2, 2), "e/f": (3, 3)})) == {"a/b": 1, "c/d": 2}
 
 
 def test_what_cannot_be_reached_is_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.agent.workspace import CallEvidence, call_stage, stage_label
+from automedbench.agent.workspace import CallEvidence, infer_stage, read_stage_label
 from automedbench.base.records import Stage
 
 LOOKS = CallEvidence(code="print(1)")
@@ -42,7 +42,7 @@ TABLE: dict[str, tuple[CallEvidence, Stage, Stage]] = {
 
 @pytest.mark.parametrize(("evidence", "previous", "expected"), TABLE.values(), ids=TABLE.keys())
 def test_stage(evidence: CallEvidence, previous: Stage, expected: Stage) -> None:
-    assert call_stage(evidence, previous) == expected
+    assert infer_stage(evidence, previous) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_stage(evidence: CallEvidence, previous: Stage, expected: Stage) -> None
     ],
 )
 def test_label(code: str, expected: Stage | None) -> None:
-    assert stage_label(code) == expected
+    assert read_stage_label(code) == expected

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 from conftest import Project, give_to_stranger
 
-from automedbench.agent.durable.attempts import list_attempts, read_lines, started
+from automedbench.agent.durable.attempts import list_attempts, read_lines, read_start
 
 Kind = Literal["head", "driver", "scorer"]
 WEIGHTS: dict[Kind, int] = {"head": 1, "driver": 8, "scorer": 5}
@@ -239,7 +239,7 @@ def check_attempts(project: Project, results: str, agents: list[str]) -> None:
     for agent in agents:
         run = project.path / results / f"runs/{agent}/{TASK}/lite/r1"
         assert (run / "score.json").is_file(), agent
-        begun = [attempt.number for attempt in list_attempts(run) if started(attempt)]
+        begun = [attempt.number for attempt in list_attempts(run) if read_start(attempt)]
         assert len(begun) == 1, (agent, begun)
         assert json.loads((run / "run.json").read_text())["attempt"] == begun[0]
         assert not list(run.glob("lease.json*")), agent

@@ -145,11 +145,11 @@ class RunLog:
         """Lines of events and of the transcript so far."""
         return self._events.count, self._transcript.count
 
-    def silence(self) -> None:
+    def mute(self) -> None:
         """Write nothing: what comes is in the log already."""
         self._silent = True
 
-    def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
+    def unmute(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
         """Write again, first the event ``resume``.
 
         Lines beyond these counts were written after the last recorded effect: they are not written twice. Raises
@@ -165,7 +165,7 @@ class RunLog:
         self._events.expected = deque(event for event in again[0] if event["type"] not in OF_ONE_PROCESS)
         self._transcript.expected = deque(again[1])
 
-    def go_on(self) -> None:
+    def end_replay(self) -> None:
         """From here on everything is new."""
         self._events.expected.clear()
         self._transcript.expected.clear()
@@ -269,7 +269,7 @@ class Dialogue:
         self._log.event("notice", self.turn, text=text)
         self.add(ChatMessage("user", text))
 
-    def measured(self, prompt_tokens: int, messages: Sequence[ChatMessage]) -> None:
+    def calibrate(self, prompt_tokens: int, messages: Sequence[ChatMessage]) -> None:
         """Scale estimates by how many tokens the provider measured for ``messages`` (0: unknown)."""
         if prompt_tokens:
             self._scale = min(4.0, max(0.5, prompt_tokens / max(1, estimate_tokens(messages))))
@@ -351,15 +351,15 @@ def compact(
     entries: Sequence[Entry], notes: Sequence[CallNote], fits: Callable[[Sequence[ChatMessage]], bool]
 ) -> list[Entry]:
     """The mildest shortening that ``fits``; when none does, the strongest."""
-    result = _without_old_output(entries)
+    result = _remove_old_output(entries)
     for kept_turns in (KEEP_TURNS, 3, 1):
         if fits([entry.message for entry in result]):
             break
-        result = _summarised(entries, notes, kept_turns)
+        result = _summarise(entries, notes, kept_turns)
     return result
 
 
-def first_comment(code: str) -> str:
+def find_first_comment(code: str) -> str:
     """The first comment line of a program, without its mark, at most 100 characters."""
     for line in code.splitlines():
         stripped = line.strip()
@@ -368,17 +368,17 @@ def first_comment(code: str) -> str:
     return ""
 
 
-def _without_old_output(entries: Sequence[Entry]) -> list[Entry]:
+def _remove_old_output(entries: Sequence[Entry]) -> list[Entry]:
     oldest = entries[-1].turn - KEEP_TURNS
     return [
-        Entry(entry.turn, _without_output(entry.message))
+        Entry(entry.turn, _remove_output(entry.message))
         if entry.message.role == "tool" and entry.turn <= oldest
         else entry
         for entry in entries
     ]
 
 
-def _without_output(message: ChatMessage) -> ChatMessage:
+def _remove_output(message: ChatMessage) -> ChatMessage:
     note = f"{REMOVED}, {len(message.content)} characters"
     result = parse_json_object(message.content) or {}
     if str(result.get("note")).startswith(REMOVED):
@@ -388,7 +388,7 @@ def _without_output(message: ChatMessage) -> ChatMessage:
     return replace(message, content=short) if len(short) < len(message.content) else message
 
 
-def _summarised(entries: Sequence[Entry], notes: Sequence[CallNote], kept_turns: int) -> list[Entry]:
+def _summarise(entries: Sequence[Entry], notes: Sequence[CallNote], kept_turns: int) -> list[Entry]:
     oldest = entries[-1].turn - kept_turns
     middle = [entry for entry in entries[HEAD:] if entry.turn <= oldest]
     if not middle:

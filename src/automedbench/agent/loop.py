@@ -103,7 +103,7 @@ class AgentLoop:
         """Turn after turn until an end; raises InfrastructureError when the machine or the endpoint fails."""
         while (ending := self._next_turn()) is None:
             pass
-        return self._final(ending)
+        return self._decide_outcome(ending)
 
     def totals(self) -> Totals:
         """Usage of the run so far; valid at any time."""
@@ -113,7 +113,7 @@ class AgentLoop:
 
     def _next_turn(self) -> Ending | None:
         budget = self.toolbox.budget
-        if (over := budget.exceeded()) is not None:
+        if (over := budget.check_limits()) is not None:
             return over
         if (notice := budget.notice()) is not None:
             self.dialogue.notice(notice)
@@ -122,15 +122,15 @@ class AgentLoop:
             return reply
         budget.turns += 1
         self.dialogue.turn = budget.turns
-        calls, found = self._calls_of(reply)
+        calls, found = self._read_calls(reply)
         recovered = sum(call.recovered for call in calls)
         self.toolbox.log.reply(budget.turns, reply, n_calls=len(calls), recovered=recovered)
         # One that was kept before a crash is paid: the run goes on with it.
-        if (overlong := self.toolbox.overlong(reply)) is not None and not self.toolbox.journal.replayed:
+        if (overlong := self.toolbox.check_reply_length(reply)) is not None and not self.toolbox.journal.replayed:
             raise overlong
         if not calls:
-            return self._without_call(reply, found)
-        return self._with_calls(reply, calls)
+            return self._handle_text(reply, found)
+        return self._run_calls(reply, calls)
 
     def _request(self) -> Reply | Ending:
         """The model's reply; a conversation that does not fit is shortened once."""
@@ -147,7 +147,7 @@ class AgentLoop:
                 "Set the agent's context_tokens to the model's real window."
             ) from failure
         except (ProviderRefusal, ReplyTimeout) as failure:
-            return _ending_of(failure)
+            return _make_ending(failure)
 
     def _ask(self) -> Reply:
         """One request; raises RequestFailed. What failed because of the endpoint before a crash is asked again."""
@@ -160,7 +160,7 @@ class AgentLoop:
             reply, failure = answer.reply, answer.failure
             if reply is not None:
                 budget.book(reply)
-                self.dialogue.measured(0 if reply.usage.estimated else reply.usage.prompt, messages)
+                self.dialogue.calibrate(0 if reply.usage.estimated else reply.usage.prompt, messages)
                 return reply
             assert failure is not None
             down = failure.kind == "endpoint"
@@ -181,7 +181,7 @@ class AgentLoop:
             kind = next(kind for kind, error in _ERRORS.items() if isinstance(failure, error))
             return ModelAnswer(failure=Failed(kind, str(failure), failure.spent, failure.retry_s))
 
-    def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
+    def _read_calls(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
         turn = self.toolbox.budget.turns
         if reply.calls:
@@ -197,7 +197,7 @@ class AgentLoop:
 
     # --- replies with calls -----------------------------------------------------------------------------------
 
-    def _with_calls(self, reply: Reply, calls: tuple[ToolCall, ...]) -> Ending | None:
+    def _run_calls(self, reply: Reply, calls: tuple[ToolCall, ...]) -> Ending | None:
         self._idle = 0
         cut = reply.finish_reason == "length"
         echoed = tuple(replace(call, arguments=tools.valid_json(call.arguments)) for call in calls)
@@ -215,7 +215,7 @@ class AgentLoop:
 
     # --- replies without a call -------------------------------------------------------------------------------
 
-    def _without_call(self, reply: Reply, found: Recovery) -> Ending | None:
+    def _handle_text(self, reply: Reply, found: Recovery) -> Ending | None:
         content = clean_text(reply.content)
         cut = reply.finish_reason == "length"
         whole = ChatMessage("assistant", content, opaque=reply.opaque, reasoning=reply.reasoning)
@@ -225,9 +225,9 @@ class AgentLoop:
         if cut:
             return self._length_stop()
         self._length_stops = 0
-        return self._idle_reply(content, found)
+        return self._handle_idle_reply(content, found)
 
-    def _idle_reply(self, content: str, found: Recovery) -> Ending | None:
+    def _handle_idle_reply(self, content: str, found: Recovery) -> Ending | None:
         empty = not content.strip()
         self._idle += 1
         if self._idle >= MAX_IDLE:
@@ -252,7 +252,7 @@ class AgentLoop:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def _final(self, ending: Ending) -> Ending:
+    def _decide_outcome(self, ending: Ending) -> Ending:
         """The outcome after all evidence: a broken rule or memory that ran out explain more than a silent stop."""
         toolbox = self.toolbox
         toolbox.ending = ending
@@ -263,7 +263,7 @@ class AgentLoop:
         return final
 
 
-def _ending_of(failure: RequestFailed) -> Ending:
+def _make_ending(failure: RequestFailed) -> Ending:
     outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
     reason = "provider_refusal" if outcome == "refused" else "no reply before the time was used up"
     return Ending(outcome, f"{reason}: {failure}"[:300])

@@ -313,7 +313,7 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
 
 
-def hint_folder(card: TaskCard, tier: Tier) -> str | None:
+def find_hint_folder(card: TaskCard, tier: Tier) -> str | None:
     """Folder below the prompts with the hints of a tier: of the route in lite, of the track in standard."""
     route = card.briefs.route
     return {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}.get(tier)
@@ -332,7 +332,7 @@ def list_requirements(prompts: Path, card: TaskCard) -> str:
 
 def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> dict[str, str]:
     """Stage → hint of the tier. A route has all of its stages; a track of its own may have no hints."""
-    folder = hint_folder(card, tier)
+    folder = find_hint_folder(card, tier)
     if folder is None or (tier != "lite" and not (prompts / folder).is_dir()):
         return {}
     return {stage: blocks.render(f"{folder}/{stage.upper()}.md") for stage in HINTED[tier]}

@@ -39,10 +39,10 @@ class Rebuilt:
 class RebuiltLog(RunLog):
     """A log that is written while effects are replayed."""
 
-    def silence(self) -> None:
+    def mute(self) -> None:
         """Write on: nothing is in this log yet."""
 
-    def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
+    def unmute(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
         """Note no interruption: the last recorded effect ends the run."""
 
 
@@ -68,7 +68,7 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
             contract=make_contract(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             known_tools=[spec.name for spec in specs],
-            snapshot=take_snapshot(workspace).only(brief.given),
+            snapshot=take_snapshot(workspace).select(brief.given),
         )
         dialogue = Dialogue(brief.system, brief.kickoff, log, plan.agent.context_tokens)
         loop = AgentLoop(cast(ChatModel, None), dialogue, toolbox, specs)

@@ -26,15 +26,15 @@ from automedbench.agent.durable.attempts import (
     Journal,
     JournalMismatch,
     Start,
+    count_silent_attempts,
+    count_silent_deaths,
     create_attempt,
-    finished_or_resumable,
+    find_usable_attempt,
     list_attempts,
     next_attempt,
     publish,
     record_failure,
     seal,
-    silent_attempts,
-    silent_deaths,
 )
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
@@ -52,7 +52,7 @@ from automedbench.agent.plan import (
 )
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
-from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
+from automedbench.agent.workspace import has_plot, list_files, read_plan, take_snapshot
 from automedbench.base.code import present_code
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
@@ -100,7 +100,7 @@ def run_agent(
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
     patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
-        attempt = finished_or_resumable(plan.folder, identity, sealed_before, lease.waited)
+        attempt = find_usable_attempt(plan.folder, identity, sealed_before, lease.waited)
         driver = _Driver(
             plan,
             brief,
@@ -208,7 +208,7 @@ class _Driver:
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        opened = self.open_model(plan, keys, attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
+        opened = self.open_model(plan, keys, attempt_logger(log), lambda seconds: toolbox.wait_for_endpoint(seconds))
         model = metered.meter(stack.enter_context(opened))
         folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
@@ -262,7 +262,11 @@ class _Driver:
         # A program that runs by itself has no effects between which its time could stand still.
         command = plan.agent.provider == "command"
         clock = time.monotonic if command else journal.clock
-        deaths = (lambda _: silent_attempts(attempt)) if command else functools.partial(silent_deaths, attempt, journal)
+        deaths = (
+            (lambda _: count_silent_attempts(attempt))
+            if command
+            else functools.partial(count_silent_deaths, attempt, journal)
+        )
         return Toolbox(
             sandbox=sandbox,
             workspace=attempt.workspace,
@@ -274,7 +278,7 @@ class _Driver:
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
             deaths=deaths,
-            snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
+            snapshot=take_snapshot(attempt.workspace).select(self.brief.given),
         )
 
     def _run(self, attempt: AttemptFolder, session: _Session) -> tuple[Conversation, RunRecord]:
@@ -318,7 +322,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             served=mask.value(list(loop.toolbox.budget.served)[:MAX_SERVED]),
             resumes=session.journal.resumes,
-            enforced=_always(session.start.enforced, session.sandbox.enforced),
+            enforced=_merge_enforced(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
             used=session.usage.close(),
             started_at=session.start.started_at,
@@ -331,7 +335,7 @@ class _Driver:
         loop = session.loop
         # First the look, which repairs the modes of folders.
         snapshot, log = take_snapshot(attempt.workspace), loop.toolbox.log
-        plan, files = read_plan(attempt.workspace), listed_files(snapshot)
+        plan, files = read_plan(attempt.workspace), list_files(snapshot)
         return Conversation(
             run=self.plan.run,
             n_cases=len(self.plan.manifest.cases),
@@ -356,12 +360,12 @@ class _Session:
     usage: UsageRecorder
 
 
-def _always(first: Enforced, last: Enforced) -> Enforced:
+def _merge_enforced(first: Enforced, last: Enforced) -> Enforced:
     """Limits enforced throughout an attempt that resumed in another process, perhaps on another node."""
-    return last.model_copy(update={name: _weaker(value, getattr(last, name)) for name, value in first})
+    return last.model_copy(update={name: _select_weaker(value, getattr(last, name)) for name, value in first})
 
 
-def _weaker(one: object, other: object) -> object:
+def _select_weaker(one: object, other: object) -> object:
     """Weaker of two values: flags by and, limits by the wider one (None: no limit), others the later."""
     match one, other:
         case bool(), bool():

@@ -14,15 +14,15 @@ from pydantic import Field, TypeAdapter
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.durable.attempts import DEATHS, Journal
-from automedbench.agent.log import CallNote, RunLog, first_comment
+from automedbench.agent.log import CallNote, RunLog, find_first_comment
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
-from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, call_stage, missing_files, take_snapshot
+from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, find_missing_files, infer_stage, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Process, Stage, Totals
-from automedbench.campaign.prices import as_money
+from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
@@ -56,9 +56,9 @@ class Contract:
     case_of: Mapping[str, str]
     n_cases: int
 
-    def missing_in(self, workspace: Path) -> list[str]:
+    def find_missing(self, workspace: Path) -> list[str]:
         """Expected files that a workspace does not hold, as paths below ``agents_outputs/``; links are none."""
-        found = missing_files(workspace, [f"{OUTPUTS}/{path}" for path in self.expected])
+        found = find_missing_files(workspace, [f"{OUTPUTS}/{path}" for path in self.expected])
         return [path.removeprefix(f"{OUTPUTS}/") for path in found]
 
     def describe(self, n_missing: int) -> str:
@@ -67,7 +67,7 @@ class Contract:
             return f"{n_missing} of {len(self.expected)} expected files are missing"
         return "every expected file exists"
 
-    def cases_in(self, changed: Sequence[str]) -> int:
+    def count_cases(self, changed: Sequence[str]) -> int:
         """Cases whose expected outputs are among the changed workspace files; a per-task file stands for all."""
         paths = [path.removeprefix(f"{OUTPUTS}/") for path in changed if path.startswith(f"{OUTPUTS}/")]
         if any(path in self.expected and path not in self.case_of for path in paths):
@@ -79,12 +79,12 @@ class Contract:
         evidence = CallEvidence(
             code=code,
             changed_files=changed,
-            cases_written=self.cases_in(changed),
+            cases_written=self.count_cases(changed),
             n_cases=self.n_cases,
             cache_growth=cache_growth,
             all_outputs_exist=complete,
         )
-        return call_stage(evidence, previous)
+        return infer_stage(evidence, previous)
 
 
 class Executed(Model):
@@ -168,7 +168,7 @@ class Toolbox:
         """
         if self.ending is not None:
             return tools.skipped_answer(f"the run has ended: {self.ending.outcome}")
-        if (over := self.budget.out_of_time()) is not None:
+        if (over := self.budget.check_time()) is not None:
             self.ending = over
             return tools.skipped_answer("the time limit is reached")
         request = tools.read_call(call, cut=cut, known=self.known_tools)
@@ -195,11 +195,11 @@ class Toolbox:
             n_exec_failed=self.n_exec_failed,
             n_warnings=self.n_warnings,
             tokens=budget.usage,
-            cost_usd=as_money(budget.cost),
+            cost_usd=format_money(budget.cost),
             **counts,
         )
 
-    def overlong(self, reply: Reply) -> InfrastructureError | None:
+    def check_reply_length(self, reply: Reply) -> InfrastructureError | None:
         """Note a reply of more tokens than were asked for; the error that ends the run where it is far more.
 
         Reasoning is left out of the error: some providers honestly keep it apart from what ``max_tokens`` bounds.
@@ -235,9 +235,11 @@ class Toolbox:
         """Add processes that background processes of the last call opened after its end."""
         if later and self.calls:
             call = self.calls[-1]
-            self.calls[-1] = call.model_copy(update={"processes": joined(call.processes, masked(self.log, later))})
+            self.calls[-1] = call.model_copy(
+                update={"processes": join_processes(call.processes, mask_processes(self.log, later))}
+            )
 
-    def sit_out(self, seconds: float) -> None:
+    def wait_for_endpoint(self, seconds: float) -> None:
         """Wait for a broken endpoint: that is not the agent's time, and its container lives on as much longer."""
         remaining = self.budget.remaining_s
         self.sandbox.set_deadline(None if remaining is None else remaining + seconds)
@@ -269,7 +271,7 @@ class Toolbox:
         self._record_call(request, done, turn)
         warning = self._weigh([*findings, *done.findings], turn)
         if done.fatal:
-            self.ending = self.ending or died(f"call {number}")
+            self.ending = self.ending or make_death_ending(f"call {number}")
         note = INTERRUPTED if done.again else None
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
@@ -289,10 +291,10 @@ class Toolbox:
         return Executed(
             result=result,
             findings=self.sandbox.drain_findings(),
-            changes=take_snapshot(self.workspace).since(self.snapshot),
-            complete=not self.contract.missing_in(self.workspace),
-            out_of_memory=fatal or self.over_its_memory(result, kills),
-            again=not fatal and self.journal.begun("exec", about) > 0,
+            changes=take_snapshot(self.workspace).changes_since(self.snapshot),
+            complete=not self.contract.find_missing(self.workspace),
+            out_of_memory=fatal or self.is_over_memory(result, kills),
+            again=not fatal and self.journal.count_begun("exec", about) > 0,
             fatal=fatal,
             gpu=self.sandbox.drain_gpu_use(),
             processes=self.sandbox.drain_processes(),
@@ -309,7 +311,7 @@ class Toolbox:
             timeout_s=self.budget.exec_timeout_s(),
         )
 
-    def over_its_memory(self, result: CodeResult, kills: int) -> bool:
+    def is_over_memory(self, result: CodeResult, kills: int) -> bool:
         """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before).
 
         The sandbox's note is the last thing on stderr, behind all that the code printed.
@@ -340,18 +342,20 @@ class Toolbox:
     def _record_call(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
         """Keep a call; its stage follows from how the workspace differs from what it was before."""
         number, result, growth = len(self.calls) + 1, done.result, done.changes.cache_bytes - self.snapshot.cache_bytes
-        self.snapshot = self.snapshot.after(done.changes)
+        self.snapshot = self.snapshot.apply(done.changes)
         self._stage = self.contract.stage(request.code, list(done.changes.changed), growth, done.complete, self._stage)
-        over = self.budget.out_of_disk(self.snapshot.total_bytes)
+        over = self.budget.check_disk(self.snapshot.total_bytes)
         self.ending = over or self.ending
         changed = list(done.changes.changed)[:LISTED_CHANGES]
         outputs = [path for path in done.changes.changed if path.startswith(f"{OUTPUTS}/")]
         self.calls.append(
-            recorded_call(
-                self.log, turn, number, request, result, self._stage, changed, masked(self.log, done.processes)
+            record_call(
+                self.log, turn, number, request, result, self._stage, changed, mask_processes(self.log, done.processes)
             )
         )
-        self.notes.append(CallNote(turn, request.language, first_comment(request.code), result.exit_code, changed[:6]))
+        self.notes.append(
+            CallNote(turn, request.language, find_first_comment(request.code), result.exit_code, changed[:6])
+        )
         self.log.event(
             "exec_end",
             turn,
@@ -412,17 +416,17 @@ class Toolbox:
 
     def _look_at_outputs(self) -> SubmissionLook:
         """The form of the files is only checked for an agent that can still mend them."""
-        missing = self.contract.missing_in(self.workspace)
+        missing = self.contract.find_missing(self.workspace)
         invalid = self.count_invalid() if missing and self._submits == 1 else None
         return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
 
 
-def died(what: str) -> Ending:
+def make_death_ending(what: str) -> Ending:
     """The end of a run whose call took its driver with it again and again."""
     return Ending("out_of_memory", f"{what} {ENDED_ITS_JOB}")
 
 
-def recorded_call(
+def record_call(
     log: RunLog,
     turn: int,
     number: int,
@@ -453,12 +457,12 @@ MOST_PROCESSES = 60
 """Of one call, with those that went on after it."""
 
 
-def masked(log: RunLog, processes: list[Process] | None) -> list[Process] | None:
+def mask_processes(log: RunLog, processes: list[Process] | None) -> list[Process] | None:
     """Processes as the conversation keeps them, keys masked."""
     return None if processes is None else [Process(**log.mask.value(each.model_dump())) for each in processes]
 
 
-def joined(first: list[Process] | None, later: list[Process] | None) -> list[Process] | None:
+def join_processes(first: list[Process] | None, later: list[Process] | None) -> list[Process] | None:
     """Processes of a call and of what went on after it; too many are counted on the last one."""
     if first is None or later is None:
         return later if first is None else first

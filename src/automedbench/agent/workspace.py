@@ -48,11 +48,11 @@ class Snapshot:
     cache_bytes: int = 0
     unnamed: int = 0
 
-    def only(self, names: Collection[str]) -> Snapshot:
+    def select(self, names: Collection[str]) -> Snapshot:
         """The look at these files alone: what lay there before the first call."""
         return Snapshot({path: seen for path, seen in self.files.items() if path in names})
 
-    def since(self, before: Snapshot) -> Changes:
+    def changes_since(self, before: Snapshot) -> Changes:
         """Changes between ``before`` and this snapshot."""
         return Changes(
             changed={path: seen for path, seen in sorted(self.files.items()) if before.files.get(path) != seen},
@@ -62,8 +62,8 @@ class Snapshot:
             unnamed=self.unnamed,
         )
 
-    def after(self, changes: Changes) -> Snapshot:
-        """The look after ``changes``; the inverse of ``since``."""
+    def apply(self, changes: Changes) -> Snapshot:
+        """The look after ``changes``; the inverse of ``changes_since``."""
         gone = set(changes.removed)
         kept = {path: seen for path, seen in self.files.items() if path not in gone}
         return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes, changes.unnamed)
@@ -160,7 +160,7 @@ def _printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def listed_files(snapshot: Snapshot) -> dict[str, int]:
+def list_files(snapshot: Snapshot) -> dict[str, int]:
     """Path → bytes of at most 2 000 files and 200 000 characters, in order of their paths."""
     listed: dict[str, int] = {}
     room = LISTED_CHARACTERS
@@ -172,7 +172,7 @@ def listed_files(snapshot: Snapshot) -> dict[str, int]:
     return listed
 
 
-def missing_files(root: Path, expected: Iterable[str]) -> list[str]:
+def find_missing_files(root: Path, expected: Iterable[str]) -> list[str]:
     """Expected paths below ``root`` that are not regular files reached without any link, in order."""
     return [path for path in expected if not _is_plain_file(root, path)]
 
@@ -228,16 +228,16 @@ class CallEvidence:
     all_outputs_exist: bool = False
 
 
-def call_stage(evidence: CallEvidence, previous: Stage) -> Stage:
+def infer_stage(evidence: CallEvidence, previous: Stage) -> Stage:
     """Stage of a call; never earlier than that of the call before."""
-    seen = _seen(evidence)
-    label = stage_label(evidence.code)
+    seen = _rank_stages(evidence)
+    label = read_stage_label(evidence.code)
     if not seen:
         return max(label or previous, previous)
     return max(label if label in seen else seen[0], previous)
 
 
-def stage_label(code: str) -> Stage | None:
+def read_stage_label(code: str) -> Stage | None:
     """A stage that the code names in a comment of its first three lines."""
     for line in code.lstrip().splitlines()[:3]:
         match = _LABEL.match(line)
@@ -247,7 +247,7 @@ def stage_label(code: str) -> Stage | None:
     return None
 
 
-def _seen(evidence: CallEvidence) -> list[Stage]:
+def _rank_stages(evidence: CallEvidence) -> list[Stage]:
     """Stages that the evidence speaks for, strongest first."""
     seen: list[Stage] = []
     few = max(2, evidence.n_cases // 10)

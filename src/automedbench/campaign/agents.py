@@ -19,7 +19,7 @@ from automedbench.base.keys import EndpointSource, shown_place
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.prices import Pricing
-from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets, without_secrets
+from automedbench.campaign.recipes import Variables, load_recipe, mask_secrets, refuse_secrets
 
 REACHED = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
@@ -92,7 +92,7 @@ class EndpointSettings(EndpointSource):
     @property
     def settings(self) -> dict[str, Any]:
         """The entry in full, for records that others read: without keys, the way to them, and places of this site."""
-        found: dict[str, Any] = without_secrets(self.model_dump(mode="json", exclude=_OF_THE_SITE, exclude_none=True))
+        found: dict[str, Any] = mask_secrets(self.model_dump(mode="json", exclude=_OF_THE_SITE, exclude_none=True))
         return found | ({"base_url": shown_place(self.base_url)} if self.base_url else {})
 
 
@@ -195,7 +195,7 @@ class Agent(EndpointSettings):
     @property
     def origin(self) -> str:
         """Provider that the code comes from: of a replay that of the recorded run, ``unknown`` where none is told."""
-        return self.provider if self.provider != "replay" else code_provider(Path(self.transcript or ""))
+        return self.provider if self.provider != "replay" else read_code_provider(Path(self.transcript or ""))
 
     @property
     def needs_isolation(self) -> str:
@@ -222,7 +222,7 @@ class Agent(EndpointSettings):
         return hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
 
 
-def code_provider(run: Path) -> str:
+def read_code_provider(run: Path) -> str:
     """Provider of the code that a finished run executed; a replay says whose it was, else it is ``unknown``."""
     try:
         record = json.loads((run / "run.json").read_bytes())

@@ -261,7 +261,7 @@ class LeaderboardConfig(Model):
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of intervals and ties")
     resamples: int = Field(2000, ge=200, le=100_000, description="of intervals, ranks and the permutation test")
 
-    def cases_of(self, card: TaskCard) -> int:
+    def count_cases_shown(self, card: TaskCard) -> int:
         """Cases of a run that are shown with their answers; none where access to the data set forbids it."""
         allowed = self.case_views == "all" or (self.case_views == "public" and card.dataset.access == "public")
         return self.cases_shown if allowed else 0

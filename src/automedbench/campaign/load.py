@@ -18,7 +18,7 @@ from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
-from automedbench.campaign.presets import cards_under, load_preset
+from automedbench.campaign.presets import apply_preset, load_preset
 from automedbench.campaign.recipes import load_recipe, protocol_mismatch
 from automedbench.campaign.record import CampaignRecord
 
@@ -98,7 +98,7 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
         problems += _unknown_names(config, "agent", list(agents))
     problems += _unknown_names(config, "task", [*cards, *broken])
     if config.preset != DEFAULT and not problems:
-        config, cards = _under_preset(config, cards)
+        config, cards = _apply_preset(config, cards)
         paths = {task: f"{config.results}/cards/{task}.yaml" for task in cards}
     problems += _misplaced_data(config)
     if not problems:
@@ -111,7 +111,7 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     return Campaign(config, cards, paths, agents or {}, runs, judges)
 
 
-def _under_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[CampaignConfig, dict[str, TaskCard]]:
+def _apply_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[CampaignConfig, dict[str, TaskCard]]:
     """Settings and cards as the campaign's preset has them; raises ConfigError for what it cannot be joined with."""
     preset = load_preset(config.preset)
     if config.cases.draw is not None:
@@ -120,7 +120,7 @@ def _under_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[C
         raise ConfigError([f"{CONFIG}: fixtures: there are none of {preset.title}; leave it out, or the preset"])
     if config.release is None:
         raise ConfigError([f"{CONFIG}: release: is required by the preset {preset.name}: the folder of {preset.title}"])
-    found = cards_under(preset, cards, config.release)
+    found = apply_preset(preset, cards, config.release)
     changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling}
     return config.model_copy(update=changes), found
 
@@ -257,7 +257,7 @@ def _refused_runs(
         problems.append(f"{CONFIG}: share: '{closed[0]}' uses data without open access; use 'private' or 'group'")
     for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
         if tier not in cards[task].tiers:
-            problems.append(f"{CONFIG}: matrix.tiers: {no_tier(cards[task], tier)}")
+            problems.append(f"{CONFIG}: matrix.tiers: {describe_missing_tier(cards[task], tier)}")
     return problems
 
 
@@ -288,7 +288,7 @@ def _wrong_recipes(agents_file: str, agents: Mapping[str, Agent]) -> Iterator[st
                 yield f"{agents_file}: agents.{name}.protocol: {problem}"
 
 
-def no_tier(card: TaskCard, tier: str) -> str:
+def describe_missing_tier(card: TaskCard, tier: str) -> str:
     """Message for a task that a tier does not offer; for lite with the reason and an alternative."""
     message = f"task '{card.id}' has no tier '{tier}'"
     if tier != "lite" or not card.briefs.no_lite:

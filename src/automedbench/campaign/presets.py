@@ -115,7 +115,7 @@ def load_preset(name: str, folder: Path = FOLDER) -> Preset:
     return preset
 
 
-def cards_under(preset: Preset, cards: dict[str, TaskCard], release: str | None) -> dict[str, TaskCard]:
+def apply_preset(preset: Preset, cards: dict[str, TaskCard], release: str | None) -> dict[str, TaskCard]:
     """The preset's tasks with their cards under it; raises ConfigError with every problem."""
     problems, found = [], {}
     for task in preset.tasks:

@@ -52,7 +52,7 @@ class TierPrices(Prices):
 
     long_context: LongContext | None = None
 
-    def of(self, prompt_tokens: int) -> Prices:
+    def select_prices(self, prompt_tokens: int) -> Prices:
         """The prices of a request with a prompt of so many tokens."""
         longer = self.long_context
         return longer if longer is not None and prompt_tokens > longer.above else self
@@ -98,21 +98,21 @@ class Pricing(TierPrices):
 
     def _prices(self, billed: Billed, length: int | None = None) -> Prices | None:
         tier = self.service_tiers.get(billed.tier) if billed.tier else self
-        return None if tier is None else tier.of(billed.tokens.prompt if length is None else length)
+        return None if tier is None else tier.select_prices(billed.tokens.prompt if length is None else length)
 
     def _lists(self, prompt_tokens: int) -> list[Prices]:
         tiers: tuple[TierPrices, ...] = (self, *self.service_tiers.values())
-        return [prices for tier in tiers for prices in (tier, tier.of(prompt_tokens))]
+        return [prices for tier in tiers for prices in (tier, tier.select_prices(prompt_tokens))]
 
 
-def cost_of(spent: Iterable[Billed], pricing: Pricing | None) -> Decimal | None:
+def compute_cost(spent: Iterable[Billed], pricing: Pricing | None) -> Decimal | None:
     """USD of requests, each by its own length and tier; without any tokens 0, None where a price is not known."""
     costs = [pricing.cost(each) if pricing else None for each in spent if each.tokens.total]
     known = [cost for cost in costs if cost is not None]
     return sum(known, Decimal(0)) if len(known) == len(costs) else None
 
 
-def as_money(cost: Decimal | None) -> str | None:
+def format_money(cost: Decimal | None) -> str | None:
     """A cost as the records hold it: plain decimal text without exponent or trailing zeros."""
     if cost is None:
         return None
@@ -120,6 +120,6 @@ def as_money(cost: Decimal | None) -> str | None:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def total_cost(costs: Sequence[Money | None]) -> Money | None:
+def sum_costs(costs: Sequence[Money | None]) -> Money | None:
     """USD of all of them; unknown when one is."""
-    return None if None in costs else as_money(sum((Decimal(cost or "0") for cost in costs), Decimal(0)))
+    return None if None in costs else format_money(sum((Decimal(cost or "0") for cost in costs), Decimal(0)))

@@ -41,16 +41,16 @@ def refuse_secrets(variables: Mapping[str, str]) -> None:
             raise ValueError(f"'env.{name}' looks like an API key, which must not be in a file: use {{token}}")
 
 
-def without_secrets(value: Any, name: str = "") -> Any:
+def mask_secrets(value: Any, name: str = "") -> Any:
     """A JSON value with every text masked whose name is that of a key."""
     if isinstance(value, dict):
-        return {key: without_secrets(inner, key) for key, inner in value.items()}
+        return {key: mask_secrets(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
-        return [without_secrets(inner, name) for inner in value]
+        return [mask_secrets(inner, name) for inner in value]
     return MASK if isinstance(value, str) and _SECRET.search(name) else value
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
+def fill_words(text: str, values: Mapping[str, str]) -> str:
     """The text with the words that stand in braces filled in; other braces stay."""
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)

@@ -33,7 +33,7 @@ class CampaignRecord(Model):
 
     def card_path(self, task: str) -> Path:
         """Path of a task's card; raises ConfigError for an unknown task."""
-        return Path(_known("task", task, self.cards))
+        return Path(_look_up("task", task, self.cards))
 
     def card(self, task: str) -> TaskCard:
         """Card of a task; raises ConfigError for an unknown task or a wrong card."""
@@ -41,7 +41,7 @@ class CampaignRecord(Model):
 
     def dataset_card(self, dataset: str) -> TaskCard:
         """A card that describes the data set; raises ConfigError for an unknown one."""
-        return load_card(Path(_known("data set", dataset, self.datasets)))
+        return load_card(Path(_look_up("data set", dataset, self.datasets)))
 
     def limits(self, card: TaskCard, agent: Agent) -> Limits:
         """The card's limits with those that the configuration replaces, as they are kept for a run of ``agent``.
@@ -93,7 +93,7 @@ class CampaignRecord(Model):
 
         Below ``<results>/again`` a finished run is scored again: what is not there is read from the run itself.
         """
-        run, beside = _run_of(folder), (self.results / "again").absolute()
+        run, beside = _read_run_id(folder), (self.results / "again").absolute()
         again = folder.absolute().relative_to(beside).parts[0] if beside in folder.absolute().parents else ""
         return RunFiles(run, folder, self.results / "runs" / run.path if again else folder, again)
 
@@ -130,13 +130,13 @@ def read_campaign(path: str | Path) -> CampaignRecord:
     return read_record(Path(path), CampaignRecord)
 
 
-def _known(kind: str, name: str, paths: dict[str, str]) -> str:
+def _look_up(kind: str, name: str, paths: dict[str, str]) -> str:
     if name not in paths:
         raise ConfigError([f"unknown {kind} '{name}' in this campaign{suggestion(name, list(paths))}"])
     return paths[name]
 
 
-def _run_of(folder: Path) -> RunId:
+def _read_run_id(folder: Path) -> RunId:
     agent, task, tier, repeat = (*folder.parts[-4:], *[""] * 4)[:4]
     try:
         return RunId.model_validate(

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from automedbench.agent.durable.attempts import AttemptFolder, read_lines, started
+from automedbench.agent.durable.attempts import AttemptFolder, read_lines, read_start
 from automedbench.agent.log import STAMPS
 from automedbench.agent.plan import RunPlan, compose_brief
 from automedbench.agent.rebuild import Rebuilt, rebuild_attempt
@@ -77,7 +77,7 @@ def rebuild(plan: RunPlan, record: RunRecord, conversation: Conversation, out: P
 
 def _compare_start_and_end(folder: Path, record: RunRecord) -> str:
     """First difference of the record from the attempt's start in its journal, and from its end in the log of events."""
-    start, lines = started(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0]
+    start, lines = read_start(AttemptFolder(folder, record.attempt)), read_lines(folder / "log/journal.jsonl")[0]
     if start is None:
         return "log/journal.jsonl has no start"
     # Nothing was enforced in the end that was not at the start.

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
-from automedbench.agent.budget.used import gpu_use
+from automedbench.agent.budget.used import read_gpu_use
 from automedbench.base.plaintable import table
 from automedbench.base.records import Used
-from automedbench.campaign.prices import as_money
+from automedbench.campaign.prices import format_money
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.planning.forecast import spent_line, usd_text
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Print the table; raises MissingDataError when there is no such folder."""
     results = find_results(options)
-    gpus = gpu_use(results)
+    gpus = read_gpu_use(results)
     books = CampaignLedger(results / "ledger").totals()
     totals = replace(books, runs=dict.fromkeys(sorted({*books.runs, *gpus}), Position()) | books.runs)
     show(options, as_json(totals, gpus), spending_lines(totals, gpus))
@@ -67,9 +67,9 @@ def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> dict[str, Any]:
     """Per run: decimal strings and counts, and seconds of GPUs; null: none held, or not known."""
     runs = {
         run: {
-            "spent_usd": as_money(position.spent),
-            "reserved_usd": as_money(position.reserved),
-            "doubtful_usd": as_money(position.doubtful),
+            "spent_usd": format_money(position.spent),
+            "reserved_usd": format_money(position.reserved),
+            "doubtful_usd": format_money(position.doubtful),
             "tokens": position.tokens,
             "requests": position.requests,
             "unpriced_requests": position.unpriced,

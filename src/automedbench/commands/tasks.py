@@ -25,7 +25,7 @@ from automedbench.base.files import known_record
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign, build_campaign_record, no_tier
+from automedbench.campaign.load import Campaign, build_campaign_record, describe_missing_tier
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
 from automedbench.steps.stage_task import expected_manifest, is_made_up
@@ -124,7 +124,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     from automedbench.steps.run_agent import plan_with_manifest
 
     if tier not in card.tiers:
-        raise ConfigError([no_tier(card, tier)])
+        raise ConfigError([describe_missing_tier(card, tier)])
     record, run = (
         build_campaign_record(campaign),
         RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1),

@@ -40,7 +40,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.campaign.prices import total_cost
+from automedbench.campaign.prices import sum_costs
 from automedbench.judge.panel import NoValidAnswer
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_score
 
@@ -403,7 +403,7 @@ def evaluate(
         disagreements=list(_disagreements(answers)),
         members=list(_member_figures(members, weights)),
         tokens=sum((one.tokens for one in judged), Tokens()),
-        cost_usd=total_cost([one.cost_usd for one in judged]),
+        cost_usd=sum_costs([one.cost_usd for one in judged]),
     )
 
 

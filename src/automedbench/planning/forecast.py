@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from automedbench.agent.budget.bounds import bound_run_cost, expected_cost, expected_usage
+from automedbench.agent.budget.bounds import bound_run_cost, estimate_cost, estimate_usage
 from automedbench.agent.budget.ledger import CampaignLedger, Position
 from automedbench.base.cards import Limits
 from automedbench.base.files import known_record
@@ -121,7 +121,7 @@ def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier
     # Runs that are finished may have had other limits: of a run with fewer turns, as much per turn.
     share = min(1.0, (limits.max_turns or turns) / turns) if turns else 1.0
     hours, held = (None if each is None else share * each for each in (hours, held))
-    cost = expected_cost(agent, usage, turns)
+    cost = estimate_cost(agent, usage, turns)
     cost = None if cost is None else cost * Decimal(share)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
     pairs: list[tuple[Any, Any]] = [
@@ -159,7 +159,7 @@ def _expect(
             return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
         return Tokens(), 0, None, None, NO_MODEL
-    usage, turns = expected_usage(build_campaign_record(campaign).limits(card, agent), campaign.config.budget)
+    usage, turns = estimate_usage(build_campaign_record(campaign).limits(card, agent), campaign.config.budget)
     return usage, turns, None, None, FROM_CONFIG
 
 

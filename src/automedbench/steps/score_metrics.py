@@ -26,7 +26,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     card, data, backend = campaign.card(files.run.task), campaign.settings.data, campaign.settings.sandbox.backend
     public = Path(data.public, card.id)
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
-    cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
+    cases = 0 if files.again else campaign.settings.leaderboard.count_cases_shown(card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
     with unpack_submission(files) as submission, output_folder(files.out(grade_submission.REPORT)) as folder:
         run_role(

@@ -60,14 +60,14 @@ def bound_request_cost(agent: Agent, prompt_tokens: int, reply_tokens: int | Non
     return prompt_tokens * dear_in + (reply_tokens or agent.reply_tokens) * dear_out
 
 
-def expected_usage(limits: Limits, budget: BudgetConfig) -> tuple[Tokens, int]:
+def estimate_usage(limits: Limits, budget: BudgetConfig) -> tuple[Tokens, int]:
     """Tokens and turns of a typical run as the configuration expects them, within the limit of turns."""
     turns = min(budget.expected_turns, limits.max_turns or budget.expected_turns)
     prompt, completion = turns * budget.expected_prompt_tokens, turns * budget.expected_completion_tokens
     return Tokens(prompt=prompt, completion=completion), turns
 
 
-def expected_cost(agent: Agent, usage: Tokens, turns: float) -> Decimal | None:
+def estimate_cost(agent: Agent, usage: Tokens, turns: float) -> Decimal | None:
     """USD of so many tokens in so many turns, as if all prompts were of mean length; in the tier that is asked for."""
     if not agent.paid:
         return Decimal(0)
@@ -83,5 +83,5 @@ def reserve_for_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decim
 
     Limits are there for runs that go wrong: money set aside for all of them would keep others from starting.
     """
-    most, expected = bound_run_cost(agent, limits).usd, expected_cost(agent, *expected_usage(limits, budget))
+    most, expected = bound_run_cost(agent, limits).usd, estimate_cost(agent, *estimate_usage(limits, budget))
     return expected if most is None or expected is None else min(most, expected)

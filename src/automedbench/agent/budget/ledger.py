@@ -33,7 +33,7 @@ from automedbench.base.files import known_record, sync_folder, write_record
 from automedbench.base.records import Model, Money
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
-from automedbench.campaign.prices import as_money, cost_of
+from automedbench.campaign.prices import compute_cost, format_money
 
 LOCK = "lock.json"
 LOCK_WAIT_S, LOCK_STALE_S, LOCK_POLL_S = 300.0, 60.0, 0.05
@@ -118,14 +118,14 @@ class Book(Model):
     requests: int = 0
     unpriced: int = pydantic.Field(0, description="requests whose price is unknown")
 
-    def changed(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """A copy with other values; amounts in USD, exact."""
-        money = {name: as_money(value) if isinstance(value, Decimal) else value for name, value in changes.items()}
+        money = {name: format_money(value) if isinstance(value, Decimal) else value for name, value in changes.items()}
         return self.model_copy(update=money)
 
-    def closed(self) -> Self:
+    def close(self) -> Self:
         """The book once its process works on it no more: nothing is set aside, an unanswered request is in doubt."""
-        return self.changed(reserved=None, asked=None, doubtful=Decimal(self.doubtful) + Decimal(self.asked or 0))
+        return self.replace(reserved=None, asked=None, doubtful=Decimal(self.doubtful) + Decimal(self.asked or 0))
 
     @property
     def position(self) -> Position:
@@ -168,7 +168,7 @@ class CampaignLedger:
         budget but no price, InfrastructureError when the ledger cannot be read or written.
         """
         if self.budget_usd is None:
-            self._write(self._book(run, attempt).changed(reserved=usd))
+            self._write(self._book(run, attempt).replace(reserved=usd))
             return
         if usd is None:
             agent = run.split("/")[0]
@@ -177,7 +177,7 @@ class CampaignLedger:
             book = self._book(run, attempt)
             self._afford(book, usd)
             lock.check()
-            self._write(book.changed(reserved=usd))
+            self._write(book.replace(reserved=usd))
 
     def announce(self, run: str, attempt: str, usd: Decimal | None) -> None:
         """Note a request that is about to be sent and costs at most ``usd``; ``spend`` follows, of 0 if it fails.
@@ -188,7 +188,7 @@ class CampaignLedger:
         book = self._book(run, attempt)
         needed = book.position.gone + (usd or ZERO)
         if usd is None or self.budget_usd is None or needed <= Decimal(book.reserved or 0):
-            self._write(book.changed(asked=usd))
+            self._write(book.replace(asked=usd))
             return
         with self._locked() as lock:
             try:
@@ -198,7 +198,7 @@ class CampaignLedger:
                 wanted = needed
                 self._afford(book, wanted)
             lock.check()
-            self._write(book.changed(reserved=wanted, asked=usd))
+            self._write(book.replace(reserved=wanted, asked=usd))
 
     def spend(self, run: str, attempt: str, usd: Decimal | None, tokens: int) -> None:
         """Book what one request cost, answered or not. Never refused: the money is gone.
@@ -207,7 +207,7 @@ class CampaignLedger:
         """
         book = self._book(run, attempt)
         self._write(
-            book.changed(
+            book.replace(
                 asked=None,
                 spent=Decimal(book.spent) + (usd or ZERO),
                 tokens=book.tokens + tokens,
@@ -221,7 +221,7 @@ class CampaignLedger:
 
         Raises InfrastructureError when the ledger cannot be written; the end of this process frees it then.
         """
-        self._write(self._book(run, attempt).closed())
+        self._write(self._book(run, attempt).close())
 
     def totals(self) -> LedgerTotals:
         """Sums of everything booked so far, by all processes, without a lock; InfrastructureError if unreadable."""
@@ -278,7 +278,7 @@ class CampaignLedger:
                     f"{path} cannot be read, so what the attempt has spent is not known.\n"
                     "Remove the file if you know what it cost, then run the same command again."
                 )
-            self._books[path] = left[0].closed().changed(holder=new.holder) if left and left[0] else new
+            self._books[path] = left[0].close().replace(holder=new.holder) if left and left[0] else new
         return self._books[path]
 
     def _write(self, book: Book) -> None:
@@ -304,7 +304,7 @@ class CampaignLedger:
         with ThreadPoolExecutor(READ_TOGETHER) as pool:
             found = [(path, *read) for path, read in zip(paths, pool.map(_read_book, paths), strict=True) if read]
         books = {
-            path: book if self._is_alive(book, written_ns, now_ns) else book.closed()
+            path: book if self._is_alive(book, written_ns, now_ns) else book.close()
             for path, book, written_ns in found
             if book is not None
         }
@@ -447,4 +447,4 @@ class MeteredModel:
         return reply
 
     def _book(self, ledger: CampaignLedger, spent: Sequence[Billed]) -> None:
-        ledger.spend(self.run, self.attempt, cost_of(spent, self.agent.pricing), tokens_in(spent).total)
+        ledger.spend(self.run, self.attempt, compute_cost(spent, self.agent.pricing), tokens_in(spent).total)

@@ -12,7 +12,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Outcome, Tokens
-from automedbench.campaign.prices import Pricing, cost_of
+from automedbench.campaign.prices import Pricing, compute_cost
 
 NOTICE_AT = (0.95, 0.80, 0.50)
 
@@ -95,7 +95,7 @@ class Budget:
         self.retry_s += retry_s
         if self.pricing is None:
             return
-        cost = cost_of(spent, self.pricing)
+        cost = compute_cost(spent, self.pricing)
         self.cost = None if cost is None or self.cost is None else self.cost + cost
         only_cost_is_limited = self.limits.max_cost_usd is not None and self.limits.max_total_tokens is None
         if cost is None and (self.must_know or only_cost_is_limited):
@@ -105,26 +105,26 @@ class Budget:
                 "kept.\nAdd that price, or for the limit of the run max_total_tokens; then run the same command again."
             )
 
-    def exceeded(self) -> Ending | None:
+    def check_limits(self) -> Ending | None:
         """The limit that forbids another request; the last prompt stands in for the next one's size."""
         limits = self.limits
-        if (over := self.out_of_time()) is not None:
+        if (over := self.check_time()) is not None:
             return over
         if limits.max_turns is not None and self.turns >= limits.max_turns:
             return Ending("turn_limit", f"{self.turns} turns used of {limits.max_turns}")
         if limits.max_total_tokens is not None and self.usage.total + self.last_prompt > limits.max_total_tokens:
             used = f"{self.usage.total} tokens used of {limits.max_total_tokens}"
             return Ending("token_limit", f"{used}; the next request needs about {self.last_prompt}")
-        return self._cost_exceeded()
+        return self._check_cost()
 
-    def out_of_time(self) -> Ending | None:
+    def check_time(self) -> Ending | None:
         """The end of the run when its time is used up."""
         limit = self.limits.time_limit_s
         if limit is None or self.elapsed_s < limit:
             return None
         return Ending("time_limit", f"{self.elapsed_s:.0f} s used of {limit:g} s")
 
-    def out_of_disk(self, used_bytes: int) -> Ending | None:
+    def check_disk(self, used_bytes: int) -> Ending | None:
         """The end of the run when its workspace is too large."""
         limit, used_gb = self.limits.disk_gb, used_bytes / 1e9
         if limit is None or used_gb <= limit:
@@ -144,12 +144,12 @@ class Budget:
         left = max(0, int(limit - self.elapsed_s))
         return f"[BUDGET] {passed:.0%} of the time limit has passed: {left} s of {limit:g} s are left."
 
-    def _cost_exceeded(self) -> Ending | None:
+    def _check_cost(self) -> Ending | None:
         limit, cost = self.limits.max_cost_usd, self.cost
         if limit is None or cost is None:
             return None
         request = Billed(Tokens(prompt=self.last_prompt), self.last_tier)
-        next_cost = cost_of([request], self.pricing) or Decimal(0)
+        next_cost = compute_cost([request], self.pricing) or Decimal(0)
         if cost + next_cost <= Decimal(str(limit)):
             return None
         return Ending("cost_limit", f"{cost:.4f} USD used of {limit:g} USD; the next request needs {next_cost:.4f}")

@@ -210,7 +210,7 @@ def sum_usage(shifts: Sequence[ProcessUsage]) -> Used:
     return functools.reduce(operator.add, map(_final_usage, shifts[first:]))
 
 
-def gpu_use(results: Path) -> dict[str, Used]:
+def read_gpu_use(results: Path) -> dict[str, Used]:
     """Run → what all shifts of its attempts took of machines; runs without a GPU are left out."""
     found: dict[str, Used] = {}
     books = (known_record(path, UsedBook) for path in sorted((results / FOLDER).glob("*.json")))

@@ -134,7 +134,7 @@ class Bridge:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
         url = f"http://127.0.0.1:{port}"
-        self.program = AgentProgram.of(agent, url, self.token)
+        self.program = AgentProgram.create(agent, url, self.token)
         variables = _environment(agent, self.token, url) | self.program.environment
         self.services = Services(folder, {port: SOCKET}, variables)
         self._state = BridgeState(agent, self.token, mask)
@@ -149,7 +149,7 @@ class Bridge:
                 f"The path of the model's socket is too long: {len(str(path).encode())} bytes, {LONGEST_SOCKET} work."
                 "\nSet TMPDIR to a shorter folder."
             )
-        self.program.place(self._folder, self._brief)
+        self.program.install(self._folder, self._brief)
         self._server = _BridgeServer(str(path), self._state)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -288,7 +288,7 @@ class _BridgeHandler(BaseHTTPRequestHandler):
         scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
         given = [bearer] if scheme.lower() == "bearer" else []
         given += [self.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
-        given += _key_of(self.path)
+        given += _read_query_key(self.path)
         token = self.server.state.token.encode()
         if not any(hmac.compare_digest(word.strip().encode(), token) for word in given):
             raise RequestRefused(
@@ -401,7 +401,7 @@ class _BridgeHandler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def _key_of(target: str) -> list[str]:
+def _read_query_key(target: str) -> list[str]:
     """The ``key`` in a query, as Gemini's clients may give it."""
     try:
         return parse_qs(target.partition("?")[2], max_num_fields=20).get("key", [])

@@ -33,7 +33,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.protocols import PROTOCOLS
 from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
-from automedbench.agent.toolbox import Toolbox, died, recorded_call
+from automedbench.agent.toolbox import Toolbox, make_death_ending, record_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding, Outcome, Totals
@@ -87,7 +87,7 @@ class RequestHandler:
             finally:
                 self.busy = False
 
-    def refused(self, refusal: RequestRefused) -> None:
+    def note_refusal(self, refusal: RequestRefused) -> None:
         """Note a request that would have made the provider go out; one finding for each way."""
         if refusal.rule is None or refusal.rule in self.noted:
             return
@@ -102,7 +102,7 @@ class RequestHandler:
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
         if self.ending is None and self.failure is None:
-            self.ending = self.toolbox.budget.exceeded()
+            self.ending = self.toolbox.budget.check_limits()
         if self.ending is not None or self.failure is not None:
             why = self.ending.detail if self.ending else "the model does not answer"
             raise RequestRefused(429, "insufficient_quota", "insufficient_quota", f"the run is over: {why}")
@@ -110,7 +110,7 @@ class RequestHandler:
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
         body = self._upstream(request)
-        self.traffic.received(messages, tools=bool(request.fields.get("tools")))
+        self.traffic.record_request(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
             "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=estimate_tokens(messages), bridge=True
@@ -126,8 +126,8 @@ class RequestHandler:
         adjusted = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
         self.answered += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
-        self.traffic.replied(adjusted, budget.turns)
-        if (overlong := self.toolbox.overlong(reply)) is not None:
+        self.traffic.record_reply(adjusted, budget.turns)
+        if (overlong := self.toolbox.check_reply_length(reply)) is not None:
             raise overlong
         return adjusted
 
@@ -176,13 +176,13 @@ class CommandLoop:
         """Run the command to its end; raises InfrastructureError when the machine or the endpoint fails."""
         toolbox = self.toolbox
         if toolbox.deaths("") >= DEATHS:
-            toolbox.ending = died("the command")
+            toolbox.ending = make_death_ending("the command")
             toolbox.end_of_sandbox()
             return toolbox.ending
         kills = toolbox.oom_kills()
         toolbox.sandbox.set_deadline(toolbox.budget.remaining_s)
         self._traffic.look()
-        with self.bridge.serving(self._handler.answer, self._handler.refused):
+        with self.bridge.serving(self._handler.answer, self._handler.note_refusal):
             code, result = self._run_command()
         with self._handler.lock:
             # A request that was on its way when the command ended is answered and counted.
@@ -192,12 +192,12 @@ class CommandLoop:
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
         toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
-        toolbox.out_of_memory = toolbox.over_its_memory(result, kills)
+        toolbox.out_of_memory = toolbox.is_over_memory(result, kills)
         if not self._handler.answered and toolbox.ending is None:
             raise InfrastructureError(self._unanswered(result))
-        ending = toolbox.ending or self._handler.ending or self._ending_of(result)
+        ending = toolbox.ending or self._handler.ending or self._make_ending(result)
         if ending.outcome == "submitted":
-            toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_words[:SUMMARY_LENGTH])
+            toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_text[:SUMMARY_LENGTH])
         toolbox.ending = ending
         toolbox.end_of_sandbox()
         return toolbox.ending
@@ -226,7 +226,7 @@ class CommandLoop:
             return Stop("the model does not answer")
         if handler.lock.acquire(blocking=False):
             try:
-                handler.ending = handler.ending or toolbox.budget.out_of_time()
+                handler.ending = handler.ending or toolbox.budget.check_time()
                 self._look()
             finally:
                 handler.lock.release()
@@ -257,7 +257,7 @@ class CommandLoop:
         self._traffic.look()
         budget = toolbox.budget
         budget.exec_s = max(0.0, result.elapsed_s - budget.api_s - budget.retry_s)
-        whole = self._traffic.whole_command(recorded_call(log, 0, COMMAND, CodeRequest("bash", code), result, "S1"))
+        whole = self._traffic.whole_command(record_call(log, 0, COMMAND, CodeRequest("bash", code), result, "S1"))
         toolbox.calls[:] = [whole, *self._traffic.calls]
         toolbox.n_exec = len(toolbox.calls)
         toolbox.n_exec_failed = sum(call.status != "ok" for call in toolbox.calls)
@@ -277,23 +277,23 @@ class CommandLoop:
     def _unanswered(self, result: CodeResult) -> str:
         """Message for a command without an answered request: its requests, and its last output."""
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
-        last_words = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
+        last_output = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         return (
             f"Not one request of the command was answered; it asked for: {requested or 'nothing'}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}, and said: "
-            f"{self.toolbox.log.mask(last_words) or 'nothing'}\n"
+            f"{self.toolbox.log.mask(last_output) or 'nothing'}\n"
             "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."
         )
 
-    def _ending_of(self, result: CodeResult) -> Ending:
+    def _make_ending(self, result: CodeResult) -> Ending:
         """Ending of a command that this process did not stop; the supervisor may have stopped it at its time limit."""
-        if result.status != "ok" and (late := self.toolbox.budget.out_of_time()) is not None:
+        if result.status != "ok" and (late := self.toolbox.budget.check_time()) is not None:
             return late
-        if (over := self.toolbox.budget.out_of_disk(self._traffic.snapshot.total_bytes)) is not None:
+        if (over := self.toolbox.budget.check_disk(self._traffic.snapshot.total_bytes)) is not None:
             return over
         if result.status == "ok":
             contract = self.toolbox.contract
-            completeness = contract.describe(len(contract.missing_in(self.toolbox.workspace)))
+            completeness = contract.describe(len(contract.find_missing(self.toolbox.workspace)))
             return Ending("submitted", f"the command ended with exit code 0; {completeness}")
         if self.toolbox.out_of_memory:
             return Ending("out_of_memory", "the command ran out of memory")

@@ -15,7 +15,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_text
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.recipes import LAYER_DIR, AgentRecipe, filled, home_files, load_recipe
+from automedbench.campaign.recipes import LAYER_DIR, AgentRecipe, fill_words, home_files, load_recipe
 from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, WORKSPACE
 
 BRIEF, FOLDER, SETTINGS = "brief.md", "agent", "home"
@@ -33,7 +33,7 @@ class AgentProgram:
     values: Mapping[str, str]
 
     @classmethod
-    def of(cls, agent: Agent, url: str, token: str) -> AgentProgram:
+    def create(cls, agent: Agent, url: str, token: str) -> AgentProgram:
         """The program of an agent whose model is asked at ``url``; raises ConfigError for an unknown layer."""
         values = {
             "brief": f"{SERVICES_DIR}/{BRIEF}",
@@ -54,13 +54,13 @@ class AgentProgram:
         recipe, longest = self.recipe, self.agent.max_tokens
         limit = {recipe.reply_tokens_env: str(longest)} if recipe and recipe.reply_tokens_env and longest else {}
         given = (recipe.env if recipe else {}) | limit | self.agent.env
-        return {name: filled(value, self.values) for name, value in given.items()}
+        return {name: fill_words(value, self.values) for name, value in given.items()}
 
     @property
     def command(self) -> list[str]:
         """Its words, filled in."""
         words = self.agent.command or (self.recipe.command if self.recipe else [])
-        return [filled(word, self.values) for word in words]
+        return [fill_words(word, self.values) for word in words]
 
     @property
     def start(self) -> str:
@@ -72,7 +72,7 @@ class AgentProgram:
             f"exec {shlex.join(self.command)} < {SERVICES_DIR}/{BRIEF}\n"
         )
 
-    def place(self, services: Path, brief: str) -> None:
+    def install(self, services: Path, brief: str) -> None:
         """Put brief, settings and a small program's folder into the folder that becomes ``/run/services``.
 
         Raises MissingDataError for a folder that is not there, ConfigError for one that is too large.
@@ -82,7 +82,7 @@ class AgentProgram:
         for place, source in (home_files(self.agent.layer) if self.agent.layer else {}).items():
             target = services / SETTINGS / place
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_text(target, filled(source.read_text("utf-8"), self.values))
+            write_text(target, fill_words(source.read_text("utf-8"), self.values))
         if self.agent.command_folder is not None:
             _copy(Path(self.agent.command_folder), services / FOLDER)
 

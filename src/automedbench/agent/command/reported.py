@@ -91,14 +91,14 @@ class ReportedWork:
 class ReportedOutcome:
     """Output of a call, and the exit code that the program reported for it; None where it reported none.
 
-    ``session``: the call goes on, and is asked after by this name. ``of_another``: this call was not run, and what is
-    told belongs to that of the session.
+    ``session``: the call goes on, and later calls refer to it by this name. ``belongs_to_session``: this call was not
+    run, and the output is that of the session.
     """
 
     output: str
     exit_code: int | None
     session: str = ""
-    of_another: bool = False
+    belongs_to_session: bool = False
 
 
 def read_tool_call(call: ToolCall) -> ReportedWork | None:
@@ -133,7 +133,7 @@ def read_code_blocks(text: str) -> list[ReportedWork]:
     return [ReportedWork(programs[0])] if len(programs) == 1 else []
 
 
-def writing(path: str, content: str) -> CodeRequest:
+def write_heredoc(path: str, content: str) -> CodeRequest:
     """The shell text that writes a file."""
     end = "EOF"
     while f"\n{end}\n" in f"\n{content}\n":
@@ -149,10 +149,12 @@ def parse_outcome(content: str) -> ReportedOutcome:
     lines = content.split("\n")
     codes: list[int] = []
     first, last = 0, len(lines)
-    while first < min(last, _LINES_AROUND) and _around(lines[first], codes):
+    while first < min(last, _LINES_AROUND) and _is_wrapper(lines[first], codes):
         first += 1
     end = last
-    while last > max(first, len(lines) - _LINES_AROUND) and (not lines[last - 1] or _around(lines[last - 1], codes)):
+    while last > max(first, len(lines) - _LINES_AROUND) and (
+        not lines[last - 1] or _is_wrapper(lines[last - 1], codes)
+    ):
         last -= 1
         end = end if not lines[last] else last
     last = end  # blank lines at the end are the output's own
@@ -177,7 +179,7 @@ LONGEST_COMPARED = 1200
 """Characters of a code that are looked for in a command line: quoting makes it longer there."""
 
 
-def ran_as(code: str, programs: Sequence[TracedProgram]) -> TracedProgram | None:
+def find_traced_program(code: str, programs: Sequence[TracedProgram]) -> TracedProgram | None:
     """The first program whose command line holds the code, however it is wrapped and quoted.
 
     A line that ends with the code, or has it evaluated, goes before one in which it just stands.
@@ -218,7 +220,7 @@ def _edit(arguments: Mapping[str, Any]) -> ReportedWork | None:
     path = _first(arguments, _PATH_KEYS)
     content = next((arguments[key] for key in _CONTENT_KEYS if isinstance(arguments.get(key), str)), None)
     if path and content is not None:
-        return ReportedWork(writing(path, content), (path,), itself=True)
+        return ReportedWork(write_heredoc(path, content), (path,), itself=True)
     listed = arguments.get("edits")
     edits = [arguments, *(edit for edit in (listed if isinstance(listed, list) else []) if isinstance(edit, dict))]
     pairs = [(_first(edit, _OLD_KEYS), _first(edit, _NEW_KEYS)) for edit in edits]
@@ -285,7 +287,7 @@ def _blocks(text: str) -> list[tuple[str, str, str]]:
 
 def _listed(path: str, body: str) -> ReportedWork | None:
     if _SEARCH not in body:
-        return ReportedWork(writing(path, body), (path,), itself=True)
+        return ReportedWork(write_heredoc(path, body), (path,), itself=True)
     pairs = []
     for part in body.split(_SEARCH)[1:]:
         old, between, rest = part.partition(f"\n{_BETWEEN}\n")
@@ -297,7 +299,7 @@ def _listed(path: str, body: str) -> ReportedWork | None:
 # --- outcomes -----------------------------------------------------------------------------------------------------
 
 
-def _around(line: str, codes: list[int]) -> bool:
+def _is_wrapper(line: str, codes: list[int]) -> bool:
     """Return whether a line wraps an output, and note its exit code."""
     if len(line) > _LONGEST_AROUND:
         return False

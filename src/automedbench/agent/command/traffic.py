@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from automedbench.agent.command.reported import (
     ReportedWork,
+    find_traced_program,
     parse_outcome,
     parse_run_report,
-    ran_as,
     read_code_blocks,
     read_tool_call,
-    writing,
+    write_heredoc,
 )
 from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
-from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked, recorded_call
+from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, join_processes, mask_processes, record_call
 from automedbench.agent.tools import CodeRequest, repair_arguments
 from automedbench.agent.workspace import NAMED_FILES, Snapshot, take_snapshot
 from automedbench.base.files import clean_text, sha256_bytes
@@ -83,7 +83,7 @@ class Traffic:
     toolbox: Toolbox
     clock: Callable[[], float] = time.monotonic
     calls: list[CodeCall] = field(default_factory=list)
-    last_words: str = ""
+    last_text: str = ""
     snapshot: Snapshot = field(default_factory=Snapshot)
     _last: Sequence[ChatMessage] = ()
     _digests: list[str] = field(default_factory=list)
@@ -103,9 +103,9 @@ class Traffic:
     _tools: bool = False
     _aside: bool = False
 
-    def received(self, messages: Sequence[ChatMessage], *, tools: bool = False) -> None:
+    def record_request(self, messages: Sequence[ChatMessage], *, tools: bool = False) -> None:
         """Keep what is new in a request; once one has offered ``tools``, one without is beside the conversation."""
-        begin = self._same_beginning(messages)
+        begin = self._count_common(messages)
         digests = self._digests[:begin] + [_digest(message) for message in messages[begin:]]
         self._aside = self._tools and not tools
         if self._aside:
@@ -129,7 +129,7 @@ class Traffic:
             self._look_inside()
         self._read(messages, new)
 
-    def _same_beginning(self, messages: Sequence[ChatMessage]) -> int:
+    def _count_common(self, messages: Sequence[ChatMessage]) -> int:
         """Number of leading messages that are equal to those of the request before."""
         pairs = zip(messages, self._last, strict=False)
         return next(
@@ -139,11 +139,11 @@ class Traffic:
     def _read(self, messages: Sequence[ChatMessage], new: Sequence[int]) -> None:
         """Calls and messages out of what is new."""
         keys: dict[int, str] = {}
-        asking = _asking(messages)
+        callers = _find_callers(messages)
         results = [
             (place, found)
             for place in new
-            if (found := self._pending_of(messages, place, asking[place], keys)) is not None
+            if (found := self._match_result(messages, place, callers[place], keys)) is not None
         ]
         ends = dict(results)
         # Files that changed meanwhile belong to the last call of several that started something.
@@ -163,7 +163,7 @@ class Traffic:
         if new:
             self._finish_texts()
 
-    def _pending_of(
+    def _match_result(
         self, messages: Sequence[ChatMessage], place: int, before: int, keys: dict[int, str]
     ) -> _Pending | None:
         """The call that a message is the result of, which is then no longer waited for.
@@ -196,7 +196,7 @@ class Traffic:
         """Put a message into the transcript while that has room; a very long one loses its middle."""
         if self._room < 0:
             return
-        kept = bounded(message)
+        kept = bound_message(message)
         self._room -= LEAST + len(kept.content) + len(kept.call_id or "")
         self._room -= sum(LEAST + len(call.id) + len(call.name) + len(call.arguments) for call in kept.calls)
         if self._room >= 0:
@@ -204,17 +204,17 @@ class Traffic:
         else:
             self.toolbox.log.event("transcript_full", self.toolbox.budget.turns, characters=MAX_TRANSCRIPT)
 
-    def replied(self, reply: Reply, turn: int) -> None:
+    def record_reply(self, reply: Reply, turn: int) -> None:
         """Keep a reply, and the work that it asks for until the program tells what came of it."""
         self.dialogue.turn = turn
         message = ChatMessage("assistant", clean_text(reply.content), reply.calls, opaque=reply.opaque)
         digest = _digest(message)
         self._replies.add(digest)
-        self.dialogue.add(bounded(message), aside=self._aside)
+        self.dialogue.add(bound_message(message), aside=self._aside)
         if self._aside:
             return
         self._known[digest] += 1
-        self.last_words = message.content or self.last_words
+        self.last_text = message.content or self.last_text
         now = self.clock()
         self._pending = [one for one in self._pending if one.call is not None][-MAX_PENDING:]
         self._pending += [_Pending(turn, call, read_tool_call(call), now, _key(call)) for call in reply.calls]
@@ -224,11 +224,13 @@ class Traffic:
     def look(self) -> list[str]:
         """Files that changed since the last look; they belong to the next call that is reported."""
         before, self.snapshot = self.snapshot, take_snapshot(self.toolbox.workspace)
-        changed = list(self.snapshot.since(before).changed)
+        changed = list(self.snapshot.changes_since(before).changed)
         if len(self._changed) < 2 * NAMED_FILES:
             self._changed.update(changed)
         self._cache_growth += max(0, self.snapshot.cache_bytes - before.cache_bytes)
-        self._processes = joined(self._processes, masked(self.toolbox.log, self.toolbox.sandbox.drain_processes()))
+        self._processes = join_processes(
+            self._processes, mask_processes(self.toolbox.log, self.toolbox.sandbox.drain_processes())
+        )
         return changed
 
     def _look_inside(self) -> None:
@@ -255,23 +257,23 @@ class Traffic:
     def _finish(self, turn: int, work: ReportedWork, result: ChatMessage, since: float, *, last: bool) -> None:
         """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
         outcome = parse_outcome(result.content)
-        session = outcome.session if outcome.of_another else work.session
+        session = outcome.session if outcome.belongs_to_session else work.session
         if session:
             if session in self._sessions:
                 place = self._sessions[session]
-                self._revise(place, outcome.exit_code, outcome.output, self._own_files(work, last))
+                self._revise(place, outcome.exit_code, outcome.output, self._select_files(work, last))
             return
         if outcome.session:
             self._sessions[outcome.session] = len(self.calls)
-        seen = None if work.itself else self._seen(work.program, since)
+        seen = None if work.itself else self._find_process(work.program, since)
         exit_code = outcome.exit_code if seen is None or seen.code is None else seen.code
         if outcome.exit_code is not None and exit_code != outcome.exit_code:
             self.toolbox.log.event(
                 "exit_code_differs", turn, call=len(self.calls) + 2, reported=outcome.exit_code, seen=exit_code
             )
         failed = exit_code not in (None, 0) or (exit_code is None and result.failed is True)
-        request = work.program if failed else self._as_written(work)
-        self._add(turn, request, outcome.output, exit_code, since, failed=failed, files=self._own_files(work, last))
+        request = work.program if failed else self._read_as_written(work)
+        self._add(turn, request, outcome.output, exit_code, since, failed=failed, files=self._select_files(work, last))
 
     def _revise(
         self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
@@ -286,9 +288,9 @@ class Traffic:
         new = {
             "exit_code": exit_code,
             "status": call.status if known else "error" if exit_code else "ok",
-            "stdout": shortened("\n".join(filter(None, [call.stdout.removesuffix("\n"), log.mask(output)]))),
+            "stdout": shorten("\n".join(filter(None, [call.stdout.removesuffix("\n"), log.mask(output)]))),
             "new_files": sorted({*call.new_files, *changed})[:LISTED_CHANGES],
-            "processes": joined(call.processes, processes),
+            "processes": join_processes(call.processes, processes),
         }
         self.calls[place] = call.model_copy(update=new)
         log.event("reported_call_goes_on", call.turn, call=call.call, exit_code=exit_code, new_files=changed)
@@ -302,7 +304,7 @@ class Traffic:
         for one in texts:
             assert one.work is not None
             self._pending.remove(one)
-            self._add(one.turn, self._as_written(one.work), "", None, one.since, files=one.work.files)
+            self._add(one.turn, self._read_as_written(one.work), "", None, one.since, files=one.work.files)
         runs = self._new_programs(texts[0].since) if texts else []
         for run in runs:
             code = _SHELL_LINE.match(run.line)
@@ -311,16 +313,16 @@ class Traffic:
                 request = CodeRequest("bash", run.line[code.end() :])
                 self._add(texts[0].turn, request, "", run.code, run.begin, failed=bool(run.code))
 
-    def _own_files(self, work: ReportedWork, last: bool) -> Collection[str] | None:
+    def _select_files(self, work: ReportedWork, last: bool) -> Collection[str] | None:
         """Changed files that belong to a call: to an edit its own, to the last one of several calls all others."""
         if work.itself:
-            return [self._inside(path) for path in work.files]
+            return [self._relative_path(path) for path in work.files]
         return None if last else ()
 
-    def _seen(self, request: CodeRequest, since: float) -> TracedProgram | None:
+    def _find_process(self, request: CodeRequest, since: float) -> TracedProgram | None:
         """The process that ran this code; without a word of it in a command line the only one that can have been it."""
         programs = self._new_programs(since)
-        found = ran_as(request.code, programs)
+        found = find_traced_program(request.code, programs)
         if found is None and request.language == "python":
             begun = {one.pid for one in programs}
             outer = [one for one in programs if one.parent not in begun and _FROM_ELSEWHERE.search(one.line)]
@@ -338,19 +340,19 @@ class Traffic:
     def _new_programs(self, since: float) -> list[TracedProgram]:
         return [one for one in self._programs.values() if one.begin >= since]
 
-    def _as_written(self, work: ReportedWork) -> CodeRequest:
+    def _read_as_written(self, work: ReportedWork) -> CodeRequest:
         """The code; of edited files what stands in them now."""
         texts = [self._file(path) for path in work.files[:NAMED_EDITS]]
         if not texts or None in texts:
             return work.program
-        written = [writing(path, text or "") for path, text in zip(work.files, texts, strict=False)]
+        written = [write_heredoc(path, text or "") for path, text in zip(work.files, texts, strict=False)]
         return CodeRequest("bash", "".join(request.code for request in written))
 
-    def _inside(self, path: str) -> str:
+    def _relative_path(self, path: str) -> str:
         return path.removeprefix(f"{self.toolbox.sandbox.workspace_dir}/").removeprefix("./")
 
     def _file(self, path: str) -> str | None:
-        data = read_beneath(self.toolbox.workspace, self._inside(path), FILE_BYTES)
+        data = read_beneath(self.toolbox.workspace, self._relative_path(path), FILE_BYTES)
         return None if data is None else clean_text(data.decode("utf-8", "replace"))
 
     def _add(
@@ -368,17 +370,17 @@ class Traffic:
         if len(self.calls) >= MAX_CALLS:
             return
         number, log = len(self.calls) + 2, self.toolbox.log
-        request = self._with_room(request)
+        request = self._limit_code(request)
         changed, self._stage, processes = self._take(request.code, self._stage, files)
         elapsed = round(self.clock() - since, 3) if since else 0.0
         result = CodeResult(
             status="error" if failed else "ok",
             exit_code=exit_code,
-            stdout=shortened(output),
+            stdout=shorten(output),
             stderr="",
             elapsed_s=elapsed,
         )
-        self.calls.append(recorded_call(log, turn, number, request, result, self._stage, changed, processes))
+        self.calls.append(record_call(log, turn, number, request, result, self._stage, changed, processes))
         log.event(
             "reported_call",
             turn,
@@ -391,11 +393,11 @@ class Traffic:
             new_files=changed,
         )
 
-    def _with_room(self, request: CodeRequest) -> CodeRequest:
+    def _limit_code(self, request: CodeRequest) -> CodeRequest:
         """The code as it is kept; a program may tell of megabytes in each of its calls."""
         code = _short(request.code)
         self._code_room -= len(code)
-        return replace(request, code=code if self._code_room >= 0 else shortened(code))
+        return replace(request, code=code if self._code_room >= 0 else shorten(code))
 
     def _take(
         self, code: str, previous: Stage, files: Collection[str] | None = None
@@ -406,7 +408,7 @@ class Traffic:
         changed, growth = sorted(taken), self._cache_growth if files is None else 0
         self._changed = self._changed - taken
         self._cache_growth -= growth
-        stage = contract.stage(code, changed, growth, not contract.missing_in(workspace), previous)
+        stage = contract.stage(code, changed, growth, not contract.find_missing(workspace), previous)
         named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         # A call that ran nothing itself has no processes, where there is a trace.
         untraced: list[Process] | None = None if self._processes is None else []
@@ -426,7 +428,7 @@ class Traffic:
         ]
 
 
-def _asking(messages: Sequence[ChatMessage]) -> list[int]:
+def _find_callers(messages: Sequence[ChatMessage]) -> list[int]:
     """For each message the place of the last one before it that is no result; -1 where there is none."""
     places, last = [], -1
     for place, message in enumerate(messages):
@@ -442,10 +444,10 @@ def _is_reported_call(messages: Sequence[ChatMessage], place: int) -> bool:
 
 
 def _key(call: ToolCall) -> str:
-    return sha256_bytes(f"{call.name} {_in_order(call.arguments)}".encode())
+    return sha256_bytes(f"{call.name} {_sort_keys(call.arguments)}".encode())
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Head and tail of an output, as of any call's."""
     if len(text) <= KEPT_HEAD + KEPT_TAIL:
         return text
@@ -453,7 +455,7 @@ def shortened(text: str) -> str:
     return f"{text[:KEPT_HEAD]}\n[… {left_out} characters left out …]\n{text[-KEPT_TAIL:]}"
 
 
-def bounded(message: ChatMessage) -> ChatMessage:
+def bound_message(message: ChatMessage) -> ChatMessage:
     """The message as a transcript keeps it: texts of more than a million characters lose their middle."""
     sizes = [len(message.content), *(len(call.arguments) for call in message.calls)]
     if max(sizes) <= MAX_MESSAGE:
@@ -463,16 +465,16 @@ def bounded(message: ChatMessage) -> ChatMessage:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else shortened(text)
+    return text if len(text) <= MAX_MESSAGE else shorten(text)
 
 
 def _digest(message: ChatMessage) -> str:
     """Identity of a message as it is sent back and forth: ids and blanks may change."""
-    calls = [[call.name, _in_order(call.arguments)] for call in message.calls]
+    calls = [[call.name, _sort_keys(call.arguments)] for call in message.calls]
     return sha256_bytes(json.dumps([message.role, message.content.strip(), calls]).encode())
 
 
-def _in_order(arguments: str) -> str:
+def _sort_keys(arguments: str) -> str:
     """Arguments with their keys in order; as they are where they are no object, or nested too deeply."""
     try:
         return json.dumps(repair_arguments(arguments or "{}") or arguments, sort_keys=True)

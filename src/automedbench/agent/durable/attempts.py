@@ -182,7 +182,7 @@ def publish(attempt: AttemptFolder) -> None:
     write_text(attempt.path / "published", "")
 
 
-def finished_or_resumable(run: Path, identity: Identity, sealed_before: set[int], waited: bool) -> AttemptFolder | None:
+def find_usable_attempt(run: Path, identity: Identity, sealed_before: set[int], waited: bool) -> AttemptFolder | None:
     """The attempt that answers ``identity`` without a new one: sealed (to be published), or interrupted (to go on).
 
     A sealed one counts when nothing was made of it yet, or when it was finished while this process waited for the
@@ -208,7 +208,7 @@ def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
     Raises InfrastructureError when its files cannot be read: stopping is better than paying for a new one.
     """
     try:
-        start = started(attempt)
+        start = read_start(attempt)
     except JournalMismatch:
         return False
     if start is None or not start.resumable or start.identity != identity or is_lost(attempt.path):
@@ -216,7 +216,7 @@ def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
     return all(failure.resumable for failure in attempt.failures())
 
 
-def started(attempt: AttemptFolder) -> Start | None:
+def read_start(attempt: AttemptFolder) -> Start | None:
     """Content of the attempt's first effect; None when there is none yet. Raises JournalMismatch if damaged."""
     first = next((line for line in read_lines(attempt.journal)[0] if line.type == "effect"), None)
     if first is None or first.kind != "start":
@@ -227,23 +227,23 @@ def started(attempt: AttemptFolder) -> Start | None:
         raise JournalMismatch(f"{attempt.journal}: the first effect cannot be read.") from error
 
 
-def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
+def count_silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
     """Number of times that a code call killed its driver: it began, and neither it nor the driver ended.
 
     A driver that was told to end, or failed, left a record. One that memory was taken from cannot: the kernel or the
     scheduler kills it.
     """
     recorded = sum(failure.effects == journal.effects for failure in attempt.failures())
-    return journal.begun("exec", about) - recorded
+    return journal.count_begun("exec", about) - recorded
 
 
-def silent_attempts(now: AttemptFolder) -> int:
+def count_silent_attempts(now: AttemptFolder) -> int:
     """Number of attempts right before this one, at its question, that died silently: a program is one call."""
 
-    own = started(now)
+    own = read_start(now)
 
     def died(attempt: AttemptFolder) -> bool:
-        start = None if attempt.sealed or attempt.failures() else started(attempt)
+        start = None if attempt.sealed or attempt.failures() else read_start(attempt)
         return start is not None and own is not None and start.identity == own.identity
 
     earlier = [attempt for attempt in list_attempts(now.run) if attempt.number < now.number]
@@ -362,7 +362,7 @@ class Journal:
         """Recorded effects are left."""
         return bool(self._recorded)
 
-    def begun(self, kind: str, about: str) -> int:
+    def count_begun(self, kind: str, about: str) -> int:
         """Number of times that this effect began, and did not end, before this process."""
         return self._unended.count((kind, about))
 
@@ -387,7 +387,7 @@ class Journal:
             return self._replay(kind, about, compute if rehearse else None, adapter)
         self._check()
         self._mark = self._clock() if self._mark is None else self._mark
-        self._log.go_on()
+        self._log.end_replay()
         if long:
             self._append(Line(type="begin", kind=kind, about=about, run_s=self._run_s, at=now()))
         value = compute()
@@ -417,7 +417,7 @@ class Journal:
     def _replay(
         self, kind: str, about: str, rehearse: Callable[[], ValueT] | None, adapter: TypeAdapter[ValueT]
     ) -> ValueT:
-        self._log.silence()
+        self._log.mute()
         line = self._recorded.popleft()
         if (line.kind, line.about) != (kind, about):
             raise JournalMismatch(
@@ -440,7 +440,7 @@ class Journal:
         self._append(Line(type="resume", run_s=self._run_s, at=now()))
         since = (now() - (self._last or last).at).total_seconds()
         lost_s = round(max(0.0, since), 3)
-        self._log.speak(
+        self._log.unmute(
             last.events, last.messages, self._run_s, effects=self.effects, resumes=self.resumes, lost_s=lost_s
         )
 

@@ -37,7 +37,7 @@ def open_workspace(attempt: Path, scratch: str | None) -> None:
     if os.path.lexists(place):
         return
     try:
-        folder = _on_scratch(attempt, scratch) if scratch else attempt / UNFINISHED
+        folder = _make_on_scratch(attempt, scratch) if scratch else attempt / UNFINISHED
         remove_tree(folder)
         folder.mkdir()
         for archive in (attempt / OUTPUTS, attempt / REST):
@@ -104,7 +104,7 @@ def _remove_workspace(attempt: Path) -> None:
 # --- scratch ---------------------------------------------------------------------------------------------------
 
 
-def _on_scratch(attempt: Path, scratch: str) -> Path:
+def _make_on_scratch(attempt: Path, scratch: str) -> Path:
     """A folder of this process's own there; raises InfrastructureError without one."""
     parent, node = Path(os.path.expandvars(scratch)), socket.gethostname()
     if "$" in str(parent):

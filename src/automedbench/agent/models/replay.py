@@ -21,7 +21,7 @@ from automedbench.agent.models.model import PreparedModel, Reply
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
 from automedbench.base.records import CodeCall, Conversation
-from automedbench.campaign.agents import Agent, code_provider
+from automedbench.campaign.agents import Agent, read_code_provider
 from automedbench.sandbox.airlock.collector import read_beneath
 
 LAST_WORDS = "The recording ends here."
@@ -34,7 +34,7 @@ def load_replay(agent: Agent) -> PreparedModel:
     damaged one.
     """
     run = Path(agent.transcript or "")
-    if code_provider(run) == "command":
+    if read_code_provider(run) == "command":
         raise ConfigError(
             [f"transcript: {run} is of a program that ran its own tools; only runs of our loop can be replayed"]
         )

@@ -33,7 +33,7 @@ class Billed:
 
 
 def tokens_in(spent: Iterable[Billed]) -> Tokens:
-    """Tokens of some requests together; what they cost is no function of this sum (see ``cost_of``)."""
+    """Tokens of some requests together; what they cost is no function of this sum (see ``compute_cost``)."""
     return sum((each.tokens for each in spent), Tokens())
 
 

@@ -32,7 +32,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import JudgeModel
-from automedbench.campaign.prices import as_money, cost_of, total_cost
+from automedbench.campaign.prices import compute_cost, format_money, sum_costs
 from automedbench.judge.evidence import blind, collect_agent_texts, collect_evidence, mask_evidence, one_line
 from automedbench.judge.panel.member import (
     NOTHING,
@@ -216,7 +216,7 @@ def combine_judgements(judgements: Sequence[Judgement], rubric: Rubric, tier: Ti
         "spread": {stage: stage_spread(judgements, stage) for stage in stages},
         "error_codes": common_codes(judgements, panel),
         "tokens": sum((judgement.tokens for judgement in judgements), Tokens()),
-        "cost_usd": total_cost([judgement.cost_usd for judgement in judgements]),
+        "cost_usd": sum_costs([judgement.cost_usd for judgement in judgements]),
     }
 
 
@@ -268,9 +268,9 @@ class PanelSession:
             requests=self.bill.requests,
             cached=self.bill.cached,
             tokens=tokens_in(self.bill.spent),
-            cost_usd=as_money(cost_of(self.bill.spent, self.member.judge.pricing)),
+            cost_usd=format_money(compute_cost(self.bill.spent, self.member.judge.pricing)),
             wasted_tokens=tokens_in(self.bill.wasted),
-            wasted_usd=as_money(cost_of(self.bill.wasted, self.member.judge.pricing)),
+            wasted_usd=format_money(compute_cost(self.bill.wasted, self.member.judge.pricing)),
         )
 
 
@@ -298,7 +298,7 @@ def _require_one(question: Question, sessions: Sequence[PanelSession], panel: Pa
         session.answers[stage] = _unjudgeable(question, str(session.answers[stage].problem))
     if not able:
         problems = [f"{session.member.name}#{session.repeat}: {session.answers[stage].problem}" for session in sessions]
-        cost = total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sessions])
+        cost = sum_costs([format_money(compute_cost(one.bill.spent, one.member.judge.pricing)) for one in sessions])
         paid = "" if cost is None else f", at {cost} USD"
         raise NoValidAnswer(
             f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries{paid}. {problems[0]}\n"
