@@ -388,7 +388,7 @@ def test_a_program_that_is_not_there_is_no_result(place: Place) -> None:
     with served(SUBMIT) as server:
         done = place.run(server.url, "absent", command=["no-such-program"])
     assert done.returncode == 1
-    assert "it asked for: nothing" in done.stdout and "no-such-program" in done.stdout
+    assert "Its requests: none" in done.stdout and "no-such-program" in done.stdout
     assert not (place.run_folder("absent") / "run.json").exists()
 
 

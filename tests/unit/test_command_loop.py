@@ -468,13 +468,13 @@ def test_a_program_that_got_no_answer_is_no_result(make: Callable[..., Bench]) -
     with pytest.raises(InfrastructureError) as raised:
         bench.loop.run()
     first, second, _ = str(raised.value).split("\n")
-    assert first.endswith("it asked for: POST /v1/completions 404 (2 times), POST /v1/messages 401 (1 times).")
-    assert second == "It ended with error, exit code 41, and said: out"
+    assert first.endswith("Its requests: POST /v1/completions 404 (2 times), POST /v1/messages 401 (1 times).")
+    assert second == "It ended with error, exit code 41. Its last output: out"
 
 
 def test_a_program_that_asked_nothing_is_no_result(make: Callable[..., Bench]) -> None:
     bench = make(lambda _client: 0)
-    with pytest.raises(InfrastructureError, match="it asked for: nothing"):
+    with pytest.raises(InfrastructureError, match="Its requests: none"):
         bench.loop.run()
 
 

@@ -6,9 +6,10 @@ calls and their output. Text of an agent is escaped to plain ASCII JSON; values 
 A run that goes on after a crash repeats its effects (see ``Journal``): the log is silent then, and afterwards leaves
 out the lines that the crashed process had written already.
 
-The dialogue is what was said and what of it is sent, which is compacted to fit a model's window, mechanically and
-without a model: system prompt, kickoff and the last turns always stay. First old tool results lose their output, then
-the middle turns become one summary; the unabridged transcript stays in the log. Rules: docs/specification.md, 8.6.
+The dialogue holds all messages, and those of them that are sent, which are compacted to fit a model's window,
+mechanically and without a model: system prompt, kickoff and the last turns always stay. First old tool results lose
+their output, then the middle turns become one summary; the unabridged transcript stays in the log. Rules:
+docs/specification.md, 8.6.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class RunLog:
         )
 
     def reply(self, turn: int, reply: Reply, *, n_calls: int, recovered: int = 0) -> None:
-        """Append what a model's reply says about itself."""
+        """Append the metadata of a model's reply."""
         self.event(
             "api_reply",
             turn,
@@ -216,7 +217,7 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 SHRINK = 0.6
-"""Of what was sent, the share that may be sent again after the provider said that it does not fit."""
+"""Of what was sent, the share that may be sent again after the provider reported an overflow."""
 
 
 class Dialogue:
@@ -261,11 +262,11 @@ class Dialogue:
             self._sent.append(Entry(self.turn, message, by_program))
 
     def set_aside(self) -> None:
-        """Take what was said so far, but for the brief, for something beside the conversation."""
+        """Drop all messages so far but the brief: they were beside the conversation."""
         del self._all[HEAD:], self._sent[HEAD:]
 
     def notice(self, text: str) -> None:
-        """Say something to the model; ``text`` starts with its bracketed tag."""
+        """Send a notice to the model; ``text`` starts with its bracketed tag."""
         self._log.event("notice", self.turn, text=text)
         self.add(ChatMessage("user", text))
 

@@ -1,4 +1,4 @@
-"""Loop of all tracks, the one there is: ask the model, execute what it calls, until the run ends.
+"""Loop of all tracks: call the model, execute its tool calls, until the run ends.
 
 Rules: docs/specification.md, 8.1 to 8.6. The loop runs outside the sandbox; every way a run can end is an
 ``Ending``, every fault of ours an InfrastructureError.
@@ -84,7 +84,7 @@ ANSWER: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
 class AgentLoop:
     """One attempt's conversation between a model and its tools.
 
-    ``free``: the model costs nothing and is asked again while a crashed run is repeated, because it may have a state.
+    ``free``: the model costs nothing and is called again while a crashed run is replayed, because it may have a state.
     """
 
     model: ChatModel
@@ -150,7 +150,7 @@ class AgentLoop:
             return _make_ending(failure)
 
     def _ask(self) -> Reply:
-        """One request; raises RequestFailed. What failed because of the endpoint before a crash is asked again."""
+        """One request; raises RequestFailed. One that failed because of the endpoint before a crash is repeated."""
         budget, journal = self.toolbox.budget, self.toolbox.journal
         messages = self.dialogue.sent
         while True:

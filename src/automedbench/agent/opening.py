@@ -1,4 +1,4 @@
-"""What an attempt works with: its chat model, its sandbox, and the sandbox's egress.
+"""Resources of an attempt: its chat model, its sandbox, and the sandbox's egress.
 
 Services of the driver's that an attempt's code may talk to (egress proxy, model bridge) are UNIX sockets in one folder
 with a short name.

@@ -1,6 +1,6 @@
 """Plan of one run: what defines it, what must never start, and what follows from it: brief, contract, identity.
 
-The brief is everything an agent is told before its first turn, from small blocks in one order for all tracks:
+The brief is all text that an agent is given before its first turn, from small blocks in one order for all tracks:
 ``config/prompts/*.md`` (Jinja, every placeholder must be filled); the track's own part is
 ``config/prompts/tracks/<track>.md``, or ``_default.md`` there where the card alone says everything. Texts of a card are
 inserted as they are, never read as templates.

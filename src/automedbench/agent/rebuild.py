@@ -1,7 +1,7 @@
 """Rebuild of a finished attempt from its journal: the same loop over the recorded effects.
 
-No model is asked and no code is executed. Messages, limits, findings, totals and outcome follow from the effects by the
-code that made them, so that records of unknown origin can be compared field by field.
+No model is called and no code is executed. Messages, limits, findings, totals and outcome follow from the effects by
+the code that made them, so that records of unknown origin can be compared field by field.
 """
 
 from __future__ import annotations

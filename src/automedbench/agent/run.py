@@ -71,7 +71,7 @@ MAX_SERVED = 20
 """Names of the model as served that a record keeps."""
 
 WAIT_BEYOND_LIMIT_S = 600.0
-"""How much longer than the run's own time limit a second starter waits for the first."""
+"""Seconds beyond the run's own time limit that a second starter waits for the first."""
 
 START: TypeAdapter[Start] = TypeAdapter(Start)
 
@@ -88,7 +88,7 @@ def run_agent(
     """Let the agent do the task once and publish the result below ``plan.folder``.
 
     An interrupted attempt goes on where it was; a finished one that a crash kept from being published is published.
-    ``count_invalid`` tells how many expected files of a workspace are malformed, None when it cannot.
+    ``count_invalid`` counts the malformed ones among the expected files of a workspace; None when it cannot.
 
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
     attempt is then kept with what it had cost, and goes on with the next call.

@@ -42,7 +42,7 @@ OUT_OF_JOB = CodeResult(
 )
 LONGEST_WAIT_S = 24 * 3600.0
 OVERLONG, FEW = 2, 100
-"""Times what was asked for: providers count tokens differently, but none that keeps the limit is off by so much.
+"""Times the requested length: providers count tokens differently, but none that keeps the limit is off by so much.
 
 Of ``FEW`` or less that does not hold: some providers take no limit below 16, and programs ask for one token to try.
 """
@@ -143,7 +143,7 @@ class Toolbox:
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
     deaths: Callable[[str], int] = lambda _about: 0
-    """How often a call, by what it is about, took its driver with it."""
+    """Counts how often a call, by its description in the journal, took its driver with it."""
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     known_tools: Sequence[str] = tools.TOOL_NAMES
@@ -200,7 +200,7 @@ class Toolbox:
         )
 
     def check_reply_length(self, reply: Reply) -> InfrastructureError | None:
-        """Note a reply of more tokens than were asked for; the error that ends the run where it is far more.
+        """Log a reply of more tokens than requested; return the error that ends the run where it is far more.
 
         Reasoning is left out of the error: some providers honestly keep it apart from what ``max_tokens`` bounds.
         """

@@ -53,7 +53,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True)
 class BadCall:
-    """A call that cannot be executed; ``error`` tells the model why."""
+    """A call that cannot be executed; ``error`` is the reason, for the model."""
 
     error: str
     position: int | None = None
@@ -167,7 +167,7 @@ def code_answer(result: CodeResult, remaining_s: float | None, warning: str | No
 
 
 def wait_answer(how: str, waited_s: float, remaining_s: float | None) -> str:
-    """Tool result of a wait; ``how`` it ended as the sandbox tells."""
+    """Tool result of a wait; ``how`` it ended, as the sandbox reports it."""
     answer: dict[str, Any] = {"status": "ok" if how in ("time", "ended") else "error", "waited_s": round(waited_s, 1)}
     return _dump(_with_rest(answer | {"note": _WAITED[how]}, remaining_s))
 
@@ -337,7 +337,7 @@ def error_position(raw: str) -> int:
 
 
 def is_complete(raw: str) -> bool:
-    """True when ``raw`` is a JSON object as it stands (asked of calls in a reply that was cut by its length)."""
+    """True when ``raw`` is a JSON object as it stands."""
     return parse_json_object(raw) is not None
 
 

@@ -1,6 +1,6 @@
 """Workspace, looked at from outside: sizes, changes, single files read without links, and the stage of a call.
 
-The stage is told from what a call did (docs/specification.md, 8.8). Descriptive only: no score uses it.
+The stage is inferred from the effects of a call (docs/specification.md, 8.8). Descriptive only: no score uses it.
 """
 
 from __future__ import annotations

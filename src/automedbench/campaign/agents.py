@@ -25,7 +25,7 @@ REACHED = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
     *("rate", "endpoint_file"),
 }
-"""How a model is reached and what it costs; no part of its identity."""
+"""Settings of access and prices, which are no part of a model's identity."""
 _OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "endpoint_file"}
 _NO_BEHAVIOUR = REACHED | {
     *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
@@ -194,7 +194,7 @@ class Agent(EndpointSettings):
 
     @property
     def origin(self) -> str:
-        """Provider that the code comes from: of a replay that of the recorded run, ``unknown`` where none is told."""
+        """Provider that the code comes from: of a replay that of the recorded run, ``unknown`` where it names none."""
         return self.provider if self.provider != "replay" else read_code_provider(Path(self.transcript or ""))
 
     @property
@@ -223,7 +223,7 @@ class Agent(EndpointSettings):
 
 
 def read_code_provider(run: Path) -> str:
-    """Provider of the code that a finished run executed; a replay says whose it was, else it is ``unknown``."""
+    """Provider of the code that a finished run executed; a replay names its origin, else it is ``unknown``."""
     try:
         record = json.loads((run / "run.json").read_bytes())
         provider = record["origin"] if record["provider"] == "replay" else record["provider"]
@@ -253,7 +253,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 
 class JudgeModel(EndpointSettings):
-    """A model that judges stages S1–S3, and how it is asked."""
+    """A model that judges stages S1–S3, with the settings of its requests."""
 
     model: str
     structured: Literal["json_schema", "json_object", "text"] = Field(

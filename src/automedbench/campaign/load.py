@@ -24,12 +24,12 @@ from automedbench.campaign.record import CampaignRecord
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
-"""Stands for the merged configuration in messages; ``planning.load.name_files`` says which file it was."""
+"""Name of the merged configuration in messages; ``planning.load.name_files`` replaces it by the file."""
 
 
 @dataclass(eq=False)
 class Campaign:
-    """A validated configuration with its cards, agents and the runs it asks for."""
+    """A validated configuration with its cards, agents and runs."""
 
     config: CampaignConfig
     cards: dict[str, TaskCard]
@@ -314,7 +314,7 @@ def campaign_file(campaign: Campaign) -> str:
 
 
 def write_campaign(campaign: Campaign) -> None:
-    """Write the record in one piece, unless it says the same already: other processes may be reading it.
+    """Write the record in one piece, unless it is the same already: other processes may be reading it.
 
     Folders that an earlier umask left open are closed first, where data sets without open access take part.
     """

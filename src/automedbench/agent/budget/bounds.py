@@ -1,4 +1,4 @@
-"""What a run and a request can cost at most, and what a run is expected to cost, in USD by the agent's price list."""
+"""Upper bounds of the cost of a run and of a request, and its expected cost, in USD by the agent's price list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attempts took of machines: one file each beside the ledger's books, added to by every process that works on it.
+"""Machine usage of attempts: one file each beside the ledger's books, added to by every process that works on it.
 
 ``<results>/ledger/used/<run>+<attempt>.json`` lists *shifts*: one process's work on the attempt. Its reading is written
 at its start, once a minute and at its end, so that a killed one loses a minute at most. Slurm's accounting, where there
@@ -35,7 +35,7 @@ from automedbench.sandbox.container.tree import cpu_seconds
 FOLDER = "ledger/used"
 REFRESH_S = 60.0
 CLOCKS_S, OWN_JOB_S = 60.0, 300.0
-"""How far clocks of nodes may differ. A shift that begins later in a job shares it: one allocation for a campaign."""
+"""Largest difference of nodes' clocks. A shift that begins later in a job shares it: one allocation for a campaign."""
 PROCESS, ACCOUNTING = "process", "Slurm accounting"
 NO_GPU, NO_LOAD = "no GPU was asked for", "the cards' driver tells no load"
 UNSEEN = "no call lasted until it was looked at"
@@ -107,7 +107,7 @@ class UsageRecorder:
             self._write([*self._earlier, self._measure(ended=True)])
 
     def close(self) -> Used:
-        """End the shift; the sum of all shifts of the attempt, as Slurm's accounting tells where it does."""
+        """End the shift; return the sum of all shifts of the attempt, by Slurm's accounting where there is one."""
         self._stop()
         shifts = [*self._earlier, self._measure(ended=True)]
         first = max((place for place, usage in enumerate(shifts) if usage.anew), default=0)
@@ -176,7 +176,7 @@ def _read_kernel_value(path: str, name: str) -> str:
 
 
 def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:
-    """The shift as the accounting tells of its job, if that was its alone: just begun, and with GPUs for it only."""
+    """The shift with the accounting's values of its job, if that was its alone: just begun, with GPUs for it only."""
     began, used = usage.began.timestamp(), usage.used
     own = [job for job in jobs if job.id in used.jobs and -CLOCKS_S <= began - job.began <= OWN_JOB_S]
     if not own or own[-1].gpus not in (None, usage.gpus):
@@ -197,7 +197,7 @@ def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:
 
 
 def _final_usage(usage: ProcessUsage) -> Used:
-    """Its figures; of a process that was killed the last ones, which says so."""
+    """Final figures of a shift; of a killed process the last ones written, marked as such."""
     if usage.ended:
         return usage.used
     reported = {name: KILLED if by == PROCESS else by for name, by in usage.used.told_by.items()}

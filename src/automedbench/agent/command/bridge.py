@@ -73,7 +73,7 @@ class BridgeState:
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     counting: threading.Lock = field(default_factory=threading.Lock)
     lost: tuple[str, dict[str, Any]] | None = None
-    """Digest of a request whose client hung up before its answer, and that: asked again, it is not paid again."""
+    """Digest of a request whose client hung up before its answer, and the answer: a retry is not paid again."""
 
     @contextmanager
     def room(self, size: int) -> Iterator[None]:

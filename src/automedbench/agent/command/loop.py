@@ -3,8 +3,8 @@
 Rules: docs/specification.md, 8.4 (limits) and 8.5 (faults of the endpoint). The command is one code call as long
 as the run. Every limit ends it from outside; provider errors are waited out on this side and not charged.
 
-The program runs its tools itself; we see only what it tells its model. So a call of this kind is the program's own
-report, while changed files are seen from outside. Both go where judge and reader look for them.
+The program runs its tools itself; only its requests to the model are visible here. So a call of this kind is the
+program's own report, while changed files are seen from outside. Both go where judge and reader look for them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOOK_S = 5.0
 """Seconds between two looks at the workspace while the command runs."""
 
 BUSY_S = 3.0
-"""How long the container lives on without a word from here while a reply is waited for at the end of the time."""
+"""Seconds that the container lives on without a new deadline while a reply is pending at the end of the time."""
 
 COMMAND = 1
 """Number of the command's own call; calls that the program reports follow."""
@@ -279,9 +279,9 @@ class CommandLoop:
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
         last_output = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         return (
-            f"Not one request of the command was answered; it asked for: {requested or 'nothing'}.\n"
-            f"It ended with {result.status}, exit code {result.exit_code}, and said: "
-            f"{self.toolbox.log.mask(last_output) or 'nothing'}\n"
+            f"No request of the command was answered. Its requests: {requested or 'none'}.\n"
+            f"It ended with {result.status}, exit code {result.exit_code}. Its last output: "
+            f"{self.toolbox.log.mask(last_output) or 'none'}\n"
             "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."
         )
 
@@ -299,4 +299,4 @@ class CommandLoop:
             return Ending("out_of_memory", "the command ran out of memory")
         stderr_tail = " ".join(result.stderr.split())[-160:]
         how = f"exit code {result.exit_code}" if result.status == "error" else result.status
-        return Ending("stopped", f"the command ended with {how}: {stderr_tail or 'it said nothing'}")
+        return Ending("stopped", f"the command ended with {how}: {stderr_tail or 'no error output'}")

@@ -1,4 +1,4 @@
-"""How a command-line agent's program is put into the container and started.
+"""Installation and start of a command-line agent's program in the container.
 
 Its command, variables and settings are the entry's, else those of its layer's recipe. Its HOME lies on the container's
 private ``/tmp``: what a program keeps for itself is no file of the workspace.
@@ -34,7 +34,7 @@ class AgentProgram:
 
     @classmethod
     def create(cls, agent: Agent, url: str, token: str) -> AgentProgram:
-        """The program of an agent whose model is asked at ``url``; raises ConfigError for an unknown layer."""
+        """The program of an agent whose model answers at ``url``; raises ConfigError for an unknown layer."""
         values = {
             "brief": f"{SERVICES_DIR}/{BRIEF}",
             "folder": f"{SERVICES_DIR}/{FOLDER}",

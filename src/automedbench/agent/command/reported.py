@@ -59,14 +59,14 @@ _SESSION_KEYS = ("session_id", "bash_id", "shell_id", "task_id")
 _SESSION = re.compile(
     r"^(?:Process running with session ID|Command running in background with ID:) ([\w-]+)", re.MULTILINE
 )
-"""Codex and Claude Code: a call that takes long is told before its end, the rest when it is asked after."""
+"""Codex and Claude Code: a long call is reported before its end, the rest when a later call polls it."""
 _TERMINAL = "terminal"
 _STILL_RUNS = ("[The command has no new output after ", "[The command timed out after ")
 _NOT_RUN = '" is NOT executed. The previous command is still running'
-"""OpenHands has one terminal: an empty command, and one that comes too early, tell more of the call that still runs."""
+"""OpenHands has one terminal: an empty command, and one that comes too early, poll the call that still runs."""
 _LINES_AROUND, _LONGEST_AROUND = 10, 600
 _SAYS_ONLY_FAILURES = "Process Group PGID: "
-"""Gemini CLI tells an exit code only where it is not 0 (its own description of the tool)."""
+"""Gemini CLI reports an exit code only where it is not 0 (its own description of the tool)."""
 _NOTHING = frozenset({"(empty)", "(no output)", "(Bash completed with no output)", "(no output or error)"})
 _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "status")
 _OUTPUT_KEYS = ("output", "output_head", "output_tail", "stdout", "stderr", "error")
@@ -75,10 +75,10 @@ _RUN_REPORT = re.compile(r"I ran this command:\s{1,4}(\S[^\n]*)\s{1,4}And got th
 
 @dataclass(frozen=True)
 class ReportedWork:
-    """Work of a program that a reply asks for, as code; what it does ``itself`` (edits, reading) starts no process.
+    """Work of a program that a reply requests, as code; what it does ``itself`` (edits, reading) starts no process.
 
-    ``files`` are those that an edit changes: what stands in them afterwards says more than the edit. ``session`` names
-    a call that was still running when its result was told, and is asked after.
+    ``files`` are those that an edit changes: their content afterwards is more telling than the edit. ``session`` names
+    a call that was still running when its result was reported, and is polled.
     """
 
     program: CodeRequest
@@ -102,7 +102,7 @@ class ReportedOutcome:
 
 
 def read_tool_call(call: ToolCall) -> ReportedWork | None:
-    """The work that a tool call asks for, by the tool's name and its arguments; None for other tools."""
+    """Parse the work that a tool call requests, by the tool's name and its arguments; None for other tools."""
     arguments = repair_arguments(call.arguments or "{}")
     if arguments is None:
         return _patch(call.arguments)
@@ -124,7 +124,7 @@ def read_tool_call(call: ToolCall) -> ReportedWork | None:
 
 
 def read_code_blocks(text: str) -> list[ReportedWork]:
-    """The work that a reply without calls asks for: the files that it lists or edits, or else its one block of code."""
+    """Parse the work that a reply without calls requests: files that it lists or edits, else its one block of code."""
     blocks = list(_blocks(text))
     files = [work for name, path, body in blocks if path and (work := _listed(path, body)) is not None]
     if files:
@@ -142,7 +142,7 @@ def write_heredoc(path: str, content: str) -> CodeRequest:
 
 
 def parse_outcome(content: str) -> ReportedOutcome:
-    """Output and exit code out of what a program tells its model of a call; takes time in proportion to its length."""
+    """Parse output and exit code from a program's report of a call; takes time in proportion to its length."""
     value = parse_json_object(content) if content.lstrip()[:1] == "{" else None
     if value is not None and (outcome := _read_object(value)) is not None:
         return outcome
@@ -170,7 +170,7 @@ def parse_outcome(content: str) -> ReportedOutcome:
 
 
 def parse_run_report(content: str) -> tuple[str, str] | None:
-    """Command and output of a user message that tells of a run which no reply asked for."""
+    """Parse command and output of a user message that reports a run which no reply requested."""
     found = _RUN_REPORT.match(content)
     return None if found is None else (found[1], content[found.end() :])
 

@@ -1,4 +1,4 @@
-"""What a program tells its model, read: conversation, reported calls, and the files that changed meanwhile."""
+"""Requests of a program to its model, parsed: conversation, reported calls, and the files that changed meanwhile."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ MAX_PROGRAMS = 1000
 
 @dataclass(frozen=True)
 class _Pending:
-    """Work whose result the program has not told yet; ``call`` is None where a text asks for it.
+    """Work whose result the program has not reported yet; ``call`` is None where a text requests it.
 
-    ``key`` tells the program's copy of the call, which may have another id there.
+    ``key`` identifies the program's copy of the call, which may have another id there.
     """
 
     turn: int
@@ -169,7 +169,7 @@ class Traffic:
         """The call that a message is the result of, which is then no longer waited for.
 
         Ids may be missing, repeated or the program's own: then the call of the same place counts. ``before`` is the
-        place of the message that asked, ``keys`` are those of the request's calls that are known already.
+        place of the message with the call, ``keys`` are those of the request's calls that are known already.
         """
         if not self._pending:
             return None
@@ -205,7 +205,7 @@ class Traffic:
             self.toolbox.log.event("transcript_full", self.toolbox.budget.turns, characters=MAX_TRANSCRIPT)
 
     def record_reply(self, reply: Reply, turn: int) -> None:
-        """Keep a reply, and the work that it asks for until the program tells what came of it."""
+        """Keep a reply, and the work that it requests until the program reports the result."""
         self.dialogue.turn = turn
         message = ChatMessage("assistant", clean_text(reply.content), reply.calls, opaque=reply.opaque)
         digest = _digest(message)
@@ -255,7 +255,7 @@ class Traffic:
     # --- reported calls ---------------------------------------------------------------------------------------
 
     def _finish(self, turn: int, work: ReportedWork, result: ChatMessage, since: float, *, last: bool) -> None:
-        """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
+        """Record a reported call, or the rest of a polled one; ``last``: of those that are reported together."""
         outcome = parse_outcome(result.content)
         session = outcome.session if outcome.belongs_to_session else work.session
         if session:
@@ -278,7 +278,7 @@ class Traffic:
     def _revise(
         self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
     ) -> None:
-        """Complete a call that was told before its end; a code that the container has ``seen`` stays."""
+        """Complete a call that was reported before its end; an exit code that the container has ``seen`` stays."""
         if place >= len(self.calls):  # not kept
             return
         call, log = self.calls[place], self.toolbox.log
@@ -298,7 +298,7 @@ class Traffic:
     def _finish_texts(self) -> None:
         """Files that a reply without calls lists, and what the program then ran by itself.
 
-        Such a program (Aider) tells of a run only if it failed; the others are known from the container alone.
+        Such a program (Aider) reports a run only if it failed; the others are known from the container alone.
         """
         texts = [one for one in self._pending if one.call is None and one.work and one.work.itself]
         for one in texts:
@@ -415,7 +415,7 @@ class Traffic:
         return named, stage, self._take_processes() if files is None else untraced
 
     def _take_processes(self) -> list[Process] | None:
-        """Processes that no call accounts for yet; without their paths once a run has told of too many."""
+        """Processes that no call accounts for yet; without their paths once a run has named too many."""
         taken, self._processes = self._processes, None if self._processes is None else []
         self._traced_room -= sum(len(each.reads) + len(each.writes) for each in taken or ())
         if taken is None or self._traced_room >= 0:
@@ -438,7 +438,7 @@ def _find_callers(messages: Sequence[ChatMessage]) -> list[int]:
 
 
 def _is_reported_call(messages: Sequence[ChatMessage], place: int) -> bool:
-    """The message repeats the last one of the user, as Aider tells a failed run twice."""
+    """The message repeats the last one of the user, as Aider reports a failed run twice."""
     before = messages[place - 2].content.rstrip() if place > 1 else ""
     return bool(before) and messages[place].content.startswith(before)
 

@@ -230,7 +230,7 @@ def read_start(attempt: AttemptFolder) -> Start | None:
 def count_silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
     """Number of times that a code call killed its driver: it began, and neither it nor the driver ended.
 
-    A driver that was told to end, or failed, left a record. One that memory was taken from cannot: the kernel or the
+    A driver that was signalled to end, or failed, left a record. One whose memory ran out cannot: the kernel or the
     scheduler kills it.
     """
     recorded = sum(failure.effects == journal.effects for failure in attempt.failures())

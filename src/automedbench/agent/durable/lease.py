@@ -55,7 +55,7 @@ class Holder(Model):
 
 
 class Lease:
-    """A held lease. ``waited`` tells that another holder had to be waited for."""
+    """A held lease. ``waited``: another holder had to be waited for."""
 
     def __init__(self, path: Path, holder: Holder, waited: bool, stale_s: float = STALE_S) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise InfrastructureError when this process may not go on; asked before everything that costs or counts."""
+        """Raise InfrastructureError when this process may not go on; called before everything that costs or counts."""
         self._beat(touch=False)
         if self._lost is not None:
             raise InfrastructureError(
