@@ -207,12 +207,10 @@ class _Lines:
         return [json.loads(line) for line in self.path.read_bytes().splitlines()[count:]]
 
     def close(self) -> None:
-        """Close the file; raises OSError when something could not be written."""
         self._stream.close()
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Equal apart from their stamps."""
     return {key: one[key] for key in one.keys() - STAMPS} == {key: other[key] for key in other.keys() - STAMPS}
 
 
@@ -236,12 +234,10 @@ class Dialogue:
 
     @property
     def sent(self) -> list[ChatMessage]:
-        """Messages of the next request."""
         return [entry.message for entry in self._sent]
 
     @property
     def estimated_tokens(self) -> int:
-        """Size of the next request."""
         return self._estimate(self.sent)
 
     def add(
@@ -343,7 +339,6 @@ class CallNote:
     files: Sequence[str]
 
     def line(self) -> str:
-        """One line of the summary."""
         wrote = f"; wrote {', '.join(self.files[:5])}{' …' if len(self.files) > 5 else ''}" if self.files else ""
         return f"- turn {self.turn}, {self.language}: {self.comment or 'no comment'}; exit code {self.exit_code}{wrote}"
 

@@ -59,7 +59,6 @@ class Failed:
     retry_s: float
 
     def error(self) -> RequestFailed:
-        """The exception that it was."""
         return _ERRORS[self.kind](self.message, self.spent, self.retry_s)
 
 
@@ -106,7 +105,6 @@ class AgentLoop:
         return self._decide_outcome(ending)
 
     def totals(self) -> Totals:
-        """Usage of the run so far; valid at any time."""
         return self.toolbox.totals(n_recovered_calls=self.n_recovered, n_format_warnings=self.n_format)
 
     # --- one turn ---------------------------------------------------------------------------------------------

@@ -293,7 +293,6 @@ class _Driver:
         return self._conversation(attempt, session), record
 
     def _keep_failure(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
-        """Keep the reason of the failure and the cost so far."""
         record_failure(
             attempt,
             self.plan.run,

@@ -62,7 +62,6 @@ class Contract:
         return [path.removeprefix(f"{OUTPUTS}/") for path in found]
 
     def describe(self, n_missing: int) -> str:
-        """Completeness of the submission, for a person."""
         if n_missing:
             return f"{n_missing} of {len(self.expected)} expected files are missing"
         return "every expected file exists"
@@ -217,7 +216,6 @@ class Toolbox:
         )
 
     def add_gpu_use(self, used: GpuUse | None) -> None:
-        """Count what a call or a wait used of the GPUs."""
         if used is not None:
             self.gpu = used if self.gpu is None else self.gpu + used
 

@@ -53,7 +53,6 @@ class Snapshot:
         return Snapshot({path: seen for path, seen in self.files.items() if path in names})
 
     def changes_since(self, before: Snapshot) -> Changes:
-        """Changes between ``before`` and this snapshot."""
         return Changes(
             changed={path: seen for path, seen in sorted(self.files.items()) if before.files.get(path) != seen},
             removed=sorted(before.files.keys() - self.files.keys()),
@@ -106,7 +105,6 @@ class _Look:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Snapshot of the workspace."""
         return Snapshot(self._files, self._total, self._cached, self._unnamed)
 
     def _enter(self, folder: str, in_cache: bool) -> None:

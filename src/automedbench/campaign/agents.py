@@ -77,7 +77,6 @@ class EndpointSettings(EndpointSource):
         return self
 
     def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> EndpointTarget:
-        """Endpoint of its requests."""
         return EndpointTarget(
             base_url=self.address,
             model=model,

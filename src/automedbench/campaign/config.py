@@ -30,7 +30,6 @@ class Selection(Model):
     repeats: list[int] = Field(default_factory=list)
 
     def matches(self, run: RunId) -> bool:
-        """True when the run is selected."""
         return (
             (not self.agents or run.agent in self.agents)
             and (not self.tasks or run.task in self.tasks)
@@ -138,7 +137,6 @@ class EgressConfig(Model):
 
     @property
     def cache_place(self) -> tuple[Path, int] | None:
-        """Folder and bytes of the cache."""
         return (Path(self.cache), self.cache_gb * 10**9) if self.cache else None
 
     @model_validator(mode="after")
@@ -349,7 +347,6 @@ class CampaignConfig(Model):
         return own or self.containers.agent.image
 
     def image_base(self, image: str) -> str | None:
-        """Base that an image is built on."""
         return (self.containers.scorer if image == "scorer" else self.containers.agent).base
 
     def definition(self, image: str) -> str:

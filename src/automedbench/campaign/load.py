@@ -83,7 +83,6 @@ class Campaign:
 
     @property
     def datasets(self) -> list[str]:
-        """Data sets that these tasks need."""
         return list(dict.fromkeys(self.cards[task].dataset.name for task in self.tasks))
 
 

@@ -97,7 +97,6 @@ class AgentRecipe(Model):
         return hash_json([own, [sha256_file(path) for path in self.pins(name)]])
 
     def version(self, name: str) -> str:
-        """The pinned version of the program."""
         if self.registry == "pip":
             lines = (PINS / f"{name}.txt").read_text("utf-8").split()
             return dict(line.partition("==")[::2] for line in lines).get(self.package, "")

@@ -57,7 +57,6 @@ class CampaignRecord(Model):
         return limits
 
     def manifest(self, task: str) -> Path:
-        """Manifest of a staged task."""
         return Path(self.settings.data.manifests, f"{task}.json")
 
     @property
@@ -67,7 +66,6 @@ class CampaignRecord(Model):
 
     @property
     def results(self) -> Path:
-        """Folder of everything that the campaign makes."""
         return Path(self.settings.results)
 
     @property
@@ -111,11 +109,9 @@ class RunFiles:
     again: str
 
     def out(self, name: str) -> Path:
-        """Path that a step writes."""
         return self.folder / name
 
     def file(self, name: str) -> Path:
-        """Path that a step reads."""
         path = self.folder / name
         return path if path.exists() else self.home / name
 

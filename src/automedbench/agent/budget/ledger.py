@@ -89,11 +89,9 @@ class LedgerTotals:
 
     @property
     def all(self) -> Position:
-        """Everything."""
         return sum(self.runs.values(), Position())
 
     def by_agent_and_task(self) -> dict[str, Position]:
-        """Sums per ``agent/task``, sorted by it."""
         sums: dict[str, Position] = {}
         for run, position in self.runs.items():
             name = "/".join(run.split("/")[:2])

@@ -74,7 +74,6 @@ class Budget:
         return min(caps, default=float("inf"))
 
     def reply_timeout_s(self) -> float:
-        """Cap of one request: what is left of the run."""
         remaining = self.remaining_s
         return float("inf") if remaining is None else remaining
 
@@ -118,14 +117,12 @@ class Budget:
         return self._check_cost()
 
     def check_time(self) -> Ending | None:
-        """The end of the run when its time is used up."""
         limit = self.limits.time_limit_s
         if limit is None or self.elapsed_s < limit:
             return None
         return Ending("time_limit", f"{self.elapsed_s:.0f} s used of {limit:g} s")
 
     def check_disk(self, used_bytes: int) -> Ending | None:
-        """The end of the run when its workspace is too large."""
         limit, used_gb = self.limits.disk_gb, used_bytes / 1e9
         if limit is None or used_gb <= limit:
             return None

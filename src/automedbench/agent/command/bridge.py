@@ -89,7 +89,6 @@ class BridgeState:
                 self.waiting -= size
 
     def note(self, method: str, target: str, status: int) -> None:
-        """Count a request."""
         request = f"{method} {self.mask(target.partition('?')[0][:80])} {status}"
         with self.counting:
             if request not in self.requested and len(self.requested) >= MAX_COUNTED:
@@ -231,7 +230,6 @@ class _BridgeServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         """A client that went away or sent nonsense is no event of ours."""
 
     def hang_up(self) -> None:
-        """End what connections are left."""
         threads = list(self._open.items())
         for connection, _ in threads:
             try:

@@ -203,7 +203,6 @@ class CommandLoop:
         return toolbox.ending
 
     def totals(self) -> Totals:
-        """Usage of the run so far; valid at any time."""
         return self.toolbox.totals()
 
     # --- the command ------------------------------------------------------------------------------------------

@@ -58,7 +58,6 @@ class AgentProgram:
 
     @property
     def command(self) -> list[str]:
-        """Its words, filled in."""
         words = self.agent.command or (self.recipe.command if self.recipe else [])
         return [fill_words(word, self.values) for word in words]
 

@@ -92,7 +92,6 @@ class AttemptFolder:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
         return self.run / "attempts" / f"{self.number:04d}"
 
     @property
@@ -102,21 +101,17 @@ class AttemptFolder:
 
     @property
     def log(self) -> Path:
-        """Events, transcript and code calls."""
         return self.path / "log"
 
     @property
     def journal(self) -> Path:
-        """Its recorded effects."""
         return self.log / "journal.jsonl"
 
     @property
     def sealed(self) -> bool:
-        """A result stands in it."""
         return (self.path / "run.json").is_file()
 
     def record(self) -> RunRecord:
-        """The sealed result."""
         return read_record(self.path / "run.json", RunRecord)
 
     def failures(self) -> list[FailureRecord]:

@@ -268,7 +268,6 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _create(path: Path, holder: Holder) -> bool:
-    """Make the lease if it is free."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = new_beside(path)
