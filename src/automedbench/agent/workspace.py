@@ -123,12 +123,15 @@ class _Look:
                     continue
                 listed.append((path, status.st_size, status.st_mtime_ns))
                 characters += len(path)
-                full = full or self._exceeded(len(listed), characters)
+                too_many = len(self._files) + len(listed) > NAMED_FILES
+                full = full or too_many or self._characters + characters > NAMED_CHARACTERS
                 if full:
                     self._unnamed += len(listed)
                     listed.clear()
         if not full:
-            self._files |= {_printable(path): (size, changed) for path, size, changed in listed}
+            # Names are bytes that an agent chose: what is no UTF-8 is replaced.
+            for path, size, changed in listed:
+                self._files[os.fsencode(path).decode("utf-8", "replace")] = (size, changed)
             self._characters += characters
         # A stack: what is to be looked at first is put on it last.
         below.sort(key=lambda item: (item[0] not in FIRST, item), reverse=True)
@@ -148,14 +151,6 @@ class _Look:
             self.forbidden = True
         except OSError:  # gone, or at the end of too long a path
             return
-
-    def _exceeded(self, files: int, characters: int) -> bool:
-        return len(self._files) + files > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS
-
-
-def _printable(path: str) -> str:
-    """Names are bytes that an agent chose: what is no UTF-8 is replaced."""
-    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def list_files(snapshot: Snapshot) -> dict[str, int]:

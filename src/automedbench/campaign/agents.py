@@ -32,6 +32,12 @@ _NO_BEHAVIOUR = REACHED | {
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
+_NEEDED = {
+    "scripted": ("script",),
+    "command": ("command", "layer"),
+    "baseline": ("baseline",),
+    "replay": ("transcript",),
+}
 REPLY_TOKENS = 8192
 """Limit of a reply in our own loop where the entry has none."""
 BASELINES = "config/baselines/{track}/{baseline}.yaml"
@@ -155,8 +161,9 @@ class Agent(EndpointSettings):
 
     @model_validator(mode="after")
     def _complete(self) -> Agent:
-        if self.provider == "scripted" and not self.script:
-            raise ValueError("a scripted agent needs 'script'")
+        needed = _NEEDED.get(self.provider, ())
+        if needed and not any(getattr(self, key) for key in needed):
+            raise ValueError(f"a {self.provider} agent needs {' or '.join(map(repr, needed))}")
         if self.paid and not (self.model and self.address and (self.api_key_env or self.api_key_file)):
             raise ValueError(
                 f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' (or "
@@ -171,10 +178,6 @@ class Agent(EndpointSettings):
             raise ValueError("'responses' has no reasoning budget: use 'mode: effort'")
         if budget is not None and self.max_tokens is not None and budget >= self.max_tokens:
             raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
-        for provider in ("command", "baseline", "replay"):
-            key = "transcript" if provider == "replay" else provider
-            if self.provider == provider and not (getattr(self, key) or (provider == "command" and self.layer)):
-                raise ValueError(f"a {provider} agent needs '{key}'{' or layer' * (provider == 'command')}")
         refuse_secrets(self.env)
         if self.trusted and self.paid:
             raise ValueError("an agent with a model can't be trusted: a model's code needs a real sandbox")

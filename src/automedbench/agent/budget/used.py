@@ -12,6 +12,7 @@ import functools
 import operator
 import os
 import platform
+import re
 import socket
 import threading
 import time
@@ -161,18 +162,10 @@ class UsageRecorder:
 @functools.cache
 def _machine() -> str:
     """This node: processor, how many of them this process may use, memory of all of it."""
-    texts = (_read_kernel_value("/proc/cpuinfo", "model name"), _read_kernel_value("/proc/meminfo", "MemTotal"))
-    name = " ".join((texts[0] or platform.machine()).split())
-    memory = f", {round(int(texts[1].split()[0]) / 2**20)} GiB" if texts[1] else ""
-    return f"{name}, {counted(len(os.sched_getaffinity(0)), 'processor')}{memory}"
-
-
-def _read_kernel_value(path: str, name: str) -> str:
-    """The first value of this name in a file of the kernel's; empty without one."""
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as lines:
-        found = (line.partition(":") for line in lines)
-        return next((value.strip() for key, _, value in found if key.strip() == name), "")
-    return ""
+    model = re.search(r"^model name\s*:\s*(.*\S)", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+    name = " ".join((model[1] if model else platform.machine()).split())
+    memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+    return f"{name}, {counted(len(os.sched_getaffinity(0)), 'processor')}, {memory} GiB"
 
 
 def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:

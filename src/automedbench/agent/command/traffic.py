@@ -27,6 +27,7 @@ from automedbench.base.files import clean_text, sha256_bytes
 from automedbench.base.records import CodeCall, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.evidence.trace import TracedProgram
 
 MAX_MESSAGE, MAX_TRANSCRIPT, MAX_CODE = 1_000_000, 16_000_000, 16_000_000
@@ -36,9 +37,6 @@ Of code beyond that head and tail are kept.
 """
 LEAST = 100
 """Characters that a message or a call counts at least."""
-
-KEPT_HEAD, KEPT_TAIL = 2048, 8192
-"""Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
 FILE_BYTES = 200_000
 """Size up to which a file that a program edits is shown as it was afterwards."""
@@ -448,11 +446,11 @@ def _key(call: ToolCall) -> str:
 
 
 def shorten(text: str) -> str:
-    """Head and tail of an output, as of any call's."""
-    if len(text) <= KEPT_HEAD + KEPT_TAIL:
+    """Head and tail of an output, as many characters as any call's has bytes."""
+    left_out = len(text) - HEAD_BYTES - TAIL_BYTES
+    if left_out <= 0:
         return text
-    left_out = len(text) - KEPT_HEAD - KEPT_TAIL
-    return f"{text[:KEPT_HEAD]}\n[… {left_out} characters left out …]\n{text[-KEPT_TAIL:]}"
+    return f"{text[:HEAD_BYTES]}\n[… {left_out} characters left out …]\n{text[-TAIL_BYTES:]}"
 
 
 def bound_message(message: ChatMessage) -> ChatMessage:

@@ -335,7 +335,9 @@ class Journal:
         self.effects = len(effects)
         self.resumes = sum(line.type == "resume" for line in lines)
         self.replayed = False
-        self._unended = _unended(lines)
+        # The effect that had begun and not ended, once for each time.
+        since = itertools.takewhile(lambda line: line.type != "effect", reversed(lines))
+        self._unended = [(line.kind, line.about) for line in since if line.type == "begin"]
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.ftruncate(self._file, length)
@@ -486,9 +488,3 @@ def read_lines(path: Path) -> tuple[list[Line], int]:
             raise JournalMismatch(f"{path}: line {number} cannot be read; the attempt cannot go on.") from error
         length += len(text)
     return lines, length
-
-
-def _unended(lines: list[Line]) -> list[tuple[str, str]]:
-    """The effect that had begun and not ended, once for each time."""
-    since = itertools.takewhile(lambda line: line.type != "effect", reversed(lines))
-    return [(line.kind, line.about) for line in since if line.type == "begin"]
