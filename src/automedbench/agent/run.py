@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -235,7 +235,7 @@ class _Driver:
         if bridge is not None:
             from automedbench.agent.command.loop import CommandLoop
 
-            loop = CommandLoop(plan.agent, cast(Any, model), bridge, dialogue, toolbox, self.check)
+            loop = CommandLoop(plan.agent, model, bridge, dialogue, toolbox, self.check)
         else:
             specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
             toolbox.known_tools = [spec.name for spec in specs]

@@ -262,11 +262,13 @@ _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|,(?=\s*[}\]])', r
 
 @dataclass(frozen=True)
 class TextCall:
-    """A call found in text. ``closed`` is false when its block ran into the end of the text."""
+    """A call found in text, from ``start`` to ``end``; ``closed`` is false when its block ran into the text's end."""
 
     name: str
     arguments: dict[str, Any]
-    closed: bool = True
+    closed: bool
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -278,13 +280,6 @@ class Recovery:
 
 
 _Spans = Sequence[tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class _Block:
-    call: TextCall | None
-    start: int
-    end: int
 
 
 def recover_calls(text: str, known: Collection[str]) -> Recovery:
@@ -307,12 +302,12 @@ def recover_calls(text: str, known: Collection[str]) -> Recovery:
             position = line_start = _fence_end(text, match)
         else:
             tried += 1
-            block = _read_block(text, match, ends)
-            alone = block.call is not None and _stands_alone(text, block, line_start)
-            if block.call and alone and block.call.name in known:
-                found.append(block.call)
+            call = _read_json(text, match) if match["json"] else _read_tags(text, match, ends)
+            alone = call is not None and _stands_alone(text, call, line_start)
+            if call and alone and call.name in known:
+                found.append(call)
             # Prose that names an opening tag must not swallow the real call after it.
-            position = block.end if block.call and (alone or block.call.closed) else match.end()
+            position = call.end if call and (alone or call.closed) else match.end()
     return Recovery(tuple(found[:MAX_CALLS]), fenced)
 
 
@@ -353,14 +348,10 @@ def _fence_end(text: str, opening: re.Match[str]) -> int:
     return match.end() if match else len(text)
 
 
-def _read_block(text: str, opening: re.Match[str], ends: _Spans) -> _Block:
-    if opening["json"]:
-        return _read_json(text, opening)
+def _read_tags(text: str, opening: re.Match[str], ends: _Spans) -> TextCall | None:
     name = opening["invoke_name"] or opening["function_name"]
     arguments, position, closed = _read_parameters(text, opening.end(), ends)
-    if not closed and not arguments:
-        return _Block(None, opening.start(), opening.end())
-    return _Block(TextCall(name, arguments, closed), opening.start(), position)
+    return TextCall(name, arguments, closed, opening.start(), position) if closed or arguments else None
 
 
 def _read_parameters(text: str, position: int, ends: _Spans) -> tuple[dict[str, Any], int, bool]:
@@ -392,27 +383,27 @@ def _open_value(text: str, start: int) -> tuple[str, int]:
     return value[:end], len(text)
 
 
-def _read_json(text: str, opening: re.Match[str]) -> _Block:
+def _read_json(text: str, opening: re.Match[str]) -> TextCall | None:
     """``{"name": …, "arguments": {…}}``; decoding from the brace leaves closing tags inside the code alone."""
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(text, opening.end())
     except (ValueError, RecursionError):
-        return _Block(None, opening.start(), opening.end())
+        return None
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         arguments = repair_arguments(arguments)
     if not isinstance(value.get("name"), str) or not isinstance(arguments, dict):
-        return _Block(None, opening.start(), end)
+        return None
     closing = _TOOL_CALL_END.match(text, end)
-    call = TextCall(value["name"], arguments, closing is not None)
-    return _Block(call, opening.start(), closing.end() if closing else end)
+    end = closing.end() if closing else end
+    return TextCall(value["name"], arguments, closing is not None, opening.start(), end)
 
 
-def _stands_alone(text: str, block: _Block, line_start: int) -> bool:
-    """Return whether only markup and non-word characters surround the block on its first and last line."""
-    start = max(text.rfind("\n", 0, block.start) + 1, line_start)
-    end = text.find("\n", block.end)
-    before, after = text[start : block.start], text[block.end : len(text) if end < 0 else end]
+def _stands_alone(text: str, call: TextCall, line_start: int) -> bool:
+    """Return whether only markup and non-word characters surround the call on its first and last line."""
+    start = max(text.rfind("\n", 0, call.start) + 1, line_start)
+    end = text.find("\n", call.end)
+    before, after = text[start : call.start], text[call.end : len(text) if end < 0 else end]
     return not any(len(part) > MAX_BESIDE or re.search(r"\w", _TAG.sub("", part)) for part in (before, after))
 
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import pydantic
 
@@ -34,6 +34,9 @@ from automedbench.base.records import Model, Money
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
 from automedbench.campaign.prices import compute_cost, format_money
+
+if TYPE_CHECKING:
+    from automedbench.agent.models.endpoint import EndpointModel
 
 LOCK = "lock.json"
 LOCK_WAIT_S, LOCK_STALE_S, LOCK_POLL_S = 300.0, 60.0, 0.05
@@ -369,14 +372,6 @@ def _usd(amount: Decimal) -> str:
     return format(amount.quantize(Decimal("0.01")), "f")
 
 
-class CompletingModel(ChatModel, Protocol):
-    """A model that also takes request bodies as they are; see ``EndpointModel.complete``."""
-
-    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """The answer to a complete request body; ``messages`` are only there for the estimate of its tokens."""
-        ...
-
-
 @dataclass
 class MeteredModel:
     """A model whose requests are booked: announced before they are sent, with their cost after.
@@ -388,7 +383,7 @@ class MeteredModel:
     run: str
     attempt: str
     ledger: CampaignLedger | None = None
-    model: CompletingModel | None = None
+    model: ChatModel = field(init=False)
 
     @classmethod
     def open(
@@ -412,10 +407,10 @@ class MeteredModel:
         ledger.reserve(run, reserve_for_run(agent, limits, budget), attempt)
         return cls(agent, run, attempt, ledger)
 
-    def meter(self, model: ChatModel) -> ChatModel:
-        """The model with every request booked, once it is open."""
-        self.model = cast(CompletingModel, model)
-        return model if self.ledger is None else self
+    def meter(self, model: ChatModel) -> Self:
+        """Send requests to this model."""
+        self.model = model
+        return self
 
     def settle(self) -> None:
         """Free what is left of the reservation; raises InfrastructureError when the ledger cannot be written."""
@@ -424,20 +419,22 @@ class MeteredModel:
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """See ``ChatModel.reply``; raises BudgetExhausted when the campaign's budget does not allow the request."""
-        return self._book_request(messages, lambda model: model.reply(messages, tools, timeout_s))
+        return self._book_request(messages, lambda: self.model.reply(messages, tools, timeout_s))
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """See ``CompletingModel.complete``."""
-        return self._book_request(messages, lambda model: model.complete(body, messages, timeout_s), asked_tokens(body))
+        """The answer of an endpoint to a request body as it is; ``messages`` are for the estimate of its tokens."""
+        model = cast("EndpointModel", self.model)
+        return self._book_request(messages, lambda: model.complete(body, messages, timeout_s), asked_tokens(body))
 
     def _book_request(
-        self, messages: Sequence[ChatMessage], send: Callable[[CompletingModel], Reply], reply_tokens: int | None = None
+        self, messages: Sequence[ChatMessage], send: Callable[[], Reply], reply_tokens: int | None = None
     ) -> Reply:
-        assert self.ledger is not None and self.model is not None
+        if self.ledger is None:
+            return send()
         most = bound_request_cost(self.agent, estimate_tokens(messages), reply_tokens)
         self.ledger.announce(self.run, self.attempt, most)
         try:
-            reply = send(self.model)
+            reply = send()
         except RequestFailed as failure:
             self._book(self.ledger, failure.spent)
             raise

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automedbench.agent.budget.ledger import CompletingModel
+from automedbench.agent.budget.ledger import MeteredModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.traffic import Traffic
@@ -56,7 +56,7 @@ class RequestHandler:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
     agent: Agent
-    model: CompletingModel
+    model: MeteredModel
     toolbox: Toolbox
     traffic: Traffic
     before_request: Callable[[], None]
@@ -161,7 +161,7 @@ class CommandLoop:
     """One attempt of a command-line agent; same surface as ``AgentLoop``."""
 
     agent: Agent
-    model: CompletingModel
+    model: MeteredModel
     bridge: Bridge
     dialogue: Dialogue
     toolbox: Toolbox
