@@ -58,9 +58,6 @@ class Failed:
     spent: tuple[Billed, ...]
     retry_s: float
 
-    def error(self) -> RequestFailed:
-        return _ERRORS[self.kind](self.message, self.spent, self.retry_s)
-
 
 @dataclass(frozen=True)
 class ModelAnswer:
@@ -165,7 +162,7 @@ class AgentLoop:
             # None of the time of an endpoint that stayed down is the agent's.
             budget.spend(failure.spent, retry_s=max(failure.retry_s, budget.wall_s - began if down else 0.0))
             if not (down and journal.replayed):
-                raise failure.error() from self._failure
+                raise _ERRORS[failure.kind](failure.message, failure.spent, failure.retry_s) from self._failure
 
     def _send(self, messages: Sequence[ChatMessage]) -> ModelAnswer:
         budget = self.toolbox.budget
@@ -206,7 +203,7 @@ class AgentLoop:
             answer = self.toolbox.run(call, self.toolbox.budget.turns, cut=cut and not call.recovered)
             self.dialogue.add(ChatMessage("tool", answer, call_id=call.id))
         self.dialogue.notes = self.toolbox.notes
-        if cut and any(tools.was_cut(call) for call in calls):
+        if cut and any(not call.recovered and not tools.is_complete(call.arguments) for call in calls):
             return self.toolbox.ending or self._length_stop()
         self._length_stops = 0
         return self.toolbox.ending

@@ -313,12 +313,6 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
 
 
-def find_hint_folder(card: TaskCard, tier: Tier) -> str | None:
-    """Folder below the prompts with the hints of a tier: of the route in lite, of the track in standard."""
-    route = card.briefs.route
-    return {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}.get(tier)
-
-
 def list_requirements(prompts: Path, card: TaskCard) -> str:
     """Pins of the given method's packages; empty for a card without route, ConfigError when the file is missing."""
     if card.briefs.route is None:
@@ -331,8 +325,13 @@ def list_requirements(prompts: Path, card: TaskCard) -> str:
 
 
 def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> dict[str, str]:
-    """Stage → hint of the tier. A route has all of its stages; a track of its own may have no hints."""
-    folder = find_hint_folder(card, tier)
+    """Stage → hint of the tier, of the route in lite, of the track in standard.
+
+    A route has all of its stages; a track of its own may have no hints.
+    """
+    route = card.briefs.route
+    folders = {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}
+    folder = folders.get(tier)
     if folder is None or (tier != "lite" and not (prompts / folder).is_dir()):
         return {}
     return {stage: blocks.render(f"{folder}/{stage.upper()}.md") for stage in HINTED[tier]}

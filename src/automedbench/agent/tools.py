@@ -224,11 +224,6 @@ def valid_json(arguments: str) -> str:
     return encode(repair_arguments(arguments) or {})
 
 
-def was_cut(call: ToolCall) -> bool:
-    """True for a native call whose arguments are incomplete."""
-    return not call.recovered and not is_complete(call.arguments)
-
-
 MAX_CALLS = 4
 MAX_TEXT = 1_000_000
 """Characters of a reply that are searched for calls written as text."""

@@ -30,12 +30,8 @@ class Selection(Model):
     repeats: list[int] = Field(default_factory=list)
 
     def matches(self, run: RunId) -> bool:
-        return (
-            (not self.agents or run.agent in self.agents)
-            and (not self.tasks or run.task in self.tasks)
-            and (not self.tiers or run.tier in self.tiers)
-            and (not self.repeats or run.repeat in self.repeats)
-        )
+        pairs = ((self.agents, run.agent), (self.tasks, run.task), (self.tiers, run.tier), (self.repeats, run.repeat))
+        return all(not named or value in named for named, value in pairs)
 
 
 class Matrix(Model):

@@ -74,8 +74,7 @@ class Budget:
         return min(caps, default=float("inf"))
 
     def reply_timeout_s(self) -> float:
-        remaining = self.remaining_s
-        return float("inf") if remaining is None else remaining
+        return float("inf") if self.remaining_s is None else self.remaining_s
 
     def book(self, reply: Reply) -> None:
         """Book a reply and the failed attempts before it; raises as ``spend`` does."""
