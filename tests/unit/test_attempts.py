@@ -269,11 +269,11 @@ def test_a_bug_that_comes_back_at_the_same_place_gives_the_attempt_up(plan: RunP
     assert start(plan, submit()).attempt == 2
 
 
-@pytest.mark.parametrize("change", ["agent", "limits", "network", "task version"])
-def test_an_interrupted_attempt_at_another_question_does_not_go_on(plan: RunPlan, change: str) -> None:
+def test_an_interrupted_attempt_at_another_question_does_not_go_on(plan: RunPlan) -> None:
+    """Another question is what it is for a finished one."""
     with pytest.raises(EndpointError):
         start(plan, *WORK, EndpointError("down"))
-    assert start(CHANGES[change](plan), submit()).attempt == 2
+    assert start(CHANGES["limits"](plan), submit()).attempt == 2
 
 
 def test_an_attempt_in_another_image_does_not_go_on(plan: RunPlan) -> None:
