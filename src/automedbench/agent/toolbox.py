@@ -73,7 +73,9 @@ class Contract:
             return self.n_cases
         return len({self.case_of[path] for path in paths if path in self.case_of})
 
-    def stage(self, code: str, changed: Sequence[str], cache_growth: int, complete: bool, previous: Stage) -> Stage:
+    def infer_stage(
+        self, code: str, changed: Sequence[str], cache_growth: int, complete: bool, previous: Stage
+    ) -> Stage:
         """Stage of a call, by its code and the workspace files it changed; ``complete``: all outputs exist now."""
         evidence = CallEvidence(
             code=code,
@@ -341,7 +343,9 @@ class Toolbox:
         """Keep a call; its stage follows from how the workspace differs from what it was before."""
         number, result, growth = len(self.calls) + 1, done.result, done.changes.cache_bytes - self.snapshot.cache_bytes
         self.snapshot = self.snapshot.apply(done.changes)
-        self._stage = self.contract.stage(request.code, list(done.changes.changed), growth, done.complete, self._stage)
+        self._stage = self.contract.infer_stage(
+            request.code, list(done.changes.changed), growth, done.complete, self._stage
+        )
         over = self.budget.check_disk(self.snapshot.total_bytes)
         self.ending = over or self.ending
         changed = list(done.changes.changed)[:LISTED_CHANGES]

@@ -406,7 +406,7 @@ class Traffic:
         changed, growth = sorted(taken), self._cache_growth if files is None else 0
         self._changed = self._changed - taken
         self._cache_growth -= growth
-        stage = contract.stage(code, changed, growth, not contract.find_missing(workspace), previous)
+        stage = contract.infer_stage(code, changed, growth, not contract.find_missing(workspace), previous)
         named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         # A call that ran nothing itself has no processes, where there is a trace.
         untraced: list[Process] | None = None if self._processes is None else []
