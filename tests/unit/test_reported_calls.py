@@ -208,7 +208,7 @@ def test_a_request_for_a_title_in_the_middle(reader: Reader) -> None:
     )
     reader.exchange([ask, ChatMessage("assistant", "I begin."), ChatMessage("user", "Go on.")], Reply("Done."))
     assert [one.content for one in reader.dialogue.records()[2:]] == ["Begin.", "I begin.", "Go on.", "Done."]
-    assert reader.traffic.last_words == "Done."
+    assert reader.traffic.last_text == "Done."
     assert len(reader.events("side_request")) == 1
 
 
