@@ -33,7 +33,6 @@ from conftest import Project
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation, RunRecord, ScoreRecord
 
-CARD = f"config/tasks/detection/{TASK}.yaml"
 # The agent works until a test puts a file into its workspace.
 WAITING = "touch began; until [ -e release ]; do sleep 0.1; done; echo released"
 
@@ -93,28 +92,6 @@ def test_problems_name_their_file(project: Project) -> None:
     path = project.path / "demo/config.yaml"
     path.write_text(path.read_text().replace("agents: [careful,", "agents: [carful,"))
     assert refused(project) == ["demo/config.yaml: matrix.agents: unknown agent 'carful' (did you mean 'careful'?)"]
-
-
-def test_card_with_three_errors(project: Project) -> None:
-    path = project.path / CARD
-    text = path.read_text()
-    for old, new in (("version: 1", "version: one"), ("title:", "titel:"), ("access: public", "access: free")):
-        text = text.replace(old, new, 1)
-    path.write_text(text)
-    found = refused(project)
-    assert all(line.startswith(f"{CARD}: ") for line in found)
-    assert {line.split(": ")[1] for line in found} == {"version", "titel", "title", "dataset.access"}
-
-
-def test_private_data_below_public(project: Project) -> None:
-    (problem,) = refused(project, "--config", "data={private: data/demo/public/private}")
-    assert problem.startswith("--config: data.private: lies below data.public")
-
-
-def test_a_model_in_the_local_sandbox(project: Project) -> None:
-    agents = "agents_file=config/agents.yaml"
-    (problem,) = refused(project, "--config", agents, "matrix={agents: [my-model]}")
-    assert "isolates nothing and agent 'my-model' is not trusted; use 'apptainer'" in problem
 
 
 # --- data -----------------------------------------------------------------------------------------------------
