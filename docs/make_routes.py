@@ -15,7 +15,16 @@ from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
 from automedbench.campaign.config import EgressConfig
 from automedbench.sandbox.egress.mirror import check_mirror
-from automedbench.sandbox.egress.rules import EgressSettings, Ruling, build_settings, check_opened, check_tunnel, opens
+from automedbench.sandbox.egress.rules import (
+    LISTED,
+    EgressRefused,
+    EgressSettings,
+    Ruling,
+    build_settings,
+    check_opened,
+    check_tunnel,
+    opens_tls,
+)
 
 BEGIN, END = "<!-- routes: begin -->", "<!-- routes: end -->"
 HUB = "huggingface.co"
@@ -76,15 +85,18 @@ def candidate_ways(card: TaskCard, root: Path) -> Iterator[tuple[str, list[str]]
 
 
 def ruling_on(settings: EgressSettings, url: str) -> Ruling:
-    """What becomes of a GET of an https address."""
+    """Ruling on a GET of an https address."""
     parts = urlsplit(url)
     host, target = parts.netloc.lower(), parts.path + (f"?{parts.query}" if parts.query else "")
-    ruling, _ = check_tunnel(settings, host if ":" in host else f"{host}:443")
-    if not ruling.allowed or not opens(settings, host):
-        return ruling
-    if host == HUB:
-        return check_mirror(settings, "GET", target)[0]
-    return check_opened(settings, host, "GET", target, [(b"host", host.encode())])[0]
+    try:
+        check_tunnel(settings, host if ":" in host else f"{host}:443")
+        if opens_tls(settings, host) and host == HUB:
+            check_mirror(settings, "GET", target)
+        elif opens_tls(settings, host):
+            check_opened(settings, host, "GET", target, [(b"host", host.encode())])
+    except EgressRefused as error:
+        return error.ruling
+    return LISTED
 
 
 def _row(card: TaskCard, settings: EgressSettings, checkpoints: dict[str, Checkpoint], root: Path) -> list[str]:

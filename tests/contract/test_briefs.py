@@ -326,7 +326,7 @@ CLAIMS = {
     r"Network class \*proxied\*: your code has the loopback": "sandbox.egress:Egress",
     r"The proxy reads requests to GitHub": "sandbox.egress.authority:__file__",
     r"answer from a store alone; what it does not hold .* 404": "sandbox.egress.cache:Cache",
-    r"gated models other than google/gemma": "sandbox.egress.mirror:_token",
+    r"gated models other than google/gemma": "sandbox.egress.mirror:_find_token",
     r"Public models of the Hugging Face hub come through": "sandbox.egress:Egress",
     r"Every request is recorded. Downloads count": "sandbox.egress:Egress",
     r"A request to the home of this task's data set.* 1 MiB.*labels disqualifies": "sandbox.egress:Egress",
