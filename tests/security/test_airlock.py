@@ -296,34 +296,6 @@ def test_nothing_but_own_files_passes_while_they_are_exchanged(
     assert count.value > 0
 
 
-@pytest.mark.parametrize(
-    ("attacker", "reasons"),
-    [
-        pytest.param(link, {"link"}, id="link"),
-        pytest.param(hard_link, {"hardlink"}, id="hard-link"),
-        pytest.param(pipe, {"fifo"}, id="pipe"),
-        pytest.param(huge, {"too_large"}, id="huge"),
-    ],
-)
-def test_what_stands_there_for_good_is_refused_with_its_name(
-    ground: Ground, attacker: Callable[[Ground], None], reasons: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The attackers above, stopped half-way: each would have been accepted by a plain copy."""
-    replace = os.replace
-
-    def replace_once(source: Path, target: Path) -> None:
-        replace(source, target)
-        raise InterruptedError
-
-    monkeypatch.setattr(os, "replace", replace_once)
-    with pytest.raises(InterruptedError):
-        attacker(ground)
-    monkeypatch.undo()
-    collected = ground.collect()
-    assert collected.files == {}
-    assert {item.reason for item in collected.rejected if item.path == OUT} == reasons
-
-
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 

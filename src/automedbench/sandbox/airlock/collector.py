@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import new_folder, unwritable
 from automedbench.base.records import FileEntry, Rejected, RejectedReason
 
@@ -82,7 +81,7 @@ def collect(
     else below the top folders of ``expected`` is left behind. Refusals are listed: all of those of expected files, and
     the first 200 of other ones.
 
-    Raises InfrastructureError when the workspace is not there or the destination cannot be written.
+    Raises InfrastructureError when the workspace cannot be read or the destination cannot be written.
     """
     optional = dict(extra or {})
     for path in [*expected, *optional]:
@@ -109,7 +108,7 @@ def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
         with _opened_workspace(workspace) as (root, owners), _opened_file(root, path, limit, owners) as handle:
             data = os.read(handle, limit + 1)
             return data if len(data) <= limit else None
-    except (_FileRefused, OSError, ValueError, InfrastructureError):
+    except (_FileRefused, OSError, ValueError):
         return None
 
 
@@ -127,12 +126,7 @@ def _check_name(path: str) -> None:
 @contextlib.contextmanager
 def _opened_workspace(workspace: Path) -> Iterator[tuple[int, frozenset[int]]]:
     """Descriptor of the workspace and the owners that its files may have."""
-    try:
-        root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InfrastructureError(
-            f"Cannot read the workspace {workspace}: {error.strerror}.\nIt is written by run_agent; run that first."
-        ) from error
+    root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield root, frozenset({os.fstat(root).st_uid, os.geteuid()})
     finally:
@@ -143,16 +137,13 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
     """Copy one file; None when it is not there or was refused, which the tray records."""
     with contextlib.ExitStack() as stack:
         try:
-            handle = stack.enter_context(_opened_file(root, path, limit, tray.owners))
-        except FileNotFoundError:
-            return None
-        except _FileRefused as refused:
-            tray.reject(path, refused.reason, refused.target)
-            return None
-        try:
+            try:
+                handle = stack.enter_context(_opened_file(root, path, limit, tray.owners))
+            except FileNotFoundError:  # of the destination it would be a fault of the machine
+                return None
             return _copy(handle, tray.folder / path, limit)
         except _FileRefused as refused:
-            tray.reject(path, refused.reason)
+            tray.reject(path, refused.reason, refused.target)
             return None
 
 
