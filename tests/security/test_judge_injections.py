@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw, PngImagePlugin
 
 from automedbench.base.records import Conversation, JudgedStage
 from automedbench.base.untrusted.picture import small_picture
-from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, mask_evidence, readings
+from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, mask_evidence, quote_readings
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.panel.structured import read_reply
 from automedbench.judge.prompt import SYSTEM, stage_messages
@@ -199,7 +199,7 @@ def test_nothing_leaves_its_fence(name: str) -> None:
     bodies = parsed(rendering)
     assert len(bodies) == 1 + 2 * len(attempt.parts)
     for body, part in zip(bodies[1:], attempt.parts, strict=False):
-        assert "\n".join(lines_of(part)) in readings("\n".join(PREFIX + line for line in body))
+        assert "\n".join(lines_of(part)) in quote_readings("\n".join(PREFIX + line for line in body))
     assert not _TOKENS.search(rendering)
     seen = rendering.replace("\n", "").replace("\ufe0f", "")
     assert [char for char in seen if unicodedata.category(char) in _HIDDEN] == []

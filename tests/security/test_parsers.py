@@ -18,7 +18,7 @@ from automedbench.agent.protocols.common import ApiCall, RequestRefused
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, infer_stage
 from automedbench.base.records import RunId
-from automedbench.judge.evidence import RunEvidence, blind, fence, neutralise, one_line, readings
+from automedbench.judge.evidence import RunEvidence, blind, fence, neutralise, one_line, quote_readings
 from automedbench.judge.panel.structured import find_answer
 from automedbench.reading import injection
 from automedbench.reading.candidates import candidates_in
@@ -65,7 +65,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "injections": lambda text: find_injections([AgentText("plan", None, text)]),
     "names": names,
     "fence": lambda text: fence("x", neutralise(text)),
-    "quote": lambda text: [one_line(each) for each in readings(text)],
+    "quote": lambda text: [one_line(each) for each in quote_readings(text)],
     "own words": lambda text: own_text(text, _BRIEF),
     "steps": lambda text: [*pieces(text), *paragraphs(text), find_word(text, ["model", "weight*"])],
     "candidates": lambda text: list(candidates_in(text, {"unet": ["u-net", "fence*"], "sam": ["sam", "a b"]})),

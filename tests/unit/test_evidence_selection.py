@@ -21,7 +21,7 @@ from automedbench.judge.evidence import (
 )
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import Passage, ShownEvidence, estimate_tokens, passage, select, turn_ranges
+from automedbench.judge.selection import Passage, ShownEvidence, cut_passage, estimate_tokens, select, turn_ranges
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000
@@ -349,7 +349,7 @@ def test_what_was_left_out_proves_nothing(rubric: Rubric) -> None:
 
 
 def test_a_quote_over_a_gap_proves_nothing() -> None:
-    text = passage("stdout", "x", 1, "a" * 50 + " left out " + "b" * 50, head=50, tail=50)
+    text = cut_passage("stdout", "x", 1, "a" * 50 + " left out " + "b" * 50, head=50, tail=50)
     assert text.pieces == ("a" * 50, "b" * 50)
     assert not text.is_whole
     shown = ShownEvidence("S3", text, (), False, None, "", "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automedbench.judge.evidence import BEGIN, END, MAX_LABEL, PREFIX, fence, neutralise, readings, restored
+from automedbench.judge.evidence import BEGIN, END, MAX_LABEL, PREFIX, fence, neutralise, quote_readings, restore
 
 LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
@@ -40,7 +40,7 @@ SHOWN = [
 @pytest.mark.parametrize(("text", "shown"), SHOWN)
 def test_what_is_shown(text: str, shown: str) -> None:
     assert neutralise(text) == shown
-    assert restored(shown) == LINE_END.sub("\n", text)
+    assert restore(shown) == LINE_END.sub("\n", text)
 
 
 def test_a_fence() -> None:
@@ -71,7 +71,7 @@ ANY = st.text(
 @settings(max_examples=300, deadline=None)
 @given(ANY)
 def test_every_text_comes_back(text: str) -> None:
-    assert restored(neutralise(text)) == LINE_END.sub("\n", text)
+    assert restore(neutralise(text)) == LINE_END.sub("\n", text)
 
 
 @settings(max_examples=300, deadline=None)
@@ -81,7 +81,7 @@ def test_no_text_ends_its_fence(label: str, text: str) -> None:
     assert first.startswith(f"{BEGIN} agent text: ") and last.startswith(f"{END} agent text: ")
     assert all(line.startswith(PREFIX) for line in body)
     assert len(body) == (len(LINE_END.sub("\n", text).split("\n")) if text else 0)
-    assert LINE_END.sub("\n", text) in readings("\n".join([first, *body, last]))
+    assert LINE_END.sub("\n", text) in quote_readings("\n".join([first, *body, last]))
 
 
 QUOTES = [
@@ -100,16 +100,16 @@ QUOTES = [
 
 @pytest.mark.parametrize(("quote", "meant"), QUOTES)
 def test_what_a_quote_may_mean(quote: str, meant: str) -> None:
-    assert meant in readings(quote)
+    assert meant in quote_readings(quote)
 
 
 @pytest.mark.parametrize("mark", ["⟨U+200B×9999999⟩", "⟨U+200B×0⟩", "⟨U+FFFFFF⟩", "⟨U+110000⟩", "⟨U+200B×99999999999⟩"])
 def test_marks_that_nobody_wrote_stay(mark: str) -> None:
     """A quote must not grow without bound, nor raise."""
-    assert readings(mark) == (mark,)
+    assert quote_readings(mark) == (mark,)
 
 
 def test_long_runs_come_back() -> None:
     text = "\u200b" * 250_000 + "x"
     assert len(neutralise(text)) < 100
-    assert restored(neutralise(text)) == text
+    assert restore(neutralise(text)) == text

@@ -23,7 +23,7 @@ from automedbench.judge.gold import (
     level_figures,
     verdict_pairs,
 )
-from automedbench.judge.rubric import Rubric, settled, stage_score
+from automedbench.judge.rubric import Rubric, settle_verdicts, stage_score
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")
@@ -49,7 +49,7 @@ def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: An
         rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=verdicts.get(rule.id, 0), reason="so it is")
         for rule in rubric.judged(tier)
     }
-    criteria = settled(given, rubric, tier, gpu=True)
+    criteria = settle_verdicts(given, rubric, tier, gpu=True)
     stages: dict[JudgedStage, float] = {stage: stage_score(criteria, stage) for stage in WEIGHTS}
     fields: dict[str, Any] = {
         "run": gold("x").conversation.run,

@@ -39,14 +39,14 @@ from automedbench.scoring.run import (
     agentic,
     case_scores,
     decide_inference,
-    failed,
+    decide_medal,
+    is_failed,
     medal,
     overall,
     s4,
     s5,
     score_from_files,
     score_run,
-    won,
 )
 
 ENFORCED = Enforced(backend="local", network="sealed")
@@ -309,7 +309,7 @@ def test_medals_are_for_complete_runs_that_beat_constants(
 ) -> None:
     """The report's task score is 0.8 and reaches the thresholds of an okay medal."""
     best = None if prior is None else Prior(answers="no for every case", value=prior)
-    assert won(detail_report(prior=best), submission_record(*statuses)) == expected
+    assert decide_medal(detail_report(prior=best), submission_record(*statuses)) == expected
 
 
 def test_medal_needs_every_threshold() -> None:
@@ -343,7 +343,7 @@ FAILED = [
     ("outcome", "statuses", "verdict", "expected"), [r[1:] for r in FAILED], ids=[r[0] for r in FAILED]
 )
 def test_failed(outcome: str, statuses: list[str], verdict: str, expected: bool) -> None:
-    assert failed(run_record(outcome), submission_record(*statuses), audit_record(verdict)) is expected
+    assert is_failed(run_record(outcome), submission_record(*statuses), audit_record(verdict)) is expected
 
 
 # --- cases ------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ from automedbench.commands._output import show
 from automedbench.commands._transcript import difference_from_log
 from automedbench.commands.verify import check_digest, check_records
 from automedbench.judge.evidence import blind, collect_evidence, quote_exists
-from automedbench.judge.rubric import load_rubric, settled, stage_score
+from automedbench.judge.rubric import load_rubric, settle_verdicts, stage_score
 from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.conditions import requested_conditions
@@ -560,7 +560,7 @@ def _panel_difference(record: JudgeRecord, run: _BundleRun) -> str:
         return "a panel is named, and no judgement of it"
     for one in judgements:
         valid = {item.id: item for item in one.criteria if item.valid}
-        verdicts = settled(valid, rubric, tier, gpu=run.record.enforced.gpu)
+        verdicts = settle_verdicts(valid, rubric, tier, gpu=run.record.enforced.gpu)
         if any(stage_score(verdicts, stage) != value for stage, value in one.stages.items()):
             return f"stages of {one.judge}#{one.repeat} are not what its verdicts make"
     evidence = collect_evidence(run.read("conversation.json", Conversation))

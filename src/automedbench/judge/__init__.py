@@ -15,7 +15,7 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, JudgeRecord, Tier
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.record import read_history
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settle_verdicts, stage_score
 from automedbench.judge.rules import HeuristicJudge
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def judge_run(
     evidence = collect_evidence(conversation)
     history = read_history(evidence, rubric)
     verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier, history)}
-    criteria = settled(verdicts, rubric, tier, gpu=conversation.gpu)
+    criteria = settle_verdicts(verdicts, rubric, tier, gpu=conversation.gpu)
     return JudgeRecord(
         run=conversation.run,
         judge=judge.id,

@@ -6,7 +6,7 @@ copied from it can be told from the agent's own, but it is never evidence: a quo
 Agent text is data in a judge's prompt: nothing in it can end its fence, look like another part, or stay unseen. Every
 line of a fenced text starts with ``| ``, and no other line of a prompt does. Characters that a reader would not see,
 and the marks by which chat models tell turns apart, are shown instead of meant. All of it can be undone exactly
-(``readings``), so that a quote copied from a prompt is looked up in the original text.
+(``quote_readings``), so that a quote copied from a prompt is looked up in the original text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _EDGE = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)}) .*===$")
 
 def neutralise(text: str) -> str:
     """``text`` with every line end as ``\\n``, unseen characters shown as ``⟨U+200B⟩`` (or ``⟨U+200B×50⟩``), chat
-    tokens broken by ``⟨·⟩`` and ``⟨`` itself shown as ``⟨U+27E8⟩``. Undone by ``restored``; not to be applied twice.
+    tokens broken by ``⟨·⟩`` and ``⟨`` itself shown as ``⟨U+27E8⟩``. Undone by ``restore``; not to be applied twice.
     """
     text = LINE_END.sub("\n", text)
     if not text.isascii() or not text.isprintable():
@@ -66,7 +66,7 @@ def neutralise(text: str) -> str:
     return _CHAT.sub(_broken, text)
 
 
-def restored(text: str) -> str:
+def restore(text: str) -> str:
     """Original of a neutralised text, line ends apart; marks that ``neutralise`` does not write stay as they are."""
     return _SHOWN.sub(_meant, text.replace(BREAK, ""))
 
@@ -83,7 +83,7 @@ def fence(label: str, text: str) -> str:
     return "\n".join([f"{BEGIN} agent text: {name} ({count}) ===", *body, f"{END} agent text: {name} ==="])
 
 
-def readings(quote: str) -> tuple[str, ...]:
+def quote_readings(quote: str) -> tuple[str, ...]:
     """Candidates for a quote copied out of a fence: with the prefix of its lines removed, and unchanged.
 
     A quote may begin in the middle of a line, and a line of the original may begin with the prefix itself, so both
@@ -91,7 +91,7 @@ def readings(quote: str) -> tuple[str, ...]:
     """
     lines = [line for line in quote.split("\n") if not _EDGE.match(line)]
     bare = [line.removeprefix(PREFIX) if line != PREFIX.rstrip() else "" for line in lines]
-    return tuple(dict.fromkeys(restored("\n".join(form)) for form in (bare, lines)))
+    return tuple(dict.fromkeys(restore("\n".join(form)) for form in (bare, lines)))
 
 
 def _show_unseen(text: str) -> str:

@@ -42,7 +42,7 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.prices import sum_costs
 from automedbench.judge.panel import NoValidAnswer
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settle_verdicts, stage_score
 
 Quality = Literal["good", "medium", "bad"]
 Split = Literal["dev", "held_out", "fresh"]
@@ -413,7 +413,7 @@ def expected_stages(gold: GoldTranscript, rubric: Rubric) -> dict[JudgedStage, f
         rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=gold.expected[rule.id].verdict)
         for rule in rubric.judged(gold.tier)
     }
-    criteria = settled(verdicts, rubric, gold.tier, gpu=gold.gpu)
+    criteria = settle_verdicts(verdicts, rubric, gold.tier, gpu=gold.gpu)
     return {stage: stage_score(criteria, stage) for stage in JUDGED_STAGES}
 
 

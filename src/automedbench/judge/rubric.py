@@ -223,13 +223,13 @@ def stage_score(criteria: Iterable[Criterion], stage: JudgedStage) -> float:
     return round(sum(verdicts) / len(verdicts), 2)
 
 
-def settled(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gpu: bool) -> list[Criterion]:
+def settle_verdicts(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gpu: bool) -> list[Criterion]:
     """All criteria in the rubric's order: a criterion is 0 without the one it needs; then the tier's credits.
 
     ``gpu``: whether the run had one; False makes the criteria that need one not applicable.
     """
     found = apply_needs(verdicts, rubric)
-    found |= {rule.id: credited(rule, tier) for rule in rubric.criteria if tier in rule.auto_tiers}
+    found |= {rule.id: credit_criterion(rule, tier) for rule in rubric.criteria if tier in rule.auto_tiers}
     if not gpu and found:
         stages = {criterion.stage for criterion in found.values()}
         found |= {rule.id: _not_applicable(rule) for rule in rubric.criteria if rule.gpu and rule.stage in stages}
@@ -251,7 +251,7 @@ def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, 
     }
 
 
-def credited(rule: RubricCriterion, tier: Tier) -> Criterion:
+def credit_criterion(rule: RubricCriterion, tier: Tier) -> Criterion:
     """A criterion that the tier grants without judging."""
     return Criterion(
         id=rule.id, stage=rule.stage, verdict=max(rule.values), auto=True, reason=f"credited in the {tier} tier"

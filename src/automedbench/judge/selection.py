@@ -26,7 +26,7 @@ from automedbench.judge.evidence import (
     fence,
     file_line,
     one_line,
-    readings,
+    quote_readings,
     visible,
 )
 from automedbench.judge.record import Event, History, read_history
@@ -74,7 +74,7 @@ class Passage:
         return fence(self.label, self.pieces[0]) + rest
 
 
-def passage(where: Where, label: str, turn: int | None, text: str, head: int, tail: int = 0) -> Passage:
+def cut_passage(where: Where, label: str, turn: int | None, text: str, head: int, tail: int = 0) -> Passage:
     """A passage with at most ``head`` characters of the beginning of ``text`` and ``tail`` of its end."""
     if len(text) <= head + tail:
         pieces: tuple[str, ...] = (text,)
@@ -176,9 +176,9 @@ class ShownEvidence:
 def _meanings(quote: str) -> Iterator[str]:
     if len(quote) > _MAX_READ:
         return
-    yield from readings(quote)
+    yield from quote_readings(quote)
     if found := _WRAPPED.match(quote.strip()):
-        yield from readings(found.group(2))
+        yield from quote_readings(found.group(2))
 
 
 BYTES_PER_TOKEN = 3
@@ -230,7 +230,7 @@ class Item:
             return _call_block(self.what, LEVELS[level])
         if level == 0 or not self.what.content.strip():
             return None
-        text = passage("note", f"note of turn {self.turn}", self.turn, self.what.content, LEVELS[level].note)
+        text = cut_passage("note", f"note of turn {self.turn}", self.turn, self.what.content, LEVELS[level].note)
         return Block(f"## Turn {self.turn}: what the agent wrote", (text,))
 
 
@@ -296,7 +296,7 @@ def _fitted(where: Where, label: str, text: str, room: float) -> Passage:
     size = int(room * BYTES_PER_TOKEN)
     while True:
         head, tail = size * 2 // 3, size // 3
-        found = passage(where, label, None, text, head, tail)
+        found = cut_passage(where, label, None, text, head, tail)
         if estimate_tokens(found.rendered()) <= room or size < 300:
             return found
         size = size * 4 // 5
@@ -337,18 +337,18 @@ def _call_block(call: CodeCall, detail: Detail) -> Block:
         sizes = f"code {len(call.code):,}, output {len(call.stdout):,}, errors {len(call.stderr):,} characters"
         return Block(f"{header} (not shown: {sizes}; {len(call.new_files)} files created or changed)")
     name = f"turn {call.turn}, call {call.call}"
-    code = passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)
+    code = cut_passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)
     texts = [replace(code, proves=call.status != "refused")]
     streams: tuple[tuple[Where, str], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
     texts += [
-        passage(where, f"{name}: {where}", call.turn, text, detail.head, detail.tail)
+        cut_passage(where, f"{name}: {where}", call.turn, text, detail.head, detail.tail)
         for where, text in streams
         if text.strip()
     ]
     if call.new_files:
         files = "\n".join(map(escape_line_ends, call.new_files))
         label = f"{name}: files created or changed"
-        texts.append(passage("files", label, call.turn, files, detail.head + detail.tail))
+        texts.append(cut_passage("files", label, call.turn, files, detail.head + detail.tail))
     return Block(header, tuple(texts))
 
 

@@ -114,23 +114,23 @@ def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
     return all(value is not None and value >= item.at_least[name] for name, value in values.items())
 
 
-def won(detail: DetailReport, submission: SubmissionRecord, inference: Inference = "unknown") -> str:
+def decide_medal(detail: DetailReport, submission: SubmissionRecord, inference: Inference = "unknown") -> str:
     """The medal that counts: none for a run with a missing or invalid case, that a constant answer equals, or whose
     outputs came out of no method."""
     beats_prior = detail.prior is None or detail.task_score > detail.prior.value
     return detail.medal if submission.all_valid and beats_prior and inference != "unverified" else NO_MEDAL
 
 
-def disqualified(run: RunRecord, audit: AuditRecord) -> bool:
+def is_disqualified(run: RunRecord, audit: AuditRecord) -> bool:
     """Stopped for a second violation during the run, or found out by the audit afterwards; an operator may lift it."""
     lifted = audit.decision is not None and audit.decision.decision == "lift"
     return audit.verdict == DISQUALIFIED or (run.outcome == DISQUALIFIED and not lifted)
 
 
-def failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> bool:
+def is_failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> bool:
     """No complete final submission: not accepted, an expected output missing, or disqualified."""
     missing = any(case.status == "missing" for case in submission.cases)
-    return not run.submitted or run.outcome != "submitted" or missing or disqualified(run, audit)
+    return not run.submitted or run.outcome != "submitted" or missing or is_disqualified(run, audit)
 
 
 def case_scores(detail: DetailReport) -> list[float] | None:
@@ -195,7 +195,7 @@ def score_run(
     _check_together(run, card, detail, submission, audit, judge, conversation)
     inference, why = decide_inference(judge, audit, detail.track, conversation)
     earned = stage_scores(run, submission, detail, judge, inference)
-    out = disqualified(run, audit)
+    out = is_disqualified(run, audit)
     if inference == "unverified" and audit.decision is not None and audit.decision.confirmed_no_inference:
         earned = earned.model_copy(update={"task": 0.0, "overall": 0.0})
     cases = case_scores(detail)
@@ -205,14 +205,14 @@ def score_run(
         model=run.model,
         outcome=run.outcome,
         disqualified=out,
-        failed=failed(run, submission, audit),
+        failed=is_failed(run, submission, audit),
         scores=ZERO if out else earned,
         unpenalised=earned if out else None,
         quality_name=detail.quality_name,
         quality=0.0 if out else detail.quality,
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
-        medal=DISQUALIFIED if out else won(detail, submission, inference),
+        medal=DISQUALIFIED if out else decide_medal(detail, submission, inference),
         inference=inference,
         inference_reason=why,
         above_prior=None if detail.prior is None else (0.0 if out else detail.task_score) - detail.prior.value,

@@ -53,8 +53,8 @@ from automedbench.judge.rubric import (
     Rubric,
     RubricCriterion,
     apply_needs,
-    credited,
-    settled,
+    credit_criterion,
+    settle_verdicts,
     stage_score,
 )
 from automedbench.reading.injection import find_injections
@@ -86,7 +86,7 @@ def stage_spread(judgements: Sequence[Judgement], stage: JudgedStage) -> float |
 def consensus(judgements: Sequence[Judgement], rubric: Rubric, tier: Tier) -> list[Criterion]:
     """One criterion each: the mean verdict of valid judgements, all votes, and the words of one nearest to the mean."""
     return [
-        credited(rule, tier) if tier in rule.auto_tiers else _common(rule, _valid(rule, judgements))
+        credit_criterion(rule, tier) if tier in rule.auto_tiers else _common(rule, _valid(rule, judgements))
         for rule in rubric.criteria
     ]
 
@@ -250,7 +250,7 @@ class PanelSession:
         invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
-        criteria = settled(judged, rubric, tier, gpu=gpu)
+        criteria = settle_verdicts(judged, rubric, tier, gpu=gpu)
         rejected = [
             item.model_copy(update={"valid": False}) for stage in invalid for item in self.answers[stage].criteria
         ]
