@@ -13,8 +13,9 @@ from test_scoring import detail_report, judge_record, run_record, submission_rec
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import CodeCall, ErrorCode, Message
-from automedbench.scoring.codes import CODES, detectors, error_codes, merge_codes
+from automedbench.scoring.codes import detectors, error_codes, merge_codes
 from automedbench.scoring.codes.facts import MAX_EVIDENCE
+from automedbench.scoring.codes.taxonomy import CODES
 from automedbench.tracks import get_track, okay_threshold, track_names
 
 V, X, M = "valid", "malformed", "missing"

@@ -383,7 +383,9 @@ def evaluate(
     voices = [voice for one in judged for voice in one.members or (one.answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
     n_stages = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
-    criteria = list(_criteria_figures(answers, common))
+    pairs = [(rule, _score_pairs(answers, rule.id)) for rule in common.criteria]
+    criteria = [binary_figures(rule.id, rule.title, given) for rule, given in pairs if len(rule.values) == 2]
+    levels = [level_figures(rule.id, rule.title, given) for rule, given in pairs if len(rule.values) > 2]
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
     return Evaluation(
         judge=judge,
@@ -398,7 +400,7 @@ def evaluate(
         invalid=invalid,
         stages=stage_figures(answers, weights),
         criteria=criteria,
-        levels=list(_level_figures(answers, common)),
+        levels=levels,
         mean_f1=sum(scores) / len(scores) if scores else None,
         disagreements=list(_disagreements(answers)),
         members=list(_member_figures(members, weights)),
@@ -475,12 +477,6 @@ def _score_pairs(answers: Iterable[GoldJudgement], name: str) -> list[tuple[floa
     ]
 
 
-def _criteria_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[CriterionFigures]:
-    for rule in common.criteria:
-        if len(rule.values) == 2:
-            yield binary_figures(rule.id, rule.title, _score_pairs(answers, rule.id))
-
-
 def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) -> CriterionFigures:
     """Figures of one criterion; a panel's mean verdict counts as given from 0.5 on."""
     outcomes = [(wanted > 0, given >= 0.5) for wanted, given in pairs]
@@ -499,12 +495,6 @@ def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) 
         f1=_share(2 * hits, 2 * hits + extra + missed),
         accuracy=_share(hits + zeros, len(pairs)),
     )
-
-
-def _level_figures(answers: Sequence[GoldJudgement], common: Rubric) -> Iterator[LevelFigures]:
-    for rule in common.criteria:
-        if len(rule.values) > 2:
-            yield level_figures(rule.id, rule.title, _score_pairs(answers, rule.id))
 
 
 def level_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) -> LevelFigures:

@@ -23,19 +23,10 @@ from automedbench.base.records import (
 from automedbench.scoring.codes import deliverable, verification
 from automedbench.scoring.codes.calls import EXECUTION, SETUP
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
-from automedbench.scoring.codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
+from automedbench.scoring.codes.taxonomy import CODES_VERSION
 from automedbench.tracks import Signal, get_track
 
-__all__ = [
-    "CODES",
-    "CODES_VERSION",
-    "TAXONOMY",
-    "CodeText",
-    "Detector",
-    "detectors",
-    "error_codes",
-    "merge_codes",
-]
+__all__ = ["CODES_VERSION", "detectors", "error_codes", "merge_codes"]
 
 
 def detectors(*tracks: str) -> list[Detector]:
