@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from automedbench.base.records import (
 from automedbench.base.records import now as present
 from automedbench.campaign.config import DataPaths
 from automedbench.commands.verify import verify_run
+from automedbench.sandbox.airlock.archive import OUTPUTS
 from automedbench.sandbox.container.layer import layer_path
 from automedbench.scoring.run import score_from_files
 
@@ -78,6 +80,7 @@ def place(tmp_path: Path, root: Path) -> Place:
         folder / "submission/plan/plan.md": PLAN,
     }.items():
         write_bytes(path, data)
+    tarfile.open(folder / OUTPUTS, "w").close()  # the submitted files lie in submission/ as if made anew
     write_record(tmp_path / f"manifests/{TASK}.json", manifest)
     receipt = Receipt(
         dataset="bccd",
