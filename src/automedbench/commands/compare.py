@@ -187,6 +187,7 @@ def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
 
 def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
     """The comparison for a terminal, its conclusion last."""
+    stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found["stages"].items()]
     return [
         f"{found['a']} (A) minus {found['b']} (B): {found['measure']} score, ×100, pooled by {method.pooling}",
         "",
@@ -196,7 +197,7 @@ def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
         f"Cells (task and tier): A better in {found['wins']}, equal in {found['ties']}, worse in {found['losses']}.",
         *_cell_lines(found),
         "",
-        *_stage_table(found),
+        *table([("", "A", "B", "difference"), *stages], right=range(1, 4)),
         "",
         found["conclusion"],
     ]
@@ -255,11 +256,6 @@ def _cell_lines(found: Comparison) -> Iterator[str]:
         if cells:
             named = (f"{cell['task']}/{cell['tier']} {_signed(cell['difference'])}" for cell in cells)
             yield f"{title}: {', '.join(named)}"
-
-
-def _stage_table(found: Comparison) -> list[str]:
-    stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found["stages"].items()]
-    return table([("", "A", "B", "difference"), *stages], right=range(1, 4))
 
 
 def conclusion(found: Comparison, method: StatisticsMethod) -> str:

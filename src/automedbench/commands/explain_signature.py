@@ -57,7 +57,8 @@ def main(options: argparse.Namespace) -> None:
     found: dict[str, object]
     if options.second is None:
         fields = list(signature_fields(first))
-        found, lines = {"fields": fields}, _field_table(fields)
+        rows = [(one.name, _cut(one.value), f"{one.meaning}; another one {one.matters}") for one in fields]
+        found, lines = {"fields": fields}, table([("", "value", "what it is"), *rows])
         if isinstance(first, ScoreRecord):
             lines = [_signature(first), "", *lines]
     else:
@@ -175,11 +176,6 @@ def conclusion(fields: Sequence[Field]) -> str:
     if found[MAY]:
         return f"Compare with care: another {', '.join(found[MAY])} may change the score."
     return "Comparable: nothing differs that could change a score."
-
-
-def _field_table(fields: Sequence[Field]) -> list[str]:
-    rows = [(one.name, _cut(one.value), f"{one.meaning}; another one {one.matters}") for one in fields]
-    return table([("", "value", "what it is"), *rows])
 
 
 def _difference_table(fields: Sequence[Field]) -> list[str]:

@@ -170,7 +170,8 @@ def _messages(conversation: Conversation) -> Iterator[dict[str, Any]]:
     for turn in messages_by_turn(conversation):
         if turn.message.content or turn.calls or turn.message.role != "system":
             yield _message(turn.message, turn.calls)
-        yield from (_result(call) for call in turn.calls)
+        for call in turn.calls:
+            yield {"role": "tool", "content": render_result(call), "tool_call_id": call_id(call), "function": TOOL}
         yield from ({"role": "user", "content": message.content} for message in turn.results)
 
 
@@ -181,10 +182,6 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
             {"id": call_id(call), "function": TOOL, "arguments": arguments(call), "type": "function"} for call in calls
         ]
     return found
-
-
-def _result(call: CodeCall) -> dict[str, Any]:
-    return {"role": "tool", "content": render_result(call), "tool_call_id": call_id(call), "function": TOOL}
 
 
 def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay
-from automedbench.base.cards import Limits, TaskCard
+from automedbench.base.cards import Limits
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
@@ -81,7 +81,10 @@ def replay_run(
 
     agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
     load_replay(agent)  # what cannot be replayed is said before anything is made
-    card = _find_card(record.run.task, campaign)
+    card = campaign.cards.get(record.run.task)
+    if card is None:
+        where = "in this campaign's folders; name its own with --results"
+        raise ConfigError([f"no card of the task '{record.run.task}' {where}"])
     enforced = record.enforced
     backend = sandbox or enforced.backend
     run_agent(
@@ -117,9 +120,3 @@ def _keep_call_limits(record: RunRecord) -> Limits:
     known = {name: value for name, value in record.limits.items() if name in Limits.model_fields}
     free = dict.fromkeys(("time_limit_s", "max_turns", "max_total_tokens", "max_cost_usd"))
     return Limits.model_validate(known | free)
-
-
-def _find_card(task: str, campaign: Campaign) -> TaskCard:
-    if task not in campaign.cards:
-        raise ConfigError([f"no card of the task '{task}' in this campaign's folders; name its own with --results"])
-    return campaign.cards[task]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._machine.draft import ProfileDraft, draft_profile, partitions_text, profile_text, write_files
+from automedbench.commands._machine.draft import draft_profile, partitions_text, profile_text, write_files
 from automedbench.commands._machine.placement import Needs, SiteOptions
 from automedbench.commands._machine.slurm import parse, read_dumps, site_dumps, write_dumps
 from automedbench.commands._output import show
@@ -60,11 +60,11 @@ def main(options: argparse.Namespace) -> None:
         folder / "partitions.yaml": partitions_text(draft, options.network),
     }
     written = list(write_files(texts, force=options.force))
-    show(
-        options,
-        {"profile": folder, "files": written, **vars(draft)},
-        [*_summarise(draft), *written, *_next(folder)],
-    )
+    lines = [*draft.messages, *(f"warning: {text}" for text in draft.warnings[:MOST_WARNINGS])]
+    if (more := len(draft.warnings) - MOST_WARNINGS) > 0:
+        lines.append(f"and {more} more warnings")
+    lines += [*written, f"Next: `automedbench doctor --profile {folder}`, then `snakemake --profile {folder} -n`"]
+    show(options, {"profile": folder, "files": written, **vars(draft)}, lines)
 
 
 def _folders(campaign: Campaign) -> dict[str, str]:
@@ -74,13 +74,3 @@ def _folders(campaign: Campaign) -> dict[str, str]:
     if config.sandbox.egress.cache:
         folders["cache"] = config.sandbox.egress.cache
     return folders
-
-
-def _summarise(draft: ProfileDraft) -> list[str]:
-    shown = draft.warnings[:MOST_WARNINGS]
-    more = len(draft.warnings) - len(shown)
-    return [*draft.messages, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]
-
-
-def _next(folder: Path) -> list[str]:
-    return [f"Next: `automedbench doctor --profile {folder}`, then `snakemake --profile {folder} -n`"]

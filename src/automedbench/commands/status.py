@@ -56,11 +56,11 @@ def main(options: argparse.Namespace) -> None:
     totals = CampaignLedger(Path(campaign.config.results, "ledger")).totals()
     staged = sum(Path(campaign.config.data.manifests, f"{task}.json").is_file() for task in campaign.tasks)
     command = next_command(options, found, staged == len(campaign.tasks))
-    page, same = _page(campaign), describe_options(options)
+    page, same = Path(campaign.config.results, "leaderboard/index.html"), describe_options(options)
     other = None if same else find_other_results(Path(campaign.config.results))
     lines = [
         *status_lines(campaign, found, totals, staged),
-        *([f"Page: {page}"] if page else []),
+        *([f"Page: {page}"] if page.is_file() else []),
         *([f"Another campaign is in {other}: automedbench --results {other}"] if other else []),
         f"Next: {command}",
     ]
@@ -142,11 +142,6 @@ def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], s
     begun = len(left) < len(found)
     partial = f"; snakemake partial{same} shows what is finished" if begun else ""
     return f"snakemake{same} ({'goes on; what is finished is not repeated' if begun else 'begins'}){partial}"
-
-
-def _page(campaign: Campaign) -> Path | None:
-    page = Path(campaign.config.results, "leaderboard/index.html")
-    return page if page.is_file() else None
 
 
 def as_json(found: Mapping[RunId, RunState], totals: LedgerTotals, command: str) -> dict[str, Any]:

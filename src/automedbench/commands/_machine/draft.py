@@ -107,8 +107,9 @@ def _add_partitions(
     if run.account != cpu.account:
         draft.run.append(entry("slurm_account", run.account, f"{run.partition.name} takes no other account"))
     if run.qos != cpu.qos:
+        usual = next((each.usual_qos for each in site.associations if each.account == run.account), "")
         why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
-        draft.run.append(entry("qos", run.qos or _name_qos(site, run), why))
+        draft.run.append(entry("qos", run.qos or usual, why))
     needs = _share_node(draft, needs, run.partition)
     if cpu.minutes < STAGING_MIN:
         why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
@@ -143,10 +144,6 @@ def _share_node(draft: ProfileDraft, needs: Needs, partition: Partition) -> Need
         warning = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
         draft.warnings.append(warning)
     return dataclasses.replace(needs, cpus=cpus)
-
-
-def _name_qos(site: Site, place: PartitionChoice) -> str:
-    return next((each.usual_qos for each in site.associations if each.account == place.account), "")
 
 
 def _describe_account(place: PartitionChoice) -> str:

@@ -111,7 +111,8 @@ WANTED: dict[str, tuple[Callable[[], int], int]] = {
 def memory_limit(host: Host) -> ProbeResults:
     """Memory limit of this process's cgroup, as a Slurm job has it."""
     limit = cgroup.memory_limit()
-    if _only_version_1():
+    groups = read_lines(MEMBERSHIP)
+    if groups and not any(line.startswith("0::") for line in groups):
         fix = "Boot with systemd.unified_cgroup_hierarchy=1; until then limits of calls are polled twice a second."
         yield warn("cgroups", "are of version 1 only: no limit can be delegated to a run", fix)
     if limit is not None:
@@ -119,11 +120,6 @@ def memory_limit(host: Host) -> ProbeResults:
         return
     fix = "Run campaigns as Slurm jobs with --mem, or start Snakemake in `systemd-run --user --scope -p MemoryMax=…`."
     yield warn("memory", "no limit: agent code can use all memory of this machine", fix)
-
-
-def _only_version_1() -> bool:
-    lines = read_lines(MEMBERSHIP)
-    return bool(lines) and not any(line.startswith("0::") for line in lines)
 
 
 def trace(host: Host) -> ProbeResults:
