@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from source_checker import Checker, SourceFinding
 
-from automedbench.base.cards import Source
+from automedbench.base.cards import Source, TaskCard
 from automedbench.base.checkpoints import FILE, load_checkpoints
 from automedbench.base.console import run_script
 from automedbench.base.errors import ConfigError
@@ -33,7 +33,6 @@ from automedbench.base.files import hash_json, set_sharing, write_record
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model, now
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
 from automedbench.datasets.download.access import Access
@@ -84,9 +83,9 @@ def main(arguments: list[str]) -> None:
     campaign = select_campaign(options)
     if campaign.config.fetch.offline:
         raise ConfigError(["fetch.offline: is true, so no source can be asked; `--config fetch='{offline: false}'`"])
-    parts = list(_parts(campaign, _select_tasks(campaign, options.task)))
-    state = options.state or _state_file()
-    checked = _check(parts, campaign, state, options)
+    tasks = _select_tasks(list(campaign.cards), options.task)
+    parts = list(_parts(campaign.cards, campaign.card_paths, tasks))
+    checked = _check(parts, campaign.config.fetch.mirrors, options.state or _state_file(), options)
     show(options, CheckFile(checked=checked), _lines(checked))
     if any(each.state in ("changed", "gone") for part in checked.values() for each in part.findings):
         sys.exit(BAD)
@@ -104,8 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _select_tasks(campaign: Campaign, tasks: list[str]) -> set[str]:
-    known = list(campaign.cards)
+def _select_tasks(known: list[str], tasks: list[str]) -> set[str]:
     if unknown := [task for task in tasks if task not in known]:
         raise ConfigError([f"--task: no task '{task}'{suggestion(task, known)}" for task in unknown])
     return set(tasks or known)
@@ -116,16 +114,16 @@ def _state_file() -> Path:
     return Path(base, "automedbench", "check-sources.json")
 
 
-def _parts(campaign: Campaign, tasks: set[str]) -> Iterator[_Part]:
+def _parts(cards: Mapping[str, TaskCard], paths: Mapping[str, str], tasks: set[str]) -> Iterator[_Part]:
     """Every place of the tasks' data sets, each once, then of their checkpoints."""
     users: dict[str, list[str]] = {}
-    for task, card in campaign.cards.items():
+    for task, card in cards.items():
         users.setdefault(card.dataset.name, []).append(task)
     for name, of in users.items():
         if tasks & set(of):
-            sources = campaign.cards[of[0]].dataset.sources
+            sources = cards[of[0]].dataset.sources
             for place, source in enumerate(sources):
-                yield from _list_places(name, of, campaign.card_paths[of[0]], f"dataset.sources.{place}", source)
+                yield from _list_places(name, of, paths[of[0]], f"dataset.sources.{place}", source)
     if FILE.is_file():
         for name, each in load_checkpoints().items():
             if tasks & set(each.tasks):
@@ -141,14 +139,15 @@ def _list_places(subject: str, tasks: list[str], file: str, key: str, source: So
 # --- asking ---------------------------------------------------------------------------------------------------
 
 
-def _check(parts: list[_Part], campaign: Campaign, state: Path, options: argparse.Namespace) -> dict[str, Checked]:
+def _check(
+    parts: list[_Part], mirrors: Mapping[str, str], state: Path, options: argparse.Namespace
+) -> dict[str, Checked]:
     """Answers in the order of the parts; each is kept as it comes."""
     before = _read(state)
     kept = {} if options.again else {part.digest: before[part.digest] for part in parts if _is_fresh(before, part)}
     done, lock = before | kept, threading.Lock()
-    fetch = campaign.config.fetch
     with tempfile.TemporaryDirectory() as folder:
-        checker = Checker(Collector(Path(folder), Access(fetch.mirrors)))
+        checker = Checker(Collector(Path(folder), Access(mirrors)))
 
         def one(part: _Part) -> None:
             found = checker.check(part.source, part.key)
