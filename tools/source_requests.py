@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
-from automedbench.base.endpoint.faults import retry_after
+from automedbench.base.endpoint.faults import parse_retry_after
 from automedbench.datasets.download import transfer
 from automedbench.datasets.download.access import mask_url
 
@@ -106,4 +106,4 @@ def _moved(answer: Any) -> str | None:
 
 
 def _pause(answer: Any) -> float | None:
-    return retry_after(answer.headers)
+    return parse_retry_after(answer.headers)
