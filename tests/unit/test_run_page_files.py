@@ -19,7 +19,7 @@ from automedbench.base.views import CaseView, CaseViews, Frame, ViewLayer, ViewT
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.run_pages import (
-    filled,
+    fill_page,
     load_template,
     write_run_pages,
 )
@@ -131,14 +131,14 @@ def test_nothing_is_loaded(hostile_page: Reader) -> None:
 
 def test_hostile_name_in_the_title(tmp_path: Path) -> None:
     """Names of agents are checked by the configuration; the title is escaped all the same."""
-    page = filled(load_template(), "</title><script>alert(1)</script>", "{}", "{}").decode()
+    page = fill_page(load_template(), "</title><script>alert(1)</script>", "{}", "{}").decode()
     assert len(Reader(page).programs) == 1
     assert Reader(page).title.startswith("</title><script>alert(1)</script>")
 
 
 def test_page_costs_little_beside_its_run() -> None:
     """10 000 runs carry it each."""
-    assert len(filled(load_template(), "", "", "")) < OVERHEAD
+    assert len(fill_page(load_template(), "", "", "")) < OVERHEAD
 
 
 # --- where pages lie and what they know -------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from automedbench.base.cards import TaskCard
-from automedbench.scoring.codes.taxonomy import CODES
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Pooling, StatisticsMethod
 from automedbench.tracks import TrackText, get_track, track_names
@@ -157,8 +156,6 @@ RULES: dict[str, str] = {
     "On violation": "First a warning: the code is not run and the agent goes on. Then disqualification: the run ends "
     "and every score is 0; raw numbers are kept for the record.",
 }
-
-ERROR_CODES: dict[str, str] = {code: text.title for code, text in CODES.items()}
 
 
 def track_text(track: str) -> TrackText | None:

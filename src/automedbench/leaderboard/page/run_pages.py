@@ -27,6 +27,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.page.details import read_detail
 from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
+from automedbench.scoring.codes.taxonomy import CODES
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "framed.js", "run.js")
@@ -77,7 +78,7 @@ def shared_words(title: str, access: str, track: str, rubric: Rubric | None, sib
         "criteria": {one.id: criterion_words(one) for one in (rubric.criteria if rubric else ())},
         "rubric_version": rubric.version if rubric else None,
         "outcomes": definitions.OUTCOMES,
-        "errors": definitions.ERROR_CODES,
+        "errors": {code: text.title for code, text in CODES.items()},
         "backends": definitions.BACKENDS,
         "networks": definitions.NETWORKS,
         "closed": None if access == "public" else access,
