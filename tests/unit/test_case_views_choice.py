@@ -16,6 +16,7 @@ from toys._bench import Bench, stage
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.views import CaseViews, Frame, ViewLayer
+from automedbench.sandbox.airlock.archive import OUTPUTS, pack
 from automedbench.steps.inside import case_views
 from automedbench.steps.inside.case_views import choose_cases, draw_views, spread, within
 from automedbench.steps.inside.grade_submission import grade
@@ -170,6 +171,7 @@ def written(bench: Bench, tmp_path: Path) -> dict[str, Any]:
     run = tmp_path / "results/runs" / make_run(task=bench.card.id).path
     run.mkdir(parents=True)
     write_record(run / "submission.json", bench.collect(tmp_path / "workspace", run))
+    pack(tmp_path / "workspace", run / OUTPUTS)
     return {"campaign": make_campaign(tmp_path, card, data=data, leaderboard=shown(2)), "run": run}
 
 
