@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -53,7 +54,8 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> l
     results: list[Result] = []
     begun: deque[Future[Result]] = deque()
     rest = iter(items)
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="case")
+    prefix = f"case-{id(results)}"
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=prefix)
     try:
         while True:
             # A long case does not stop the others at once: as many results as workers may wait for it.
@@ -68,3 +70,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> l
             results.append(begun.popleft().result())
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        # An interruption while a thread is started leaves it at work, unknown to the pool.
+        for thread in threading.enumerate():
+            if thread.name.startswith(f"{prefix}_"):
+                thread.join()
