@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.tracks import Outputs, Signal
@@ -37,17 +36,6 @@ def remarked(outputs: Outputs, code: str, what: str) -> str | None:
 def remark(name: str, looks_at: str, code: str, what: str) -> Signal:
     """The signal that finds what ``remarked`` does."""
     return Signal(name, looks_at, lambda outputs: remarked(outputs, code, what))
-
-
-def number_range(values: Any) -> tuple[float, float] | None:
-    """Lowest and highest value as a record of ours has them; None for anything but two numbers."""
-    if (
-        not isinstance(values, Sequence)
-        or len(values) != 2
-        or not all(isinstance(each, (int, float)) for each in values)
-    ):
-        return None
-    return float(values[0]), float(values[1])
 
 
 def has_problem(case: CaseSubmission, *codes: str) -> bool:

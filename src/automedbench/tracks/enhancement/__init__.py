@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import FEWEST, most, number_range, remarked
+from automedbench.tracks.common.signals import FEWEST, most, remarked
 from automedbench.tracks.enhancement import check, score, settings, show, stage
 
 MISHAPS = {
@@ -42,7 +42,8 @@ def _blank(case: CaseScore) -> bool:
 
 
 def _range(case: CaseScore) -> tuple[float, float] | None:
-    return number_range([case.detail.get("output_min"), case.detail.get("output_max")])
+    low, high = case.detail.get("output_min"), case.detail.get("output_max")
+    return None if low is None or high is None else (low, high)
 
 
 def _extremes(case: CaseScore) -> str:

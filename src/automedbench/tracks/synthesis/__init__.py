@@ -7,7 +7,7 @@ the task score is the mean over all expected cases, where a missing or unusable 
 from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import number_range, remark, remarked
+from automedbench.tracks.common.signals import remark, remarked
 from automedbench.tracks.synthesis import check, score, settings, show, stage
 
 MISHAPS = {
@@ -27,7 +27,7 @@ def value_range(outputs: Outputs) -> str | None:
 
 
 def _never_rescaled(outputs: Outputs) -> str | None:
-    ranges = [found for case in outputs.scored if (found := number_range(case.detail.get("range_hu")))]
+    ranges = [found for case in outputs.scored if (found := case.detail.get("range_hu"))]
     if not ranges or len(ranges) < len(outputs.scored):
         return None
     low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
