@@ -38,6 +38,7 @@ BELOW, EQUAL, ABOVE = "#0072b2", "#f7f7f7", "#d55e00"
 LONGEST, LONGEST_PHOTO = 320, 512
 """Pixels of the long side of a slice, and of an image that is looked at as a whole."""
 MAX_FACTOR = 3
+MAX_PHOTOS = 4
 _QUALITY = 72
 MAX_TITLE = 100
 MAX_CASE_CHARS = 150_000
@@ -102,6 +103,14 @@ def photo_frame(title: str, path: Path) -> Frame:
     """An image file of ours as a frame of its own."""
     layer, (width, height) = photo_layer("input", path)
     return Frame(title=title[:MAX_TITLE], width=width, height=height, layers=[layer])
+
+
+def photo_frames(folder: Path, names: Sequence[str]) -> list[Frame]:
+    """The first ``MAX_PHOTOS`` of the image files below a case's folder, numbered."""
+    return [
+        photo_frame(f"image {number} of {len(names)}", folder / name)
+        for number, name in enumerate(names[:MAX_PHOTOS], 1)
+    ]
 
 
 def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], *, outline: bool = False) -> ViewLayer:

@@ -9,22 +9,17 @@ from automedbench.base.untrusted import read_bounded
 from automedbench.base.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.cases import case_output, output_path
-from automedbench.tracks.common.pictures import photo_frame
+from automedbench.tracks.common.pictures import photo_frames
 from automedbench.tracks.report_generation.stage import CASE_MANIFEST, CaseManifest, read_reference
 
-MAX_IMAGES = 4
 MAX_TEXT = 12_000
 
 
 def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Images and both reports; a report that was not valid is shown as it was collected."""
     entry = inputs.entry(case.case)
-    names = read_record(inputs.given(entry.id) / CASE_MANIFEST, CaseManifest).image_files
-    shown_names = names[:MAX_IMAGES]
-    frames = [
-        photo_frame(f"image {number} of {len(names)}", inputs.given(entry.id) / name)
-        for number, name in enumerate(shown_names, 1)
-    ]
+    folder = inputs.given(entry.id)
+    frames = photo_frames(folder, read_record(folder / CASE_MANIFEST, CaseManifest).image_files)
     report = _report(inputs, entry)
     section = case.detail.get("section", "full")
     scored = "" if section == "full" else f" (scored: {section})"

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,11 +20,9 @@ from automedbench.base.records import (
     CaseEntry,
     CaseScore,
     CaseSubmission,
-    Manifest,
     Prior,
     Score,
     Sha256,
-    SubmissionRecord,
 )
 from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
@@ -58,31 +55,31 @@ class Verdicts(BaseModel):
     verdicts: list[JudgedAnswer]
 
 
-def read_verdicts(
-    resources: Mapping[str, Path], manifest: Manifest, checked: SubmissionRecord, model: str | None
-) -> Verdicts | None:
-    """The verdicts on exactly this submission; None when none are given and none are asked for.
+def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, JudgedAnswer] | None:
+    """Case → verdict on exactly this submission; None when none are given and none are asked for.
 
     ``model`` is the judge that the card's settings name, None for lexical scoring. Raises MissingDataError when its
     verdicts are missing, ConfigError when they are another judge's, InfrastructureError when they are about other
     answers.
     """
-    path = resources.get(RESOURCE)
+    path = inputs.resources.get(RESOURCE)
     if path is None:
         if model is None:
             return None
         raise MissingDataError(
-            f"{manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
+            f"{inputs.manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
             "Run scripts/judge_answers.py with the same --campaign and --run first."
         )
     found = read_record(path, Verdicts)
     if model is not None and found.model != model:
         raise ConfigError([f"{path}: verdicts of {found.model}, but metric.settings.judge_model is {model}"])
     judged = [(verdict.case, verdict.answer_sha256) for verdict in found.verdicts]
-    collected = [(case.case, next((file.sha256 for file in case.files.values()), None)) for case in checked.cases]
+    collected = [
+        (case.case, next((file.sha256 for file in case.files.values()), None)) for case in inputs.checked.cases
+    ]
     if judged != collected:
         raise InfrastructureError(f"{path}: verdicts on other answers than these; judge this submission again.")
-    return found
+    return {verdict.case: verdict for verdict in found.verdicts}
 
 
 Metrics = dict[str, float | None]
@@ -118,13 +115,13 @@ def score(inputs: ScoringInputs) -> TrackScore:
     whose verdicts on this submission are not given.
     """
     settings: VqaSettings = track_settings(inputs.card)
-    verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
-    by_case = {verdict.case: verdict for verdict in verdicts.verdicts} if verdicts else {}
+    verdicts = read_verdicts(inputs, settings.judge_model)
     rows = [
-        _scored(case, truth, answer, by_case.get(case.case), settings) for case, truth, answer in read_evidence(inputs)
+        _scored(case, truth, answer, (verdicts or {}).get(case.case), settings)
+        for case, truth, answer in read_evidence(inputs)
     ]
     quality = min(sum(row.score for row in rows) / len(rows), 1.0)
-    judged = judge_metrics(rows) if verdicts else {}
+    judged = judge_metrics(rows) if verdicts is not None else {}
     return TrackScore(
         quality=quality,
         task_score=quality,
@@ -307,9 +304,9 @@ def _mean(values: Iterable[float]) -> float | None:
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """The mean again: token F1 by rouge-score, everything else by plain comparison; verdicts of a judge as given."""
     settings: VqaSettings = track_settings(inputs.card)
-    verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
-    judgeable = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
-    given = {verdict.case: verdict.score for verdict in judgeable if verdict.score is not None}
+    verdicts = read_verdicts(inputs, settings.judge_model) or {}
+    judged = verdicts if settings.scoring == "judge" else {}
+    given = {case: verdict.score for case, verdict in judged.items() if verdict.score is not None}
     total = 0.0
     for case, truth, answer in read_evidence(inputs):
         if answer is None:

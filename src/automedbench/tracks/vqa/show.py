@@ -7,11 +7,10 @@ import json
 from automedbench.base.records import CaseEntry, CaseScore
 from automedbench.base.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
-from automedbench.tracks.common.pictures import photo_frame
+from automedbench.tracks.common.pictures import photo_frames
 from automedbench.tracks.vqa.score import read_answer
 from automedbench.tracks.vqa.stage import QUESTION, TRUTH, read_truth
 
-MAX_IMAGES = 4
 MAX_TEXT = 4000
 
 
@@ -20,7 +19,6 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     entry = inputs.entry(case.case)
     folder = inputs.given(entry.id)
     names: list[str] = json.loads((folder / QUESTION).read_text("utf-8"))["image_paths"]
-    frames = [photo_frame(f"image {number} of {len(names)}", folder / name) for number, name in enumerate(names, 1)]
     truth = read_truth(inputs.private / entry.id / TRUTH, entry)
     options: dict[str, str] = entry.geometry["options"]
     question = "\n".join([truth.question, *(f"{letter}) {text}" for letter, text in options.items())])
@@ -31,7 +29,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
         *([ViewText(side="prediction", title="Answer", text=answer[:MAX_TEXT])] if answer is not None else []),
         ViewText(side="reference", title=f"Reference answer ({truth.kind})", text=reference[:MAX_TEXT]),
     ]
-    return Drawing(frames=frames[:MAX_IMAGES], texts=texts)
+    return Drawing(frames=photo_frames(folder, names), texts=texts)
 
 
 def _answer(inputs: ScoringInputs, entry: CaseEntry) -> str | None:
