@@ -175,7 +175,8 @@ def label_table(raw: Path, card: TaskCard) -> list[LabelledImage]:
     that is there twice, or a row without label.
     """
     options = validate(card.staging.options, LabelTableOptions, card.id, "staging.options")
-    path = _find_table(raw, options.table)
+    names = [options.table] if isinstance(options.table, str) else options.table
+    path = first_file((raw / name for name in names), "table of labels")
     rows = _label_rows(path, options, card.staging.sampling.split)
     seen: set[str] = set()
     images = []
@@ -199,8 +200,3 @@ def _label_rows(path: Path, options: LabelTableOptions, split: str | None) -> li
     wanted = split if options.split_column else None
     kept = [row for row in rows if wanted is None or row[-1] == wanted]
     return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]
-
-
-def _find_table(raw: Path, names: str | list[str]) -> Path:
-    paths = [raw / name for name in ([names] if isinstance(names, str) else names)]
-    return next((path for path in paths if path.is_file()), paths[0])

@@ -180,18 +180,13 @@ def paired_volumes(raw: Path, card: TaskCard) -> list[SourceVolume]:
     Raises MissingDataError when there is no target at all, or one without its input or mask.
     """
     options = validate(card.staging.options, PairedVolumesOptions, card.id, "staging.options")
-    missing: list[MissingDataError] = []
-    for root in options.roots:
-        folder = raw / root
-        try:
-            targets = find_subjects(folder, options.target, f"{card.id}: staging.options.target")
-        except MissingDataError as error:
-            missing.append(error)
-            continue
-        return [
-            SourceVolume(
-                name, path, upstream_file(folder, options.input, id=name), upstream_file(folder, options.mask, id=name)
-            )
-            for name, path in targets.items()
-        ]
-    raise missing[0]
+    folders = [raw / root for root in options.roots]
+    found = (folder for folder in folders if any(folder.glob(filled(options.target, {"id": "*"}))))
+    folder = next(found, folders[0])
+    targets = find_subjects(folder, options.target, f"{card.id}: staging.options.target")
+    return [
+        SourceVolume(
+            name, path, upstream_file(folder, options.input, id=name), upstream_file(folder, options.mask, id=name)
+        )
+        for name, path in targets.items()
+    ]
