@@ -23,8 +23,14 @@ from automedbench.datasets.download.access import HUB, pinned_commit
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.download.transfer import Request, describe_status
 from automedbench.datasets.fetchers import PLANNERS
-from automedbench.datasets.fetchers.catalogues import described, hub_address, physionet_address, series_address, taken
-from automedbench.datasets.fetchers.web import chosen, make_request, numbered
+from automedbench.datasets.fetchers.catalogues import (
+    hub_address,
+    parse_hub_listing,
+    parse_series,
+    physionet_address,
+    series_address,
+)
+from automedbench.datasets.fetchers.web import choose_files, expand_numbers, make_request
 from automedbench.datasets.patterns import is_pattern
 
 State = Literal["there", "moved", "changed", "login needed", "gone", "unreachable"]
@@ -186,7 +192,9 @@ def _entries(source: Source, key: str) -> Iterator[tuple[str, Download]]:
             yield at, told
         else:
             for number in dict.fromkeys(told.numbers):
-                yield from ((at, each) for each in numbered([told.model_copy(update={"numbers": (number, number)})]))
+                yield from (
+                    (at, each) for each in expand_numbers([told.model_copy(update={"numbers": (number, number)})])
+                )
 
 
 def _files(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
@@ -223,7 +231,7 @@ def _tcia(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]
         if state is not None:
             yield entry.finding(state, _status(answer))
             continue
-        found = taken(source, told.name, answer.body)
+        found = parse_series(source, told.name, answer.body)
         yield entry.finding("there" if found else "gone", f"{len(found)} series")
 
 
@@ -318,7 +326,7 @@ def _hub(checker: Checker, source: Source, key: str) -> Iterator[SourceFinding]:
 
 
 def _by_description(checker: Checker, source: Source, key: str, entry: _Entry, body: bytes) -> Iterator[SourceFinding]:
-    (commit, files), told = described(source, body), parse_json_object(body) or {}
+    (commit, files), told = parse_hub_listing(source, body), parse_json_object(body) or {}
     if str(told.get("id", source.where)).lower() != source.where.lower():
         yield entry.finding("moved", f"to {told['id']}", f"where: {told['id']}")
     elif pinned_commit(source) not in (None, commit):
@@ -345,7 +353,7 @@ def _in_description(source: Source, entry: _Entry, facts: dict[str, Facts]) -> S
         return _by_facts(entry, facts[entry.told.name])
     one = source.model_copy(update={"downloads": [entry.told]})
     try:
-        found = [each.name for each in chosen(one, facts, [entry.told]) if each.name in facts]
+        found = [each.name for each in choose_files(one, facts, [entry.told]) if each.name in facts]
     except MissingDataError:
         found = []
     return (

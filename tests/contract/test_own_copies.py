@@ -14,7 +14,7 @@ from fixture_raw import raw_folder
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
-from automedbench.datasets.patterns import taker
+from automedbench.datasets.patterns import path_matcher
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = [load_card(path) for path in find_cards([str(ROOT / "config/tasks")])]
@@ -41,7 +41,7 @@ def kinds_of_files(card: TaskCard) -> Iterator[list[str]]:
 
 def lies_in(name: str, place: str) -> bool:
     """Whether a file is what the pattern says, or below a folder that it says; roots may lie above."""
-    return taker([place, f"{place}/**", f"**/{place}", f"**/{place}/**"])(name)
+    return path_matcher([place, f"{place}/**", f"**/{place}", f"**/{place}/**"])(name)
 
 
 @pytest.mark.parametrize("card", [card for card in CARDS if card.id not in ONE_KIND], ids=lambda card: card.id)

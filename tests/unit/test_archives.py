@@ -16,7 +16,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.datasets.download import archives
 from automedbench.datasets.download.archives import archive_kind, is_archive_name, safe_path, unpack
-from automedbench.datasets.patterns import is_pattern, taker
+from automedbench.datasets.patterns import is_pattern, path_matcher
 from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 
 FILES = {"a/one.txt": b"1", "a/b/two.txt": b"22", "three.txt": b""}
@@ -69,7 +69,7 @@ def test_names_of_archives() -> None:
 
 def test_only_what_is_wanted(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
     """The rest is not even written."""
-    unpack(put(zipped(FILES)), tmp_path / "out", "", "", wanted=taker(["a/*.txt"]))
+    unpack(put(zipped(FILES)), tmp_path / "out", "", "", wanted=path_matcher(["a/*.txt"]))
     assert written(tmp_path / "out") == {"a/one.txt": b"1"}
 
 
@@ -208,7 +208,7 @@ def test_damaged_member(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
 def test_room_is_asked_for(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
     """What a zip will write is known before it is written; only wanted members count."""
     told: list[int] = []
-    unpack(put(zipped(FILES)), tmp_path / "out", "", "", wanted=taker(["a/**"]), room=told.append)
+    unpack(put(zipped(FILES)), tmp_path / "out", "", "", wanted=path_matcher(["a/**"]), room=told.append)
     assert told == [3]
 
 
@@ -230,10 +230,10 @@ def test_patterns_are_those_of_glob(tmp_path: Path, pattern: str) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     expected = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob(pattern) if path.is_file()}
-    assert set(filter(taker([pattern]), names)) == expected
+    assert set(filter(path_matcher([pattern]), names)) == expected
 
 
 def test_takers() -> None:
-    assert taker([])("anything/at.all")
-    assert not taker(["a", "b/*"])("c")
+    assert path_matcher([])("anything/at.all")
+    assert not path_matcher(["a", "b/*"])("c")
     assert (is_pattern("a*"), is_pattern("a[1]"), is_pattern("a b.zip")) == (True, True, False)

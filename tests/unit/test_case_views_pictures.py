@@ -18,7 +18,6 @@ from automedbench.tracks.common.pictures import (
     BELOW,
     EQUAL,
     AxialView,
-    areas,
     choose_slices,
     difference_layer,
     fitted,
@@ -29,8 +28,9 @@ from automedbench.tracks.common.pictures import (
     orientation,
     outlined,
     photo_layer,
-    pick,
+    pick_slices,
     resized_numbers,
+    slice_areas,
     windowed,
 )
 
@@ -73,10 +73,10 @@ def test_every_way_of_storing_gives_the_same_picture(order: tuple[int, int, int]
     volume, affine = stored(order, flips)
     view = AxialView.of(affine, volume.shape)
     planes = [volume[:, :, z] for z in range(volume.shape[2])]
-    found = areas(planes, view.axis)
+    found = slice_areas(planes, view.axis)
     (index,) = np.flatnonzero(found)
     assert view.number(int(index), len(found)) == 2  # the second from the feet
-    (picture,) = pick(planes, view, [int(index)])
+    (picture,) = pick_slices(planes, view, [int(index)])
     expected = np.zeros((5, 4))
     expected[0, 0] = 1
     assert np.array_equal(picture, expected)
@@ -116,14 +116,14 @@ def test_affine_that_points_nowhere(affine: Any) -> None:
 
 def test_flat_image_stays_as_it_is() -> None:
     view = AxialView.of(np.diag([-1.0, -1, 1, 1]), (4, 5))
-    (picture,) = pick([np.arange(20).reshape(4, 5)], view, [0])
+    (picture,) = pick_slices([np.arange(20).reshape(4, 5)], view, [0])
     assert picture.shape == (5, 4) and picture[0, 1] == 5
 
 
 def test_pick_keeps_the_order_asked_for() -> None:
     planes = [np.full((2, 2), number) for number in range(4)]
     view = AxialView.of(np.eye(4), (2, 2, 4))
-    assert [int(picture[0, 0]) for picture in pick(planes, view, [3, 1])] == [3, 1]
+    assert [int(picture[0, 0]) for picture in pick_slices(planes, view, [3, 1])] == [3, 1]
 
 
 @pytest.mark.parametrize(

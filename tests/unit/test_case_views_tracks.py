@@ -24,7 +24,7 @@ from automedbench.tracks import Drawing, ScoringInputs, get_track
 from automedbench.tracks.common.pictures import COLOURS, MAX_CASE_CHARS, OTHER
 from automedbench.tracks.enhancement.show import SIZES
 from automedbench.tracks.segmentation.show import LUNG, SOFT_TISSUE, _window
-from automedbench.tracks.synthesis.show import chosen
+from automedbench.tracks.synthesis.show import choose_slices
 
 Handed = tuple[ScoringInputs, DetailReport]
 
@@ -394,7 +394,7 @@ def test_synthesis_shows_the_worst_slice_as_well(benches: Callable[[str], Bench]
     ],
 )
 def test_chosen_slices_of_synthesis(similarity: list[float | None], expected: list[int]) -> None:
-    assert chosen(similarity) == expected
+    assert choose_slices(similarity) == expected
 
 
 # --- without public data --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from toys.detection import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.sampling import assign_case_ids, choose, drawn, replace_sampling, shuffled, too_few
+from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, replace_sampling, shuffled, too_few
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 
@@ -107,7 +107,9 @@ def draw(sources: list[Shown], count: int, seed: int | None) -> list[str]:
     card = replace_sampling(make_card(), count=count, seed=42)
     if seed is not None:
         card = replace_sampling(card, **dict(card.staging.sampling.fresh(seed)))
-    return [source.id for source in drawn(card, sources, first_of, lambda found: found, lambda source: source.kind)]
+    return [
+        source.id for source in draw_cases(card, sources, first_of, lambda found: found, lambda source: source.kind)
+    ]
 
 
 def test_a_fresh_draw_has_no_published_case() -> None:

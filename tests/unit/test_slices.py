@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from automedbench.datasets.forms.slices import ImageFiles, Shaping, find_images, place, shaped
+from automedbench.datasets.forms.slices import ImageFiles, Shaping, find_images, shape_image, slice_index
 
 SQUARE = np.arange(16, dtype=np.float32).reshape(4, 4)
 
 
 def shape(values: Any, **options: Any) -> np.ndarray:
-    return shaped(np.asarray(values, np.float32), Shaping(**options))
+    return shape_image(np.asarray(values, np.float32), Shaping(**options))
 
 
 def test_nothing_asked_nothing_done() -> None:
@@ -86,7 +86,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
     ("position", "length", "index"), [(0, 5, 0), (0.5, 5, 2), (0.5, 4, 2), (0.99, 3, 2), (1, 3, 2)]
 )
 def test_places(position: float, length: int, index: int) -> None:
-    assert place(position, length) == index
+    assert slice_index(position, length) == index
 
 
 def test_hidden_and_excluded_files(tmp_path: Path) -> None:

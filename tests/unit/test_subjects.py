@@ -10,7 +10,7 @@ import openpyxl
 import pytest
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.tables import SubjectTable, listed
+from automedbench.datasets.forms.tables import SubjectTable, list_subjects
 
 
 def table(file: str, **keys: Any) -> SubjectTable:
@@ -28,7 +28,7 @@ def test_json_in_file_order(tmp_path: Path) -> None:
         {"name": "case_2", "malignant": True},
     ]
     (tmp_path / "kits.json").write_text(json.dumps(records))
-    assert listed(tmp_path, table("kits.json", where={"malignant": True}), None, "x") == ["case_2", "case_1"]
+    assert list_subjects(tmp_path, table("kits.json", where={"malignant": True}), None, "x") == ["case_2", "case_1"]
 
 
 @pytest.mark.parametrize("flag", [1, 1.0, "1"])
@@ -41,7 +41,7 @@ def test_sheet(flag: Any, tmp_path: Path) -> None:
     sheet.append(["M", "c0", 1.0])
     book.create_sheet("second").append(["name", "tumor?"])
     book.save(tmp_path / "metadata.xlsx")
-    found = listed(tmp_path, table("metadata.xlsx", where={"tumor?": flag}), None, "x")
+    found = list_subjects(tmp_path, table("metadata.xlsx", where={"tumor?": flag}), None, "x")
     assert found == ["c3", "c1", "c0"]
 
 
@@ -52,13 +52,13 @@ def test_split_and_values(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("\ufeff" + "".join(";".join(row) + "\r\n" for row in rows))
     for keys in ({"file": "p.tsv"}, {"file": "p.csv", "delimiter": ";"}):
         known = table(**keys, where={"kind": True}, split="split")
-        assert listed(tmp_path, known, "test", "x") == ["b"]
-        assert listed(tmp_path, known, None, "x") == ["b", "c"]
+        assert list_subjects(tmp_path, known, "test", "x") == ["b"]
+        assert list_subjects(tmp_path, known, None, "x") == ["b", "c"]
 
 
 def test_a_split_needs_its_column(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the column must be named"):
-        listed(tmp_path, table("p.csv"), "test", "card: staging.options.table")
+        list_subjects(tmp_path, table("p.csv"), "test", "card: staging.options.table")
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_bad_table(file: str, content: bytes | None, error: type[Exception], mes
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(error, match=message) as caught:
-        listed(tmp_path, table(file, where={"flag": 1}), None, "card: staging.options.table")
+        list_subjects(tmp_path, table(file, where={"flag": 1}), None, "card: staging.options.table")
     assert len(str(caught.value).splitlines()) <= 3

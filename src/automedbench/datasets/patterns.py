@@ -38,7 +38,7 @@ def _piece(piece: str) -> str:
     return re.escape(piece)
 
 
-def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
+def path_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Build a matcher of paths for any of the patterns; without patterns all paths match."""
     known = [expression(pattern) for pattern in patterns]
     return lambda path: not known or any(each.fullmatch(path) for each in known)

@@ -30,7 +30,7 @@ class ReleaseManifest(Model):
     files: dict[RelativePath, Sha256] = Field(min_length=1, description="path below the folder → SHA-256")
 
 
-def checked_release(card: TaskCard, raw: Path) -> list[str]:
+def check_release(card: TaskCard, raw: Path) -> list[str]:
     """Ids of a release's cases, when manifest and files are what they should be.
 
     The digest of the manifest is ``revision`` of the card's source; without one it is not known and not compared.
@@ -55,7 +55,7 @@ def checked_release(card: TaskCard, raw: Path) -> list[str]:
     return manifest.cases
 
 
-def same_cases(card: TaskCard, listed: list[str], staged: list[str]) -> None:
+def require_same_cases(card: TaskCard, listed: list[str], staged: list[str]) -> None:
     """Raise InfrastructureError unless the staged cases are those that the release lists."""
     if differ := sorted(set(listed) ^ set(staged)):
         where = "its manifest" if differ[0] in listed else "its files"

@@ -74,7 +74,7 @@ def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positi
     return [name for name in order if name in kept]
 
 
-def drawn(
+def draw_cases(
     card: TaskCard,
     sources: list[Source],
     choose: Callable[[TaskCard, list[Source]], Result],

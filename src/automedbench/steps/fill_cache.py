@@ -35,7 +35,7 @@ from automedbench.base.keys import read_keys
 from automedbench.base.records import Model, now
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download.transfer import DownloadProgress, Request, digests, download
-from automedbench.datasets.patterns import is_pattern, taker
+from automedbench.datasets.patterns import is_pattern, path_matcher
 from automedbench.sandbox.container.image import platform_tags
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
@@ -141,7 +141,7 @@ def _model(ports: dict[Any, int], source: Source) -> None:
         raise MissingDataError("no hub is configured (sandbox.egress.hub)")
     where, revision = source.where, source.revision or "main"
     listed = json.loads(_get(ports["hub"], f"/api/models/{where}/revision/{quote(revision, safe='')}"))
-    takes = taker([each.name for each in source.downloads])
+    takes = path_matcher([each.name for each in source.downloads])
     names = [file["rfilename"] for file in listed["siblings"] if takes(file["rfilename"])]
     if not names:
         raise MissingDataError("the repository contains none of the named files")

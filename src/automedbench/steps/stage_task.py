@@ -19,7 +19,7 @@ from automedbench.base.records import CaseEntry, FileEntry, Manifest, Receipt
 from automedbench.base.workers import limit_workers
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
-from automedbench.datasets.release import checked_release, same_cases
+from automedbench.datasets.release import check_release, require_same_cases
 from automedbench.datasets.sampling import assign_case_ids, no_fresh_draw, replace_sampling
 from automedbench.tracks import get_track
 
@@ -181,10 +181,10 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     public.mkdir(mode=0o755)
     private.mkdir(mode=0o755)
     track = get_track(card.track)
-    listed = checked_release(card, raw) if card.staging.case_prefix is None else None
+    listed = check_release(card, raw) if card.staging.case_prefix is None else None
     cases = track.stage(card, raw, public, private)
     if listed is not None:
-        same_cases(card, listed, [case.id for case in cases])
+        require_same_cases(card, listed, [case.id for case in cases])
     set_times(public)
     remarks = audit(card, raw, public, private, cases, copies=track.copies_of_inputs)
     for remark in remarks:

@@ -27,7 +27,7 @@ from automedbench.datasets.download.access import Access, describe, mask_url, pi
 from automedbench.datasets.download.collecting import Collector, describe_file, entries_below
 from automedbench.datasets.download.transfer import ContentMismatch, SourceUnreachable, check_space
 from automedbench.datasets.fetchers import PLANNERS
-from automedbench.datasets.patterns import taker
+from automedbench.datasets.patterns import path_matcher
 
 RECEIPT = "receipt.json"
 MARKER = ".fetched-by-automedbench"
@@ -422,7 +422,7 @@ def _collect(
             plan = PLANNERS[part.kind](part, collector)
         collected = collector.all(plan.items)
         own: dict[str, tuple[Path, FileEntry]] = {}
-        wanted = taker(part.files)
+        wanted = path_matcher(part.files)
         for item, got in zip(plan.items, collected, strict=True):
             ready = collector.place_of(item) / "ready"
             if item.tree:
@@ -432,7 +432,7 @@ def _collect(
             }
             downloads.append(got.downloaded)
         for pattern in part.files:
-            takes = taker([pattern])
+            takes = path_matcher([pattern])
             if not any(takes(path) for path in own):
                 examples = ", ".join(sorted(path for got in collected for path in got.files)[:3]) or "nothing else"
                 raise MissingDataError(f"{describe(part)}: expected files that match '{pattern}', found {examples}")

@@ -13,7 +13,14 @@ from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import HUB, PHYSIONET, describe, pinned_commit
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch
-from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered
+from automedbench.datasets.fetchers.web import (
+    FetchPlan,
+    choose_files,
+    expand_numbers,
+    fetch_listing,
+    file_item,
+    fill_rows,
+)
 
 MANY = 50_000
 """From so many files on, the hub's description of a data set need not list all."""
@@ -25,13 +32,13 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
     ContentMismatch when the hub answers with another commit than the card's.
     """
-    commit, files = described(source, listing(source, collector, hub_address(source)))
+    commit, files = parse_hub_listing(source, fetch_listing(source, collector, hub_address(source)))
     if pinned_commit(source) not in (None, commit) and not collector.access.stand_in:
         raise ContentMismatch(
             f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
             "It was changed at its source; nothing was installed."
         )
-    spec = chosen(source, files, numbered(source.downloads))
+    spec = choose_files(source, files, expand_numbers(source.downloads))
     return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in spec], commit)
 
 
@@ -52,7 +59,7 @@ def hub_address(source: Source) -> str:
     return f"https://{HUB}/api/{what}/{source.where}{revision}?blobs=true"
 
 
-def described(source: Source, text: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
+def parse_hub_listing(source: Source, text: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
     """Commit of the revision, and path → what the hub tells of each file; raises MissingDataError for other texts."""
     try:
         listing_json = json.loads(text)
@@ -76,7 +83,7 @@ def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
     """Files below ``where`` (project/version): those that a download names or whose path its pattern takes.
 
     Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing;
-    ``filled`` tells what rows of a table may raise.
+    ``fill_rows`` tells what rows of a table may raise.
     """
     sums = _sums(source, collector, physionet_address(source))
 
@@ -84,8 +91,8 @@ def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
         checksum = f"sha256:{sums[spec.name]}" if spec.name in sums else None
         return file_item(source, collector, physionet_address(source, spec.name), spec.name, spec, checksum=checksum)
 
-    downloads = filled(source, collector, source.downloads, item)
-    items = [item(spec) for spec in chosen(source, sums, downloads)]
+    downloads = fill_rows(source, collector, source.downloads, item)
+    items = [item(spec) for spec in choose_files(source, sums, downloads)]
     return FetchPlan(items, source.revision or source.where.strip("/").rpartition("/")[2])
 
 
@@ -96,7 +103,7 @@ def physionet_address(source: Source, name: str | None = None) -> str:
 
 def _sums(source: Source, collector: Collector, url: str) -> dict[str, str]:
     """Path → SHA-256 of everything in the project."""
-    text = listing(source, collector, url).decode("utf-8", "replace")
+    text = fetch_listing(source, collector, url).decode("utf-8", "replace")
     lines = re.findall(r"^([0-9a-f]{64}) +\*?(?:\./)?(.+?)\r?$", text, re.MULTILINE)
     if not lines:
         raise MissingDataError(f"{url}: expected a list of checksums, found none")
@@ -114,8 +121,8 @@ def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     downloads it is every series.
     """
     items: list[DownloadItem] = []
-    for spec in numbered(source.downloads or [Download(name="")]):
-        found = taken(source, spec.name, listing(source, collector, series_address(source, spec.name)))
+    for spec in expand_numbers(source.downloads or [Download(name="")]):
+        found = parse_series(source, spec.name, fetch_listing(source, collector, series_address(source, spec.name)))
         if not found:
             raise MissingDataError(f"{describe(source)}: the archive lists no series for '{spec.name}'")
         for series in sorted(found, key=lambda entry: entry["SeriesInstanceUID"]):
@@ -140,7 +147,7 @@ def series_address(source: Source, name: str) -> str:
     return f"{_NBIA}/getSeries?{urlencode(query)}"
 
 
-def taken(source: Source, name: str, text: bytes) -> list[dict[str, Any]]:
+def parse_series(source: Source, name: str, text: bytes) -> list[dict[str, Any]]:
     """Series of such a list that the name means; raises MissingDataError for other texts."""
     try:
         listed = json.loads(text or b"[]")

@@ -15,7 +15,7 @@ from automedbench.datasets.download.access import describe, pinned_commit
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress
 from automedbench.datasets.fetchers.web import FetchPlan
-from automedbench.datasets.patterns import taker
+from automedbench.datasets.patterns import path_matcher
 
 GIT_TIMEOUT_S = 3600
 # A stalled transfer ends after a minute; file contents are taken as they are, not with local line ends.
@@ -55,7 +55,7 @@ def _client() -> str:
 def _keep(folder: Path, source: Source) -> None:
     """Remove git's own folder and what no pattern takes."""
     shutil.rmtree(folder / ".git", ignore_errors=True)
-    wanted = taker(source.files)
+    wanted = path_matcher(source.files)
     for path in sorted(folder.rglob("*")):
         if (path.is_symlink() or not path.is_dir()) and not wanted(path.relative_to(folder).as_posix()):
             path.unlink()

@@ -24,8 +24,8 @@ from automedbench.datasets.download.access import KAGGLE, SYNAPSE, describe, mas
 from automedbench.datasets.download.archives import is_archive_name, safe_path
 from automedbench.datasets.download.collecting import Collector, DownloadItem
 from automedbench.datasets.download.transfer import ContentMismatch, DownloadProgress, Request, download
-from automedbench.datasets.forms.tables import BOUNDS, MAX_BYTES, unpacked
-from automedbench.datasets.patterns import is_pattern, taker
+from automedbench.datasets.forms.tables import BOUNDS, MAX_BYTES, decompress
+from automedbench.datasets.patterns import is_pattern, path_matcher
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FetchPlan:
     """What the source is at, where the host tells; a clone tells afterwards."""
 
 
-def numbered(downloads: list[Download]) -> Iterator[Download]:
+def expand_numbers(downloads: list[Download]) -> Iterator[Download]:
     """Downloads with their numbers filled in."""
     for each in downloads:
         if each.numbers is None:
@@ -45,8 +45,8 @@ def numbered(downloads: list[Download]) -> Iterator[Download]:
             continue
         first, last = each.numbers
         for n in range(first, last + 1):
-            filled = {"name": each.name.format(n=n), "to": each.to and each.to.format(n=n), "numbers": None}
-            yield each.model_copy(update=filled)
+            changes = {"name": each.name.format(n=n), "to": each.to and each.to.format(n=n), "numbers": None}
+            yield each.model_copy(update=changes)
 
 
 @functools.cache
@@ -55,14 +55,14 @@ def client() -> str:
     return f"requests {importlib.metadata.version('requests')}"
 
 
-def listing(source: Source, collector: Collector, url: str) -> bytes:
+def fetch_listing(source: Source, collector: Collector, url: str) -> bytes:
     """Response of a host to a request for its list of files, cached per fetch."""
     request = make_request(source, collector, url)
     identity = [source.kind, source.revision, url, collector.access.stand_in]
     return collector.remembered(request.name, identity, functools.partial(download, request), client())
 
 
-def chosen(source: Source, names: Iterable[str], downloads: Iterable[Download]) -> list[Download]:
+def choose_files(source: Source, names: Iterable[str], downloads: Iterable[Download]) -> list[Download]:
     """The files that downloads name, each once, in order: as they are, or of the host's list those that patterns take.
 
     Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing.
@@ -80,12 +80,12 @@ def chosen(source: Source, names: Iterable[str], downloads: Iterable[Download]) 
             found.setdefault(
                 name, spec.model_copy(update={"name": name} | ({"to": f"{spec.to}/{name}"} if below else {}))
             )
-    wanted = taker(source.files)
+    wanted = path_matcher(source.files)
     every = {} if source.downloads else {name: Download(name=name) for name in names if wanted(name)}
     return [spec for _, spec in sorted((found | every).items())]
 
 
-def own_name(url: str) -> str:
+def url_file_name(url: str) -> str:
     """The file name that a URL tells: its last part, or the one before it where that is a word for the bytes."""
     parts = [part for part in urlsplit(url).path.split("/") if part]
     while len(parts) > 1 and parts[-1] in ("content", "download", "file_downloaded"):
@@ -123,7 +123,7 @@ def file_item(
     def get(target: Path, watch: DownloadProgress) -> bool:
         return download(replace(request, size=size), target, watch)
 
-    return placed(
+    return place_item(
         source,
         spec,
         own,
@@ -139,7 +139,7 @@ def file_item(
     )
 
 
-def placed(source: Source, spec: Download, own: str, item: DownloadItem) -> DownloadItem:
+def place_item(source: Source, spec: Download, own: str, item: DownloadItem) -> DownloadItem:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
     unpack = is_archive_name(own) if spec.unpack is None else spec.unpack
     inner = re.sub(r"\.gz$", "", own)
@@ -153,20 +153,22 @@ def placed(source: Source, spec: Download, own: str, item: DownloadItem) -> Down
     if safe_path(single or place) != (single or place):
         raise ConfigError([f"dataset.sources.downloads: '{spec.name}' has no file name that can be used; give `to`"])
     identity = [item.identity, place, single, unpack, item.checksum, source.files]
-    return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))
+    return replace(
+        item, identity=identity, place=place, single=single, unpack=unpack, wanted=path_matcher(source.files)
+    )
 
 
 ItemOf = Callable[[Download], DownloadItem]
 
 
-def filled(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
+def fill_rows(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
     """Downloads with numbers and the cells of their tables filled in; ``item_of`` makes the item of a single file.
 
     What a row became keeps its ``rows``: its name is a name, with any characters. Tables are fetched for it,
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
     row, ContentMismatch for cells that lead elsewhere, ConfigError for two files at one place.
     """
-    for spec in numbered(downloads):
+    for spec in expand_numbers(downloads):
         if spec.rows is None:
             yield spec
             continue
@@ -190,15 +192,15 @@ def _by_rows(source: Source, collector: Collector, spec: Download, rows: Rows, i
         cells = table.select(*(column.strip().lower() for column in columns))
     except InvalidSubmission as error:
         raise MissingDataError(f"{call}: expected the columns {', '.join(columns)}; the table {error}") from error
-    chosen = [
+    taken = [
         row
         for row in (dict(zip(columns, cell, strict=True)) for cell in cells)
         if all(row[column] in texts for column, texts in rows.where.items())
     ]
-    if not chosen:
+    if not taken:
         raise MissingDataError(f"{call}: expected rows where {rows.where}, found none among {len(cells)} rows")
     seen: set[str] = set()
-    for row in chosen:
+    for row in taken:
         empty = next((column for column in own if not row[column]), None)
         if empty is not None:
             raise MissingDataError(f"{call}: expected a text in column {empty} of every row, found an empty cell")
@@ -215,7 +217,7 @@ def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, ca
     item = item_of((known or [Download(name=rows.table)])[0].model_copy(update={"unpack": False}))
     try:
         data = read_bounded(collector.planned_by(item), MAX_BYTES) or b""
-        return read_table(unpacked(data) if data[:2] == b"\x1f\x8b" else data, BOUNDS)
+        return read_table(decompress(data) if data[:2] == b"\x1f\x8b" else data, BOUNDS)
     except InvalidSubmission as error:
         raise MissingDataError(f"{call}: expected a table, .csv or .csv.gz; what was found {error}") from error
 
@@ -241,9 +243,9 @@ def plan_url(source: Source, collector: Collector) -> FetchPlan:
 
     def item(spec: Download) -> DownloadItem:
         url = spec.name if "://" in spec.name else f"{source.where.rstrip('/')}/{spec.name.lstrip('/')}"
-        return file_item(source, collector, url, own_name(url), spec)
+        return file_item(source, collector, url, url_file_name(url), spec)
 
-    downloads = filled(source, collector, source.downloads or [Download(name=source.where)], item)
+    downloads = fill_rows(source, collector, source.downloads or [Download(name=source.where)], item)
     return FetchPlan([item(spec) for spec in downloads], source.revision)
 
 
@@ -262,7 +264,7 @@ def plan_kaggle(source: Source, collector: Collector) -> FetchPlan:
     query = f"?datasetVersionNumber={source.revision}" if source.revision else ""
     whole = f"{source.where.rpartition('/')[2]}.zip"
     items = []
-    for spec in numbered(source.downloads or [Download(name="")]):
+    for spec in expand_numbers(source.downloads or [Download(name="")]):
         below = f"/{quote(spec.name)}" if spec.name else ""
         items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", spec.name or whole, spec))
     return FetchPlan(items, source.revision)
@@ -271,7 +273,7 @@ def plan_kaggle(source: Source, collector: Collector) -> FetchPlan:
 def plan_synapse(source: Source, collector: Collector) -> FetchPlan:
     """One item per id. Ids tell no file name: ``to`` says where a file goes, ``unpack: true`` that it is an archive."""
     items = []
-    for spec in numbered(source.downloads or [Download(name=source.where)]):
+    for spec in expand_numbers(source.downloads or [Download(name=source.where)]):
         url = f"https://{SYNAPSE}/repo/v1/entity/{spec.name}/file"
         items.append(file_item(source, collector, url, spec.name, spec, name=f"synapse {spec.name}"))
     return FetchPlan(items, source.revision)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
 from automedbench.datasets.forms.pictures import Picture, open_image, picture_file, tone_mapped
-from automedbench.datasets.forms.problems import last_words, unreadable
+from automedbench.datasets.forms.problems import last_line, unreadable
 
 AIR_HU = -1024.0
 """What pixels outside the scanner's field of view become: the lowest value of 12-bit CT."""
@@ -86,9 +86,9 @@ def read_header(path: Path) -> DicomImage:
     except UnreadableDicom:
         raise
     except _DAMAGE as error:
-        raise UnreadableDicom(f"is no readable DICOM file ({last_words(error)})") from error
+        raise UnreadableDicom(f"is no readable DICOM file ({last_line(error)})") from error
     except pydicom.errors.InvalidDicomError as error:
-        raise UnreadableDicom(f"is no DICOM file ({last_words(error)})") from error
+        raise UnreadableDicom(f"is no DICOM file ({last_line(error)})") from error
 
 
 def read_values(image: DicomImage) -> NDArray[np.float32]:
@@ -135,12 +135,12 @@ def read_series(paths: Sequence[Path], modality: str) -> Series:
     chosen = min(groups.values(), key=lambda group: (-len(group), group[0].series))
     alike, others = _alike(chosen)
     ordered, twins = _in_order(alike)
-    remarks = [passed_over(image.path, "has another size or direction than its series") for image in others]
-    remarks += [passed_over(image.path, "lies at the place of another slice") for image in twins]
+    remarks = [passed_over_remark(image.path, "has another size or direction than its series") for image in others]
+    remarks += [passed_over_remark(image.path, "lies at the place of another slice") for image in twins]
     return Series(tuple(ordered), tuple(remarks), broken)
 
 
-def passed_over(path: Path, why: str) -> str:
+def passed_over_remark(path: Path, why: str) -> str:
     """A remark about a file; of its path, the last folder and the name are told."""
     return f"{path.parent.name}/{path.name} {why}; passed over"
 
@@ -274,7 +274,7 @@ def _plain(path: Path) -> NDArray[Any]:
     try:
         return np.asarray(_pydicom().dcmread(path).pixel_array)
     except _DAMAGE as error:
-        raise UnreadableDicom(f"has no readable pixels ({last_words(error)})") from error
+        raise UnreadableDicom(f"has no readable pixels ({last_line(error)})") from error
 
 
 def _decoded(image: DicomImage) -> NDArray[Any]:
@@ -297,7 +297,7 @@ def decode_with_gdcm(path: Path) -> NDArray[Any]:
     try:
         values = itk.GetArrayFromImage(reader.Execute())
     except RuntimeError as error:
-        raise UnreadableDicom(f"has pixels that cannot be decoded ({last_words(error)})") from error
+        raise UnreadableDicom(f"has pixels that cannot be decoded ({last_line(error)})") from error
     return np.asarray(values[0] if values.ndim == 3 and len(values) == 1 else values)
 
 

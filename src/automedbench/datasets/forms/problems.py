@@ -32,7 +32,7 @@ def unexpected(path: Path, why: str) -> InfrastructureError:
     )
 
 
-def last_words(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """The last line of a library's message, which says what was wrong; its kind where there is none."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160]

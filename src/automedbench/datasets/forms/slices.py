@@ -164,7 +164,7 @@ def slice_positions(identity: str, positions: Sequence[float]) -> Iterator[tuple
         yield identity if len(positions) == 1 else f"{identity}#{number}", position
 
 
-def place(position: float, length: int) -> int:
+def slice_index(position: float, length: int) -> int:
     """The slice at a relative position (0 to 1) of a stack of ``length``: ⌊position × length⌋, at most the last."""
     return min(int(position * length), length - 1)
 
@@ -188,7 +188,7 @@ def _require_unique(raw: Path, found: dict[str, str]) -> None:
 # --- what becomes of their values -----------------------------------------------------------------------------
 
 
-def shaped(values: NDArray[np.floating], options: Shaping) -> Image:
+def shape_image(values: NDArray[np.floating], options: Shaping) -> Image:
     """An image (height, width) mapped to the scale and brought to the size of the options, as float32.
 
     What resampling overshoots is cut to 0…1 again where there is a window or percentiles. An image of one value

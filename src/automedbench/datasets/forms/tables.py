@@ -44,7 +44,7 @@ def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]
     """
     data = _read(path, what)
     try:
-        data = unpacked(data) if path.suffix == ".gz" else data
+        data = decompress(data) if path.suffix == ".gz" else data
         table = read_table(data, BOUNDS, "\t" if path.suffix.lower() in TAB_SUFFIXES else ",")
         return table.select(*(column.strip().lower() for column in columns))
     except InvalidSubmission as error:
@@ -72,7 +72,7 @@ def _read(path: Path, what: str) -> bytes:
     return data
 
 
-def unpacked(data: bytes) -> bytes:
+def decompress(data: bytes) -> bytes:
     """Decompress a gzip file; raises InvalidSubmission for a damaged one and for one that becomes too large."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
@@ -186,7 +186,7 @@ class SubjectTable(Model):
     delimiter: str = Field(",", min_length=1, max_length=1, description="of .csv")
 
 
-def listed(raw: Path, table: SubjectTable, split: str | None, where: str) -> list[str]:
+def list_subjects(raw: Path, table: SubjectTable, split: str | None, where: str) -> list[str]:
     """Names of the subjects that the table has for this split and these values, in its order, each once.
 
     ``where`` is the card's key, for messages. Raises ConfigError when a split is asked for that no column tells,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import atomic_path
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, VolumeReader, open_trusted
-from automedbench.datasets.forms.problems import incomplete, last_words, unreadable
+from automedbench.datasets.forms.problems import incomplete, last_line, unreadable
 
 NIFTI_SUFFIXES = (".nii.gz", ".nii")
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -86,7 +86,7 @@ class _ItkReader:
             file.SetFileName(str(path))
             file.ReadImageInformation()
         except RuntimeError as error:
-            raise unreadable(self._path, f"cannot be read: {last_words(error)}") from error
+            raise unreadable(self._path, f"cannot be read: {last_line(error)}") from error
         if file.GetDimension() != 3 or file.GetNumberOfComponents() != 1:
             raise unreadable(
                 self._path, f"has {file.GetDimension()} axes and {file.GetNumberOfComponents()} values a voxel"
@@ -98,7 +98,7 @@ class _ItkReader:
         try:
             values = self._itk.GetArrayFromImage(self._itk.ReadImage(str(self._path))).reshape(-1)
         except RuntimeError as error:
-            raise unreadable(self._path, f"cannot be read: {last_words(error)}") from error
+            raise unreadable(self._path, f"cannot be read: {last_line(error)}") from error
         for start in range(0, values.size, n_voxels):  # (z, y, x) in C order: x is the fastest
             yield values[start : start + n_voxels]
 
@@ -287,13 +287,13 @@ def _as_expression(pattern: str) -> str:
 
 def upstream_file(raw: Path, pattern: str, **names: str) -> Path:
     """The file that ``pattern`` names for these names; raises MissingDataError when it is not there."""
-    path = raw / filled(pattern, names)
+    path = raw / fill_pattern(pattern, names)
     if not path.is_file():
         raise incomplete(f"{path} does not exist, but other files of its subject do")
     return path
 
 
-def filled(pattern: str, names: Mapping[str, str]) -> str:
+def fill_pattern(pattern: str, names: Mapping[str, str]) -> str:
     """The pattern with names in their places."""
     for key, value in names.items():
         pattern = pattern.replace("{" + key + "}", value)

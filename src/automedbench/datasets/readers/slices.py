@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.dicom import (
     DicomImage,
     UnreadableDicom,
-    passed_over,
+    passed_over_remark,
     read_header,
     read_series,
     read_values,
@@ -35,8 +35,8 @@ from automedbench.datasets.forms.slices import (
     SliceOrigin,
     SourceSlice,
     find_images,
-    place,
-    shaped,
+    shape_image,
+    slice_index,
     slice_positions,
     subject_id,
 )
@@ -80,7 +80,7 @@ def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
 
     Raises InfrastructureError for files that are not readable images, hold several frames or too many pixels.
     """
-    return shaped(_stored(path) + options.offset, options)
+    return shape_image(_stored(path) + options.offset, options)
 
 
 def _stored(path: Path) -> NDArray[np.float64]:
@@ -157,7 +157,7 @@ class _Slice:
     def pixels(self) -> NDArray[np.float32]:
         """The slice as float32 (height, width), its values and size as the options say."""
         self._origin, values = self._read()
-        return shaped(values, self._options)
+        return shape_image(values, self._options)
 
     def origin(self) -> SliceOrigin:
         """Its file, and what was passed over in its series."""
@@ -170,7 +170,7 @@ class _Slice:
         series = read_series(self._folder.files, self._options.modality)
         slices, broken = list(series.slices), dict(series.broken)
         while slices:
-            image = slices[place(self._position, len(slices))]
+            image = slices[slice_index(self._position, len(slices))]
             try:
                 values = read_values(image)
             except UnreadableDicom as error:
@@ -178,7 +178,7 @@ class _Slice:
                 slices.remove(image)
                 require_usable(broken, len(self._folder.files))
                 continue
-            remarks = [*(passed_over(path, why) for path, why in broken.items()), *series.remarks]
+            remarks = [*(passed_over_remark(path, why) for path, why in broken.items()), *series.remarks]
             return SliceOrigin(image.path, tuple(remarks)), values
         raise InfrastructureError(
             f"{self._folder.path} holds no slice that can be read.\nDelete it and fetch the data again "
@@ -254,8 +254,8 @@ def kspace_volumes(raw: Path, card: TaskCard) -> list[SourceSlice]:
 def read_slice(path: Path, options: KspaceVolumesOptions, position: float) -> NDArray[np.float32]:
     """The magnitude of one slice as float32 (height, width), its values and size as the options say."""
     with _opened(path, options) as stored:
-        values = np.asarray(stored[place(position, len(stored))])
-    return shaped(magnitude(values) if options.dataset == KSPACE else np.abs(values), options)
+        values = np.asarray(stored[slice_index(position, len(stored))])
+    return shape_image(magnitude(values) if options.dataset == KSPACE else np.abs(values), options)
 
 
 def magnitude(kspace: NDArray[Any]) -> NDArray[np.float32]:
@@ -354,7 +354,7 @@ def read_plane(path: Path, options: VolumeSlicesOptions, position: float) -> NDA
     Raises InfrastructureError for a volume that is damaged, has no three axes, no usable geometry or no content.
     """
     with open_trusted(path) as reader:
-        return shaped(_plane(reader, path, options, position), options)
+        return shape_image(_plane(reader, path, options, position), options)
 
 
 def _read_twin(twin: Path, original: Path, options: VolumeSlicesOptions, position: float) -> NDArray[np.float32]:
@@ -393,10 +393,10 @@ def _plane(reader: VolumeReader, path: Path, options: VolumeSlicesOptions, posit
     if options.within == "content":
         stack = np.moveaxis(np.stack(list(reader.slices()), axis=-1), axis, 0)
         stack = _content(stack, path)
-        index = place(position, len(stack))
+        index = slice_index(position, len(stack))
         values = stack[index if upwards else len(stack) - 1 - index]
     else:
-        index = place(position, shape[axis])
+        index = slice_index(position, shape[axis])
         values = _cut(reader, axis, index if upwards else shape[axis] - 1 - index)
     return _upright(values, [each for stored, each in enumerate(orientation) if stored != axis], options.axis)
 

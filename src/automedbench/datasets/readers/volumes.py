@@ -12,12 +12,12 @@ from automedbench.base.cards import Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.forms.tables import SubjectTable, listed
+from automedbench.datasets.forms.tables import SubjectTable, list_subjects
 from automedbench.datasets.forms.volumes import (
     MaskPart,
     SourceSegmentation,
     SourceVolume,
-    filled,
+    fill_pattern,
     find_files,
     find_subjects,
     upstream_file,
@@ -58,9 +58,11 @@ def label_maps(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
     sources = []
     for name in found if subjects is None else subjects:
         names = found[name][0].names if name in found else {"id": name}
-        label = raw / filled(options.label, names)
+        label = raw / fill_pattern(options.label, names)
         parts = {target: (MaskPart(label, tuple(numbers)),) for target, numbers in values.items()}
-        sources.append(SourceSegmentation(name, raw / filled(options.image, names), parts, options.lacking_labels))
+        sources.append(
+            SourceSegmentation(name, raw / fill_pattern(options.image, names), parts, options.lacking_labels)
+        )
     return sources
 
 
@@ -77,7 +79,7 @@ def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] 
     """Subjects of the card's split that its table lists; None without a table, which a split needs."""
     split = card.staging.sampling.split
     if table is not None:
-        return listed(raw, table, split, f"{card.id}: staging.options.table")
+        return list_subjects(raw, table, split, f"{card.id}: staging.options.table")
     if split is not None:
         raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table gives the splits"])
     return None
@@ -110,12 +112,12 @@ def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
         subjects = list(find_subjects(raw, options.image, f"{card.id}: staging.options.image"))
 
     def mask(subject: str, structure: str) -> MaskPart:
-        return MaskPart(raw / filled(options.mask, {"id": subject, "structure": structure}))
+        return MaskPart(raw / fill_pattern(options.mask, {"id": subject, "structure": structure}))
 
     return [
         SourceSegmentation(
             name,
-            raw / filled(options.image, {"id": name}),
+            raw / fill_pattern(options.image, {"id": name}),
             {target: tuple(mask(name, each) for each in parts) for target, parts in structures.items()},
         )
         for name in subjects
@@ -181,7 +183,7 @@ def paired_volumes(raw: Path, card: TaskCard) -> list[SourceVolume]:
     """
     options = validate(card.staging.options, PairedVolumesOptions, card.id, "staging.options")
     folders = [raw / root for root in options.roots]
-    found = (folder for folder in folders if any(folder.glob(filled(options.target, {"id": "*"}))))
+    found = (folder for folder in folders if any(folder.glob(fill_pattern(options.target, {"id": "*"}))))
     folder = next(found, folders[0])
     targets = find_subjects(folder, options.target, f"{card.id}: staging.options.target")
     return [

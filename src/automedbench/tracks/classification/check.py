@@ -16,7 +16,7 @@ from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Mani
 from automedbench.base.untrusted import parse_json, read_bounded, shown
 from automedbench.base.untrusted.table import read_table
 from automedbench.tracks.classification.stage import list_classes
-from automedbench.tracks.common.cases import completed, output_path
+from automedbench.tracks.common.cases import completed_verdict, output_path
 from automedbench.tracks.common.staging import file_entry, normalised
 
 ID_COLUMN, LABEL_COLUMN = "patient_id", "label"
@@ -93,7 +93,7 @@ def _answer(
     if len(given) > 1:
         message = f"{table.path} has different labels for {case.id}: {' and '.join(map(shown, given[:3]))}"
         problem = _problem("conflicting_rows", message)
-        return PredictedLabel(completed(case, [problem, *table.faults], remarks, table.files))
+        return PredictedLabel(completed_verdict(case, [problem, *table.faults], remarks, table.files))
     if given:
         path, label, files = table.path, given[0], {**table.files, **file.files}
         remarks = [*_row_remarks(case, table, file), *remarks]
@@ -104,7 +104,7 @@ def _answer(
     known = normalised(label) in classes
     message = f"{path} has the label {shown(label)} for {case.id}, which the task does not list"
     problems = [*([] if known else [_problem("unknown_label", message)]), *table.faults]
-    return PredictedLabel(completed(case, problems, remarks, files), normalised(label) if known else None)
+    return PredictedLabel(completed_verdict(case, problems, remarks, files), normalised(label) if known else None)
 
 
 def _row_remarks(case: CaseEntry, table: _LabelTable, file: _LabelFile) -> list[Problem]:

@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
-from automedbench.datasets.sampling import assign_case_ids, drawn, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, too_few
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "label.json"
@@ -76,7 +76,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     images: list[LabelledImage] = get_reader(card.staging.reader)(raw, card)
     labels = _labels(card, images)
     limits = _limits(card)
-    cases = drawn(
+    cases = draw_cases(
         card,
         images,
         lambda of, rest: _sample(of, rest, labels, limits),

@@ -34,13 +34,13 @@ def output_path(submission: Path, output: OutputFile, case: str = "") -> Path:
     return submission / OUTPUTS / output.path.replace("{case}", case)
 
 
-def missing(case: CaseEntry, path: str) -> CaseSubmission:
+def missing_verdict(case: CaseEntry, path: str) -> CaseSubmission:
     """Verdict on a case without its output."""
     problem = Problem(code="not_found", message=f"{path} was not submitted")
     return CaseSubmission(case=case.id, status="missing", completed=False, problems=[problem])
 
 
-def malformed(
+def malformed_verdict(
     case: CaseEntry, path: str, error: InvalidSubmission, files: dict[str, FileEntry] | None = None
 ) -> CaseSubmission:
     """Verdict on a case whose output cannot be scored at all."""
@@ -48,7 +48,7 @@ def malformed(
     return CaseSubmission(case=case.id, status="malformed", completed=False, problems=[problem], files=files or {})
 
 
-def completed(
+def completed_verdict(
     case: CaseEntry,
     problems: list[Problem],
     remarks: list[Problem] | None = None,
@@ -73,15 +73,15 @@ def check_file(
     try:
         data = read_bounded(output_path(submission, output, case.id), output.max_bytes)
         if data is None:
-            return missing(case, path)
+            return missing_verdict(case, path)
         files = {path: file_entry(data)}
         problems, remarks = judge(case, data)
     except InvalidSubmission as error:
-        return malformed(case, path, error, files)
-    return completed(case, problems, remarks, files)
+        return malformed_verdict(case, path, error, files)
+    return completed_verdict(case, problems, remarks, files)
 
 
-def collected(submission: Path, output: OutputFile, case: str, read: Callable[[bytes], ReadT]) -> ReadT:
+def read_collected(submission: Path, output: OutputFile, case: str, read: Callable[[bytes], ReadT]) -> ReadT:
     """Read an output that the format check found complete.
 
     Raises InfrastructureError when it is not there any more, or is not any more what was collected.

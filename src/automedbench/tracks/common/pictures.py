@@ -255,7 +255,7 @@ def iterate_planes(reader: VolumeReader) -> Iterator[Plane]:
         yield values.reshape((x, y), order="F")
 
 
-def areas(planes: Iterable[Plane], axis: int) -> NDArray[np.int64]:
+def slice_areas(planes: Iterable[Plane], axis: int) -> NDArray[np.int64]:
     """Number of values other than 0 in every slice along ``axis``."""
     if axis == 2:
         return np.array([np.count_nonzero(plane) for plane in planes], dtype=np.int64)
@@ -263,7 +263,7 @@ def areas(planes: Iterable[Plane], axis: int) -> NDArray[np.int64]:
     return np.asarray(np.sum(counts, axis=0), dtype=np.int64)
 
 
-def pick(planes: Iterable[Plane], view: AxialView, wanted: Sequence[int]) -> list[Plane]:
+def pick_slices(planes: Iterable[Plane], view: AxialView, wanted: Sequence[int]) -> list[Plane]:
     """The wanted slices as pictures, in the order asked for; nothing else is kept."""
     if view.axis == 2:
         kept = {number: plane for number, plane in enumerate(planes) if number in wanted}

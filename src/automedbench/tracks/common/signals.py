@@ -15,7 +15,7 @@ FAR_BELOW = 1 / 3
 """Of the okay threshold (docs/specification.md, 10.5)."""
 
 
-def most(
+def find_in_most(
     outputs: Outputs, wrong: Callable[[CaseScore], bool], what: str, show: Callable[[CaseScore], str]
 ) -> str | None:
     """Nearly all scored cases are wrong in the same way; the first of them is shown."""
@@ -25,7 +25,7 @@ def most(
     return f"{what} in {len(hits)} of {len(outputs.scored)} outputs; {hits[0].case}: {show(hits[0])}"
 
 
-def remarked(outputs: Outputs, code: str, what: str) -> str | None:
+def find_remark(outputs: Outputs, code: str, what: str) -> str | None:
     """Nearly all submitted cases have the same problem or remark."""
     hits = [case for case in outputs.there if has_problem(case, code)]
     if not hits or len(hits) < MOST * len(outputs.there):
@@ -33,9 +33,9 @@ def remarked(outputs: Outputs, code: str, what: str) -> str | None:
     return f"{what} in {len(hits)} of {len(outputs.there)} outputs; {first_problem(hits[0], code)}"
 
 
-def remark(name: str, looks_at: str, code: str, what: str) -> Signal:
-    """The signal that finds what ``remarked`` does."""
-    return Signal(name, looks_at, lambda outputs: remarked(outputs, code, what))
+def remark_signal(name: str, looks_at: str, code: str, what: str) -> Signal:
+    """The signal that finds what ``find_remark`` does."""
+    return Signal(name, looks_at, lambda outputs: find_remark(outputs, code, what))
 
 
 def has_problem(case: CaseSubmission, *codes: str) -> bool:

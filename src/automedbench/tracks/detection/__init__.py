@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remark
+from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.detection import check, score, settings, show, stage
 
 MISHAPS = {
@@ -24,7 +24,9 @@ MISHAPS = {
 
 def no_boxes(outputs: Outputs) -> str | None:
     """Detect a submission without boxes on images that have objects."""
-    return most(_with_objects(outputs), lambda case: not case.metrics.get("n_predictions"), "no box", _n_objects)
+    return find_in_most(
+        _with_objects(outputs), lambda case: not case.metrics.get("n_predictions"), "no box", _n_objects
+    )
 
 
 def _with_objects(outputs: Outputs) -> Outputs:
@@ -46,7 +48,7 @@ def zero_scores(outputs: Outputs) -> str | None:
 
 SIGNALS = (
     Signal("verify.no_boxes", "no box on nearly all images with objects", no_boxes),
-    remark(
+    remark_signal(
         "verify.boxes_outside",
         "boxes outside the image in nearly all files",
         "out_of_bounds",

@@ -25,7 +25,7 @@ from automedbench.metrics.average_precision import (
     precision_recall_f1,
 )
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, collected
+from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.detection.check import Prediction, parse_case
 from automedbench.tracks.detection.settings import DetectionSettings
 from automedbench.tracks.detection.stage import TRUTH, BoxTruth, list_classes, read_truth, spellings
@@ -180,7 +180,7 @@ def read_evidence(inputs: ScoringInputs, max_detections: int) -> DetectionEviden
         raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
     names, output = spellings(card, with_source=False), case_output(card, "json")
     predictions = [
-        collected(inputs.submission, output, case.id, functools.partial(parse_case, case=case, names=names)).best(
+        read_collected(inputs.submission, output, case.id, functools.partial(parse_case, case=case, names=names)).best(
             max_detections
         )
         if verdict.completed

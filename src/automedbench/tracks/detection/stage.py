@@ -18,7 +18,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import assign_case_ids, choose, drawn, shuffle_sources, subject_key
+from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, shuffle_sources, subject_key
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "boxes.json"
@@ -92,7 +92,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     """
     images: list[SourceImage] = get_reader(card.staging.reader)(raw, card)
     names = spellings(card, with_source=True)
-    cases = drawn(card, images, _sample, lambda found: found.values(), lambda image: bool(image.classes))
+    cases = draw_cases(card, images, _sample, lambda found: found.values(), lambda image: bool(image.classes))
     truths = {case: _truth(image, names) for case, image in cases.items()}
     if not any(truth.boxes for truth in truths.values()):
         raise InfrastructureError(

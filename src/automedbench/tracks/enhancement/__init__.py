@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import FEWEST, most, remarked
+from automedbench.tracks.common.signals import FEWEST, find_in_most, find_remark
 from automedbench.tracks.enhancement import check, score, settings, show, stage
 
 MISHAPS = {
@@ -22,8 +22,8 @@ MISHAPS = {
 
 def implausible_values(outputs: Outputs) -> str | None:
     """Values far outside the plausible range, or all within −1…1 where the scale is far wider."""
-    found = remarked(outputs, "range", "values outside the plausible range")
-    return found or most(outputs, _normalised, "values that were never scaled back", _extremes)
+    found = find_remark(outputs, "range", "values outside the plausible range")
+    return found or find_in_most(outputs, _normalised, "values that were never scaled back", _extremes)
 
 
 def _normalised(case: CaseScore) -> bool:
@@ -33,7 +33,7 @@ def _normalised(case: CaseScore) -> bool:
 
 def blank_images(outputs: Outputs) -> str | None:
     """One value everywhere."""
-    return most(outputs, _blank, "one value everywhere", _extremes)
+    return find_in_most(outputs, _blank, "one value everywhere", _extremes)
 
 
 def _blank(case: CaseScore) -> bool:

@@ -19,7 +19,7 @@ from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, collected
+from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
@@ -136,7 +136,7 @@ def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control:
 def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
     """The array of one case that the format check found complete."""
     output = case_output(inputs.card, "npy")
-    return collected(
+    return read_collected(
         inputs.submission, output, case.id, lambda data: parse_float_array(data, output_shape(case)).values
     )
 
@@ -151,7 +151,7 @@ def measure(prediction: Image, reference: Image, *, data_range: float, perceptua
     )
 
 
-def clipped(value: float) -> float:
+def clip_ssim(value: float) -> float:
     """SSIM as it is scored: in [0, 1]; an undefined one (values beyond all reason) earns nothing."""
     return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
@@ -168,7 +168,7 @@ class EnhancementReport:
 
     def quality(self) -> float:
         """Mean over all expected cases of SSIM cut to [0, 1]; a case without usable output counts 0."""
-        return math.fsum(clipped(found.ssim) for found in self._found) / len(self._rows)
+        return math.fsum(clip_ssim(found.ssim) for found in self._found) / len(self._rows)
 
     def overall(self) -> Metrics:
         """Means over the completed cases, pass rate and rating over all, and the shuffled control."""
@@ -199,7 +199,7 @@ class EnhancementReport:
     def prior(self) -> Prior | None:
         """Score of the unchanged input; None where it is not among the baselines."""
         identity = self._bands.baselines.get("identity")
-        return None if identity is None else Prior(answers="the input itself", value=clipped(identity.mean_ssim))
+        return None if identity is None else Prior(answers="the input itself", value=clip_ssim(identity.mean_ssim))
 
     def cases(self) -> list[CaseScore]:
         """The table per case."""
@@ -236,7 +236,7 @@ def _means(found: Sequence[Quality]) -> Metrics:
 def _case(row: Row) -> CaseScore:
     found = row.aligned
     metrics: Metrics = {
-        "ssim": 0.0 if found is None else clipped(found.ssim),
+        "ssim": 0.0 if found is None else clip_ssim(found.ssim),
         "ssim_unclipped": None if found is None else _finite(found.ssim),
         "psnr": None if found is None else _finite(found.psnr),
         "lpips": None if found is None else found.lpips,
@@ -272,7 +272,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         prediction = read_prediction(inputs, case)
         data_range = ranges.of(case.id, reference)
         found = windowed_ssim(prediction, reference, data_range=data_range, weights=gaussian_weights())
-        values.append(clipped(found))
+        values.append(clip_ssim(found))
     twin = f"numpy {np.__version__} (SSIM over whole windows)"
     return twin, math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
 

@@ -30,7 +30,7 @@ from automedbench.datasets.forms.degradation import (
     parse_degradation,
 )
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
@@ -84,7 +84,7 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     """
     settings: EnhancementSettings = track_settings(card)
     degradation = parse_degradation(card.staging.degradation, card.id)
-    chosen = drawn(card, slices, choose_slices, lambda found: found.values())
+    chosen = draw_cases(card, slices, choose_slices, lambda found: found.values())
 
     def one(case: str) -> _StagedSlice:
         pair = _make(card, settings, degradation, case, chosen[case])

@@ -8,7 +8,7 @@ publications print them) stand beside it.
 from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import remark
+from automedbench.tracks.common.signals import remark_signal
 from automedbench.tracks.report_generation import check, components, score, settings, show, stage
 
 MISHAPS = {
@@ -31,7 +31,7 @@ def unrelated_text(outputs: Outputs) -> str | None:
 
 
 SIGNALS = (
-    remark("verify.no_words", "reports with nothing to compare", "nothing_to_compare", "no words to compare"),
+    remark_signal("verify.no_words", "reports with nothing to compare", "nothing_to_compare", "no words to compare"),
     Signal("verify.unrelated_text", "micro F1 and ROUGE-L below 0.1", unrelated_text),
 )
 

@@ -102,8 +102,10 @@ def measure_bleu(pairs: list[ReportPair], _: Resources) -> Measured:
 
 def measure_meteor(pairs: list[ReportPair], resources: Resources) -> Measured:
     """NLTK's METEOR with the WordNet of the resource ``wordnet``."""
-    wordnet = using(resources, "wordnet", Wordnet)
-    counts = [guarded(meteor.meteor_counts, tokens(pair.candidate), tokens(pair.reference), wordnet) for pair in pairs]
+    wordnet = load_resource(resources, "wordnet", Wordnet)
+    counts = [
+        call_guarded(meteor.meteor_counts, tokens(pair.candidate), tokens(pair.reference), wordnet) for pair in pairs
+    ]
     excerpt = f", an excerpt of {wordnet.entries} entries" if wordnet.entries < ENTRIES else ""
     return Measured(
         {"METEOR": [meteor.meteor(each) for each in counts]},
@@ -128,7 +130,7 @@ def measure_radgraph(pairs: list[ReportPair], resources: Resources) -> Measured:
     """F1 of the two reports' RadGraph entities, level ``partial``."""
     from automedbench.metrics.radgraph import RadgraphScorer, reward
 
-    scorer = using(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
+    scorer = load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
     graph = functools.cache(scorer.annotate)  # many agents write one report for several cases
     values = [reward(graph(pair.reference), graph(pair.candidate)) if pair.candidate else 0.0 for pair in pairs]
     return Measured({"F1RadGraph": values}, {"F1RadGraph": mean(values)})
@@ -140,8 +142,8 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
 
     from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary, corpus_prf, report_prf
 
-    bert = using(resources, "bert", lambda path: path)
-    label = functools.cache(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    bert = load_resource(resources, "bert", lambda path: path)
+    label = functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
     nothing = np.zeros(len(LABELS), dtype=np.int64)
     references = np.stack([label(pair.reference) for pair in pairs])
     candidates = np.stack([label(pair.candidate) if pair.candidate else nothing for pair in pairs])
@@ -176,7 +178,7 @@ def _observation(there: Any, predicted: Any) -> dict[str, float | None]:
 # --- resources -------------------------------------------------------------------------------------------------
 
 
-def using(resources: Resources, name: str, make: Callable[[Path], ResultT]) -> ResultT:
+def load_resource(resources: Resources, name: str, make: Callable[[Path], ResultT]) -> ResultT:
     """Load a resource with ``make``.
 
     Raises MissingDataError when the configuration names none or it is absent, InfrastructureError when it is unusable.
@@ -186,10 +188,10 @@ def using(resources: Resources, name: str, make: Callable[[Path], ResultT]) -> R
             f"The report track needs the resource '{name}' to score.\nSet resources.{name} in the configuration; "
             "docs and preflight say where to get it."
         )
-    return guarded(make, resources[name])
+    return call_guarded(make, resources[name])
 
 
-def guarded(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+def call_guarded(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
     """The function's result; a file of ours that is absent or damaged becomes an error of the machine."""
     try:
         return function(*arguments)
@@ -240,7 +242,7 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     return problems
 
 
-def rehearsed(settings: ReportSettings, resources: Resources) -> ReportSettings:
+def rehearsal_settings(settings: ReportSettings, resources: Resources) -> ReportSettings:
     """The settings without components whose resources are not there: how a rehearsal scores on any machine."""
     lacking = [need for need in _needs(settings) if not set(need.resources) <= set(resources)]
     without = {name for need in lacking for name in need.components}

@@ -15,17 +15,17 @@ from typing import Any
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseScore, Prior
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, collected
+from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import (
     Measured,
     ReportPair,
     Resources,
-    guarded,
+    call_guarded,
+    load_resource,
     mean,
     measure,
-    rehearsed,
-    using,
+    rehearsal_settings,
 )
 from automedbench.tracks.report_generation.settings import (
     CHEXBERT_COMPONENTS,
@@ -96,7 +96,7 @@ def _gate(inputs: ScoringInputs, settings: ReportSettings) -> float:
 def _settings(inputs: ScoringInputs) -> ReportSettings:
     """The card's, complete; on made-up data, which scores nothing that counts, what this machine has models for."""
     settings: ReportSettings = track_settings(inputs.card)
-    return rehearsed(settings, inputs.resources) if inputs.manifest.made_up else settings
+    return rehearsal_settings(settings, inputs.resources) if inputs.manifest.made_up else settings
 
 
 def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvidence:
@@ -113,7 +113,7 @@ def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvid
         reference = normalise(extract(text, section))
         if not tokens(reference):
             raise InfrastructureError(f"{inputs.card.id}: the report of {case.id} is empty; stage the task again.")
-        report = collected(inputs.submission, output, case.id, read) if verdict.completed else ""
+        report = read_collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
         pairs.append(ReportPair(reference, candidate if tokens(candidate) else ""))
         sections.append(section)
@@ -198,7 +198,7 @@ def _text(pairs: list[ReportPair], _: Resources) -> _Found:
 
 def _meteor(pairs: list[ReportPair], resources: Resources) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
-    with guarded(nltk_wordnet, using(resources, "wordnet", lambda path: path)) as wordnet:
+    with call_guarded(nltk_wordnet, load_resource(resources, "wordnet", lambda path: path)) as wordnet:
         return {"METEOR": nltk_meteor(words, wordnet)}
 
 
@@ -221,7 +221,7 @@ def _radgraph(pairs: list[ReportPair], resources: Resources) -> _Found:
         }
         return {"entities": entities}
 
-    scorer = using(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
+    scorer = load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
     graph = functools.cache(lambda text: annotation(scorer.annotate(text)))
     values = []
     for pair in pairs:
@@ -238,8 +238,8 @@ def _chexbert(pairs: list[ReportPair], resources: Resources) -> _Found:
 
     from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary
 
-    bert = using(resources, "bert", lambda path: path)
-    label = functools.cache(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    bert = load_resource(resources, "bert", lambda path: path)
+    label = functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
     rows = [
         (
             binary(label(pair.reference)),

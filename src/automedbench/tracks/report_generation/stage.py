@@ -15,7 +15,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import assign_case_ids, drawn, first_of_subjects, shuffle_sources
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, first_of_subjects, shuffle_sources
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, stage_cases
 from automedbench.tracks.report_generation.check import read_report
@@ -75,7 +75,7 @@ def stage_reports(
     Raises InfrastructureError when too few studies have what the card's text mode scores, or an image is unreadable.
     """
     options = validate(card.staging.sampling.options, ReportSampling, card.id, "staging.sampling.options")
-    chosen, passed_over = drawn(
+    chosen, passed_over = draw_cases(
         card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0]
     )
     return stage_cases(

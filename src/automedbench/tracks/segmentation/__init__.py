@@ -13,7 +13,7 @@ from typing import Any
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remark
+from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.segmentation import check, score, settings, show, stage
 
 MISHAPS = {
@@ -27,7 +27,7 @@ MISHAPS = {
 
 def empty_masks(outputs: Outputs) -> str | None:
     """Detect empty masks in all cases although their truth is not empty."""
-    return most(outputs, _unmarked, "nothing is marked", lambda case: "0 voxels predicted")
+    return find_in_most(outputs, _unmarked, "nothing is marked", lambda case: "0 voxels predicted")
 
 
 def _unmarked(case: CaseScore) -> bool:
@@ -38,7 +38,7 @@ def _unmarked(case: CaseScore) -> bool:
 
 SIGNALS = (
     Signal("verify.empty_masks", "no voxel marked in nearly all cases", empty_masks),
-    remark("verify.other_grid", "masks placed elsewhere than their scans", "affine_mismatch", "another affine"),
+    remark_signal("verify.other_grid", "masks placed elsewhere than their scans", "affine_mismatch", "another affine"),
     QUALITY_FAR_BELOW,
 )
 

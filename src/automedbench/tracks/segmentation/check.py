@@ -17,7 +17,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
-from automedbench.tracks.common.cases import missing, output_path
+from automedbench.tracks.common.cases import missing_verdict, output_path
 from automedbench.tracks.common.staging import describe_file
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -185,7 +185,7 @@ def check_case(case: CaseEntry, files: tuple[LabelFile, ...], submission: Path) 
         if path.is_file() and not path.is_symlink():
             entries[file.path(case.id)] = describe_file(path)
     if len(unreadable) == len(files) and all(problem.code == NOT_FOUND for problem in unreadable):
-        return missing(case, " and ".join(file.path(case.id) for file in files))
+        return missing_verdict(case, " and ".join(file.path(case.id) for file in files))
     return CaseSubmission(
         case=case.id,
         status="malformed" if unreadable or problems else "valid",

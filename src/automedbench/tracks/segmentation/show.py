@@ -25,7 +25,6 @@ from automedbench.tracks.common.pictures import (
     AxialView,
     Plane,
     Window,
-    areas,
     choose_slices,
     fitted,
     grey_layer,
@@ -33,8 +32,9 @@ from automedbench.tracks.common.pictures import (
     iterate_planes,
     label_layer,
     magnified,
-    pick,
+    pick_slices,
     resized_numbers,
+    slice_areas,
 )
 from automedbench.tracks.segmentation.check import Encoder
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -101,7 +101,7 @@ class _Sources:
         counts = []
         for file in self.files:
             with self._planes(side, file) as planes:
-                counts.append(areas(planes, axis))
+                counts.append(slice_areas(planes, axis))
         return np.asarray(np.sum(counts, axis=0), dtype=np.int64)
 
     def labels(self, side: str, view: AxialView, wanted: list[int]) -> list[Numbers]:
@@ -110,7 +110,7 @@ class _Sources:
         first = 1
         for file in self.files:
             with self._planes(side, file) as planes:
-                cuts = [_numbered(cut, len(file.targets), first) for cut in pick(planes, view, wanted)]
+                cuts = [_numbered(cut, len(file.targets), first) for cut in pick_slices(planes, view, wanted)]
             merged = [np.where(cut > 0, cut, below) for cut, below in zip(cuts, merged or cuts, strict=True)]
             first += len(file.targets)
         return merged
@@ -121,7 +121,7 @@ class _Sources:
         with open_trusted(path) as reader:
             if reader.header.shape[: len(self.shape)] != self.shape:
                 raise InfrastructureError(f"{path}: shape differs from the manifest; stage the task again.")
-            return pick(iterate_planes(reader), view, wanted)
+            return pick_slices(iterate_planes(reader), view, wanted)
 
     @contextlib.contextmanager
     def _planes(self, side: str, file: LabelFile) -> Iterator[Iterator[Plane]]:

@@ -28,7 +28,7 @@ from automedbench.datasets.forms.volumes import (
     open_source,
     write_volume,
 )
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
 from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, stage_cases
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -81,7 +81,9 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     options = validate(card.staging.sampling.options, SegmentationSampling, card.id, "staging.sampling.options")
-    chosen, passed_over = drawn(card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
+    chosen, passed_over = draw_cases(
+        card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0]
+    )
     voxels: dict[str, dict[str, int]] = {}
 
     def stage_case(case: str, subject: SourceSegmentation) -> tuple[CaseEntry, dict[str, Any]]:

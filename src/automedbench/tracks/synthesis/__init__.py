@@ -7,7 +7,7 @@ the task score is the mean over all expected cases, where a missing or unusable 
 from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import remark, remarked
+from automedbench.tracks.common.signals import find_remark, remark_signal
 from automedbench.tracks.synthesis import check, score, settings, show, stage
 
 MISHAPS = {
@@ -23,7 +23,7 @@ SMALL_RANGES = ((-1.0, 1.0), (0.0, 255.0))
 
 def value_range(outputs: Outputs) -> str | None:
     """All volumes lie in −1…1 or 0…255 where HU are asked for, or are hardly HU."""
-    return _never_rescaled(outputs) or remarked(outputs, "hu_range", "values that are hardly HU")
+    return _never_rescaled(outputs) or find_remark(outputs, "hu_range", "values that are hardly HU")
 
 
 def _never_rescaled(outputs: Outputs) -> str | None:
@@ -39,7 +39,7 @@ def _never_rescaled(outputs: Outputs) -> str | None:
 
 SIGNALS = (
     Signal("verify.value_range", "volumes in −1…1 or 0…255, or beyond HU", value_range),
-    remark("verify.blank", "volumes with one value everywhere", "constant_volume", "one value everywhere"),
+    remark_signal("verify.blank", "volumes with one value everywhere", "constant_volume", "one value everywhere"),
 )
 
 

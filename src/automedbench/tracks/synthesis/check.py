@@ -16,7 +16,14 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.cases import Judged, case_output, completed, malformed, missing, output_path
+from automedbench.tracks.common.cases import (
+    Judged,
+    case_output,
+    completed_verdict,
+    malformed_verdict,
+    missing_verdict,
+    output_path,
+)
 from automedbench.tracks.common.staging import describe_file
 from automedbench.tracks.synthesis.geometry import Geometry, probe_places, unpack_probes
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -47,8 +54,8 @@ def check_case(
             files = {name: describe_file(path)}
             problems, remarks = judge(volume, Geometry.model_validate(case.geometry), settings, paired)
     except InvalidSubmission as error:
-        return missing(case, name) if error.code == "not_found" else malformed(case, name, error, files)
-    return completed(case, _named(name, problems), _named(name, remarks), files)
+        return missing_verdict(case, name) if error.code == "not_found" else malformed_verdict(case, name, error, files)
+    return completed_verdict(case, _named(name, problems), _named(name, remarks), files)
 
 
 def judge(volume: VolumeReader, geometry: Geometry, settings: SynthesisSettings, paired: bool) -> Judged:

@@ -22,7 +22,7 @@ from automedbench.tracks.common.pictures import (
     grey_layer,
     intensity_window,
     iterate_planes,
-    pick,
+    pick_slices,
 )
 from automedbench.tracks.synthesis.score import is_scorable
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -38,7 +38,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     settings: SynthesisSettings = track_settings(inputs.card)
     depth = int(entry.geometry["shape"][2])
     similarity: list[float | None] = case.detail.get("ssim_by_slice") or [None] * depth
-    wanted = chosen(similarity)
+    wanted = choose_slices(similarity)
     view = AxialView.of(entry.geometry["affine"], entry.geometry["shape"])
     source = _cuts(open_trusted(inputs.given(entry.id) / inputs.card.inputs[0].file), view, wanted)
     truth = _cuts(open_trusted(inputs.private / entry.id / TRUTH), view, wanted)
@@ -68,10 +68,10 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
 def _cuts(volume: AbstractContextManager[VolumeReader], view: AxialView, wanted: list[int]) -> list[Plane]:
     """The wanted slices of one volume."""
     with volume as reader:
-        return pick(iterate_planes(reader), view, wanted)
+        return pick_slices(iterate_planes(reader), view, wanted)
 
 
-def chosen(similarity: Sequence[float | None]) -> list[int]:
+def choose_slices(similarity: Sequence[float | None]) -> list[int]:
     """Slices to show: evenly spaced ones, and the one with the lowest SSIM."""
     depth = len(similarity)
     evenly = {int((number + 0.5) * depth / N_SLICES) for number in range(N_SLICES)}

@@ -19,7 +19,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import describe_file, first_fit, stage_cases
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
@@ -57,7 +57,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     settings: SynthesisSettings = track_settings(card)
     degradation = read_degradation(card)
     options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
-    chosen, passed_over = drawn(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
+    chosen, passed_over = draw_cases(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
     return stage_cases(
         private,
         card,

@@ -19,7 +19,7 @@ from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Probl
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.metrics.answers import normalise, parse_label
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.cases import Judged, case_output, check_file, malformed
+from automedbench.tracks.common.cases import Judged, case_output, check_file, malformed_verdict
 from automedbench.tracks.vqa.settings import VqaSettings
 
 REQUIRED = ("question_id", "predicted_label", "predicted_answer", "raw_model_output")
@@ -72,7 +72,7 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
 def _stand_in(case: CaseEntry, output: OutputFile, verdict: CaseSubmission, answer: QuestionAnswer) -> CaseSubmission:
     error = InvalidSubmission("placeholder", f"has the model output '{answer.filler}', as too many others have")
-    return malformed(case, output.path.replace("{case}", case.id), error, verdict.files)
+    return malformed_verdict(case, output.path.replace("{case}", case.id), error, verdict.files)
 
 
 def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> QuestionAnswer:

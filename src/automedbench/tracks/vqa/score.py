@@ -26,7 +26,7 @@ from automedbench.base.records import (
 )
 from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, collected
+from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
 from automedbench.tracks.vqa.settings import VqaSettings
 from automedbench.tracks.vqa.stage import TRUTH, QuestionTruth, read_truth
@@ -74,10 +74,10 @@ def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, JudgedA
     if model is not None and found.model != model:
         raise ConfigError([f"{path}: verdicts of {found.model}, but metric.settings.judge_model is {model}"])
     judged = [(verdict.case, verdict.answer_sha256) for verdict in found.verdicts]
-    collected = [
+    submitted = [
         (case.case, next((file.sha256 for file in case.files.values()), None)) for case in inputs.checked.cases
     ]
-    if judged != collected:
+    if judged != submitted:
         raise InfrastructureError(f"{path}: verdicts on other answers than these; judge this submission again.")
     return {verdict.case: verdict for verdict in found.verdicts}
 
@@ -170,7 +170,7 @@ def read_evidence(inputs: ScoringInputs) -> list[tuple[CaseSubmission, QuestionT
 def read_answer(inputs: ScoringInputs, case: CaseEntry) -> QuestionAnswer:
     """The answer to one question that the format check found complete."""
     output, options = case_output(inputs.card, "json"), case.geometry["options"]
-    return collected(inputs.submission, output, case.id, lambda data: parse_answer(data, case.id, options))
+    return read_collected(inputs.submission, output, case.id, lambda data: parse_answer(data, case.id, options))
 
 
 def _scored(

@@ -19,7 +19,7 @@ from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import assign_case_ids, drawn, shuffle_sources
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import put, stage_cases
 from automedbench.tracks.vqa import sampling
@@ -52,7 +52,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     _encoded.cache_clear()  # it knows pictures by name
     options = sampling.sampling_options(card)
     questions = get_reader(card.staging.reader)(raw, card)
-    chosen = drawn(
+    chosen = draw_cases(
         card,
         questions,
         lambda of, rest: sampling.choose_questions(rest, of.staging.sampling, options),
