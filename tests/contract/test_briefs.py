@@ -17,11 +17,12 @@ from automedbench.agent.plan import Brief, Setting, write_brief
 from automedbench.agent.tools import TOOL_NAMES
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.records import TIERS, Tier
+from automedbench.base.untrusted.table import Bounds
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.scoring.run import AGENTIC_WEIGHTS, UNVERIFIED_S4
-from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
+from automedbench.tracks.classification.check import MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
 from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
@@ -233,7 +234,7 @@ HARNESS = {
 OF_TRACK = {
     "detection": {f"{RECALL_POINTS}"},
     "classification": {
-        *f"{BOUNDS.rows:,}".split(","), f"{BOUNDS.columns}", *f"{BOUNDS.cell_chars:,}".split(","),
+        *f"{Bounds.rows:,}".split(","), f"{Bounds.columns}", *f"{Bounds.cell_chars:,}".split(","),
         f"{100 * MAX_UNKNOWN_SHARE:g}",
     },
     "enhancement": {f"{WINDOW}", f"{SIGMA:g}", "16", "32", "64"},  # widths of float types
