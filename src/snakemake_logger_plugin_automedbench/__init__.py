@@ -107,9 +107,8 @@ class LogHandler(LogHandlerBase):
 
     def _fail(self, record: Any) -> None:
         name = self._steps.fail(record.jobid, record.rule_name)
-        logs = list(record.log) if self._shows_logs else []
         message = getattr(record, "rule_msg", None)  # of the executor: how a job of a cluster ended
-        self._display.print(describe_failure(name, record.shellcmd, list(record.log), shown=logs, message=message))
+        self._display.print(describe_failure(name, record.shellcmd, record.log, self._shows_logs, message))
         self._display.update(self._steps)
 
     def _report(self, record: Any) -> None:

@@ -52,11 +52,11 @@ def step_name(rule: str, wildcards: Mapping[str, str] | None) -> str:
 
 
 def describe_failure(
-    name: str, command: str | None, logs: Sequence[str], shown: Sequence[str], message: str | None = None
+    name: str, command: str | None, logs: Sequence[str], show_logs: bool, message: str | None = None
 ) -> str:
     """Lines on a failed step: its name, its executor's message, the end of its log, where that is, its command."""
     lines = [f"Failed: {name}", *(f"  {printable(line)}" for line in (message or "").splitlines())]
-    for log in shown:
+    for log in logs if show_logs else ():
         lines += [f"  {line}" for line in last_lines(log)]
     lines += [f"  log: {log}" for log in logs]
     if command:

@@ -195,7 +195,7 @@ def test_log_that_is_a_folder(tmp_path: Path) -> None:
 
 def test_end_of_a_job_of_a_cluster() -> None:
     text = describe_failure(
-        "run_agent a", None, [], [], message="Slurm job 7 ended as CANCELLED.\nThe next call goes on."
+        "run_agent a", None, [], False, message="Slurm job 7 ended as CANCELLED.\nThe next call goes on."
     )
     assert text.splitlines() == ["Failed: run_agent a", "  Slurm job 7 ended as CANCELLED.", "  The next call goes on."]
 

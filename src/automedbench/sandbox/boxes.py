@@ -351,7 +351,7 @@ class ApptainerSandbox(Sandbox):
         grant = gpus.grant_cards(number, model)
         stack.callback(grant.close)
         self._devices = gpus.list_devices(grant.cards)
-        self.enforced = self.enforced.model_copy(update={"gpu_names": grant.names})
+        self.enforced = self.enforced.model_copy(update={"gpu_names": [card.name for card in grant.cards]})
         return grant.cards
 
     def _require_computing(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:

@@ -61,11 +61,6 @@ class Grant:
         """Give the cards back."""
         self._locks.close()
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the cards, for a record."""
-        return [card.name for card in self.cards]
-
 
 def grant_cards(
     number: int,
