@@ -128,7 +128,7 @@ def get_answer_verdicts(wildcards):
 
 
 def get_cases_shown(wildcards):
-    return SETTINGS.leaderboard.cases_of(CAMPAIGN.cards[wildcards.task])
+    return SETTINGS.leaderboard.count_cases_shown(CAMPAIGN.cards[wildcards.task])
 
 
 def get_place(wildcards):
