@@ -177,7 +177,7 @@ def _read(state: Path) -> dict[str, Checked]:
 
 
 def _is_fresh(before: dict[str, Checked], part: _Part) -> bool:
-    """Whether a part was answered within the last day."""
+    """Check whether a part was answered within the last day."""
     known = before.get(part.digest)
     if known is None or any(each.state == "unreachable" for each in known.findings):
         return False

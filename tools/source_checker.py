@@ -43,7 +43,7 @@ _REPOSITORY = re.compile(r"https://github\.com/([^/]+/[^/]+?)(?:\.git)?/?")
 
 
 class SourceFinding(Model):
-    """What a host said of one entry of a card."""
+    """Answer of a host about one entry of a card."""
 
     key: str = Field(description="place in the card, dotted")
     address: str = Field(description="what was asked for; no query, no credentials")
@@ -77,7 +77,7 @@ class Checker:
     _silent: dict[str, str] = field(default_factory=dict)
 
     def check(self, source: Source, key: str) -> list[SourceFinding]:
-        """What becomes of each download of a source at ``key`` of its card; one finding where it names none."""
+        """Verdicts on the downloads of a source at ``key`` of its card; one finding where it names none."""
         try:
             missing = _missing(source, self.collector)
             known = source.model_copy(update={"credentials": []}) if missing else source
@@ -114,7 +114,7 @@ def _missing(source: Source, collector: Collector) -> list[str]:
 
 
 def _with_login(found: SourceFinding, source: Source, missing: list[str]) -> SourceFinding:
-    """What a person can do about a refusal."""
+    """Finding with what a person can do about a refusal."""
     if found.state != "login needed" or found.write:
         return found
     if missing:

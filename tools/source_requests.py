@@ -24,11 +24,11 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """What a host said."""
+    """Answer of a host."""
 
     status: int
     moved: str | None = None
-    """Where the address has moved for good."""
+    """New address, where it has moved for good."""
     size: int | None = None
     """Bytes of the whole file."""
     page: bool = False
@@ -96,7 +96,7 @@ def _read(answer: Any, body: bytes = b"") -> HttpAnswer:
 
 
 def _moved(answer: Any) -> str | None:
-    """Where permanent redirects lead; a store behind a temporary one is no move."""
+    """Target of permanent redirects; a store behind a temporary one is no move."""
     to = None
     for hop in answer.history:
         if hop.status_code not in PERMANENT:

@@ -53,7 +53,7 @@ RECORDS = (
     *("brief.md", "conversation.json", "run.json", "submission.json", "audit.json", "decision.yaml"),
     *("answer_judge.json", "detail_report.json", "judge.json", "score.json", "submission/plan/plan.png"),
 )
-"""What is taken of a run's folder."""
+"""Files of a run's folder that a bundle holds."""
 NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
 """Of those what leaves the house of credentialed data, ``TEXTS`` emptied in it: no word of an agent and no case."""
 TEXTS: dict[str, Any] = {

@@ -27,11 +27,11 @@ from automedbench.sandbox.airlock.archive import DATA_PER_BLOCK, FREE_DATA
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl")
 CALLS = "exec.tar"
 FIXED = ("backend", "network", "image_sha256", "layer_sha256")
-"""What is enforced and cannot change while an attempt is under way."""
+"""Fields of what is enforced that cannot change while an attempt is under way."""
 FOUND = ("finding", "exec_end")
 """Events of the loop that the audit and readers rest on: none may be there that the journal does not make."""
 ENDED = ("status", "exit_code", "elapsed_s", "new_files")
-"""What events and conversation both hold of the program's own call."""
+"""Fields of the program's own call in both events and conversation."""
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 

@@ -1,7 +1,7 @@
 """Check a bundle of another lab: each score against its records, and the campaign for all of its runs.
 
 The bundle is laid out, each step of a run is executed once more beside it, and the records are compared field by field;
-signature, digests, plan, attempts and ledger are checked. What cannot be compared here is said. Exit code 0: admitted;
+signature, digests, plan, attempts and ledger are checked. What cannot be compared here is reported. Exit code 0: admitted;
 3: refused, with the reasons.
 """
 
@@ -89,7 +89,7 @@ UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError),
     *(EOFError, tarfile.TarError),
 )
-"""What reading another lab's files can end with."""
+"""Errors that reading another lab's files can end with."""
 CAMPAIGN = "campaign"
 
 
@@ -484,8 +484,8 @@ def check_cases(run: _BundleRun) -> Iterator[Check]:
         scored = [case.case for case in run.read("detail_report.json", DetailReport).cases]
         for what, ids in (("collected cases", collected), ("scored cases", scored)):
             yield same_unless(what, "" if ids == staged.case_ids else "are not the staged ones, in order")
-    asked = requested_conditions(theirs.ours, run.run)
-    other = find_outdated(score, {name: asked[name] for name in VERSIONS if name in asked})
+    requested = requested_conditions(theirs.ours, run.run)
+    other = find_outdated(score, {name: requested[name] for name in VERSIONS if name in requested})
     yield same_unless("versions", f"{', '.join(other)}: not those of this version" if other else "")
 
 

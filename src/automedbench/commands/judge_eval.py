@@ -1,4 +1,4 @@
-"""How well a judge agrees with the gold set: error and bias of stages, precision, recall and F1 of each criterion.
+"""Measure how well a judge agrees with the gold set: error and bias of stages, precision, recall and F1 of each criterion.
 
 Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
 transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.
@@ -141,7 +141,7 @@ def report_lines(found: Evaluation) -> Iterator[str]:
 
 
 def _each(found: Evaluation) -> str:
-    """What one judgement of one transcript cost."""
+    """Cost of one judgement of one transcript."""
     if found.cost_usd is None or not float(found.cost_usd):
         return ""
     judgements = found.n_transcripts * max(1, len(found.members))

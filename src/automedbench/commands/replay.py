@@ -80,7 +80,7 @@ def replay_run(
     from automedbench.campaign.config import PROMPTS, SandboxConfig
 
     agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
-    load_replay(agent)  # what cannot be replayed is said before anything is made
+    load_replay(agent)  # what cannot be replayed is refused before anything is made
     card = campaign.cards.get(record.run.task)
     if card is None:
         where = "in this campaign's folders; name its own with --results"

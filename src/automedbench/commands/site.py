@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="folder of the profile, instead of profiles/site[-preemptible]")
     parser.add_argument("--force", action="store_true", help="replace files that differ")
     parser.add_argument(
-        "--record", type=Path, metavar="FOLDER", help="keep what the commands said, and write no profile"
+        "--record", type=Path, metavar="FOLDER", help="save the output of the commands, and write no profile"
     )
-    parser.add_argument("--dumps", type=Path, metavar="FOLDER", help="go by such a record instead of this machine")
+    parser.add_argument("--dumps", type=Path, metavar="FOLDER", help="read such a record instead of this machine")
 
 
 def main(options: argparse.Namespace) -> None:

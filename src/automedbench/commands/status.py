@@ -1,6 +1,6 @@
 """Show the campaign's progress: runs scored, at work, interrupted and why, money spent, and the next command.
 
-Without a word behind it `automedbench` says this. It reads files only, and can be asked while the campaign runs.
+`automedbench` without a command prints this. It reads files only, and can be used while the campaign runs.
 """
 
 from __future__ import annotations

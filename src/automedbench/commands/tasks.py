@@ -1,6 +1,6 @@
 """Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: the card of one of them.
 
-`tasks show ID --brief` prints what an agent is told, byte for byte as a run of this campaign does (its `brief.md`).
+`tasks show ID --brief` prints the brief of an agent, byte for byte as a run of this campaign does (its `brief.md`).
 
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     card = below.add_parser("show", help="one card, or its brief", description="One card, or the brief of a tier.")
     card.add_argument("task", metavar="ID", help="the task's id")
     card.add_argument(
-        "--brief", action="store_true", help="what an agent is told instead, as a run of the campaign prints it"
+        "--brief", action="store_true", help="the brief instead, as a run of the campaign gives it to its agent"
     )
     card.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
     card.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")

@@ -1,7 +1,7 @@
 """Check that everything that led to the score of a run is unchanged, back to its raw data.
 
 Digests of records, collected files, brief, image, staged and raw data are compared, and the score is made again from
-its records. What is not there is said, and is no difference. Exit code 0: all the same; 3: something differs.
+its records. What is missing is reported, and is no difference. Exit code 0: all the same; 3: something differs.
 """
 
 from __future__ import annotations

@@ -227,10 +227,10 @@ class ContainerProbe(Model):
 
 
 def _judge(inside: ContainerProbe, filtered: bool) -> Iterator[ProbeResult]:
-    """What the probe saw, against what every agent container must be; ``filtered``: so the sandbox says of calls.
+    """Report of the probe against what every agent container must be; ``filtered``: the sandbox filters system calls.
 
-    Network, privileges, processes, keys and what can be written the sandbox looks at itself when it starts a container,
-    and none starts where something leaks.
+    Network, privileges, processes, keys and what can be written are checked by the sandbox itself when it starts a
+    container, and none starts where something leaks.
     """
     wrong = [f"it sees {inside.visible}"] if inside.visible else []
     wrong += [] if inside.workspace else ["it cannot write its workspace"]
