@@ -1,8 +1,8 @@
 """Check a bundle of another lab: each score against its records, and the campaign for all of its runs.
 
 The bundle is laid out, each step of a run is executed once more beside it, and the records are compared field by field;
-signature, digests, plan, attempts and ledger are checked. What cannot be compared here is reported. Exit code 0: admitted;
-3: refused, with the reasons.
+signature, digests, plan, attempts and ledger are checked. What cannot be compared here is reported. Exit code 0:
+admitted; 3: refused, with the reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure how well a judge agrees with the gold set: error and bias of stages, precision, recall and F1 of each criterion.
+"""Measure a judge against the gold set: error and bias of stages, precision, recall and F1 of each criterion.
 
 Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
 transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.

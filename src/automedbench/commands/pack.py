@@ -1,6 +1,6 @@
 """Pack a finished campaign into one signed file that others can check, score again and merge.
 
-It holds records, transcripts, logs, ledger, digests and, unless `--hashes-only` is given, what agents submitted. Everything is
+It holds records, transcripts, logs, ledger, digests and what agents submitted (not with `--hashes-only`). Everything is
 searched for keys first. Of tasks on credentialed data only records without texts of agents or cases go along.
 """
 
