@@ -527,7 +527,7 @@ def check_audit(run: _BundleRun) -> Iterator[Check]:
             yield Check(what, "absent", "it found the decoy in outputs, which are not here")
             return
         place = run.again("audit")
-        (place / "submission").mkdir()  # nothing in which the decoy could be found
+        tarfile.open(place / OUTPUTS, "w").close()  # nothing in which the decoy could be found
     yield same_unless(what, first_difference(before, audit_run(run.theirs.record, place)))
     decision = before.decision
     if decision and (decision.decision == "lift" or decision.confirmed_no_inference is False):
