@@ -38,6 +38,9 @@ _NEEDED = {
     "baseline": ("baseline",),
     "replay": ("transcript",),
 }
+_SCRIPT_NAMES = frozenset(
+    ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
+)
 REPLY_TOKENS = 8192
 """Limit of a reply in our own loop where the entry has none."""
 BASELINES = "config/baselines/{track}/{baseline}.yaml"
@@ -246,6 +249,12 @@ class AgentsFile(Model):
     """``config/agents.yaml``."""
 
     agents: dict[Name, Agent]
+
+    @model_validator(mode="after")
+    def _no_name_of_a_script(self) -> AgentsFile:
+        if reserved := sorted(_SCRIPT_NAMES & set(self.agents)):
+            raise ValueError(f"agents.{reserved[0]}: is reserved: the name has a meaning in the page's script")
+        return self
 
 
 def load_agents(path: Path) -> dict[str, Agent]:
