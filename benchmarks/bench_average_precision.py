@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from side_by_side import measure, table
 
-from automedbench.metrics.average_precision import Boxes, Floats, evaluate, make_boxes
-from automedbench.tracks.detection.score import coco_average_precision, library
+from automedbench.metrics.average_precision import Boxes, Floats, evaluate_thresholds, make_boxes
+from automedbench.tracks.detection.score import coco_average_precision
 
 N_CLASSES = 14
 
 
 def ours(predictions: Boxes, reference: Boxes) -> Floats:
     """AP per class by automedbench."""
-    return evaluate(predictions, reference, n_classes=N_CLASSES, iou_threshold=0.5, max_detections=100).ap
+    done = evaluate_thresholds(predictions, reference, n_classes=N_CLASSES, iou_thresholds=[0.5], max_detections=100)
+    return done[0].ap
 
 
 def pycocotools(predictions: Boxes, reference: Boxes) -> Floats:
@@ -108,13 +109,13 @@ def main() -> None:
     predictions, reference = synthetic(options.images)
     candidates = {
         "automedbench": partial(ours, predictions, reference),
-        library(): partial(pycocotools, predictions, reference),
+        "pycocotools": partial(pycocotools, predictions, reference),
         "faster-coco-eval": partial(faster_coco_eval, predictions, reference),
     }
     values = [candidate() for candidate in candidates.values()]
     print(f"{options.images} images, {len(reference)} truth boxes, {len(predictions)} detections, {N_CLASSES} classes.")
     print(
-        f"Largest difference of AP to {library()} with the exact recall grid {np.abs(values[0] - values[1]).max():.1e}"
+        f"Largest difference of AP to pycocotools with the exact recall grid {np.abs(values[0] - values[1]).max():.1e}"
     )
     print(f"and to faster-coco-eval with COCO's floating grid {np.abs(values[0] - values[2]).max():.1e}.\n")
     print(table(measure(candidates, options.rounds)))

@@ -138,7 +138,7 @@ def inference(bench: Bench, name: str, folder: Path) -> str:
             )
             now = take_snapshot(workspace)
             fields = done.model_dump(include={"status", "exit_code", "elapsed_s", "stdout", "stderr"})
-            new = list(now.since(before).changed)
+            new = list(now.changes_since(before).changed)
             told = {"turn": number, "call": number, "language": code.language, "code": code.code, "new_files": new}
             calls.append(CodeCall.model_validate({**fields, **told, "stage": "S4"}))
             before = now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -124,6 +126,27 @@ def test_no_generated_files() -> None:
 
 
 # --- what must be there ---------------------------------------------------------------------------------------
+
+
+IMPORT = re.compile(r"^ *from (automedbench[\w.]*) import (\([^)]*\)|[^\n;\"#]+)", re.MULTILINE)
+
+
+def test_names_imported_by_programs_exist() -> None:
+    """Benchmarks are run by hand and seldom, and tests hold programs as text: both would miss a renamed function."""
+    missing = []
+    for name in listed():
+        if not re.match(r"(benchmarks|tools|docs|tests)/.*\.py$", name):
+            continue
+        for module, names in IMPORT.findall((ROOT / name).read_text()):
+            try:
+                package = importlib.import_module(module)
+            except ModuleNotFoundError:
+                continue  # of a track that a test adds
+            for imported in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
+                is_module = hasattr(package, "__path__") and importlib.util.find_spec(f"{module}.{imported}")
+                if not hasattr(package, imported) and not is_module:
+                    missing.append(f"{name}: {module}.{imported}")
+    assert missing == []
 
 
 def test_licence() -> None:

@@ -170,7 +170,7 @@ UNREADABLE: list[tuple[str, Change, str]] = [
     ("half of the file", with_bytes(lambda data: data[: len(data) // 2]), "truncated"),
     ("checksum is missing", with_bytes(lambda data: data[:-8]), "truncated"),
     ("checksum is wrong", with_bytes(lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]), "bad_crc"),
-    ("something behind", with_bytes(lambda data: data + b"tail"), "trailing_data"),
+    ("something behind", with_bytes(lambda data: data + b"something more"), "trailing_data"),
     ("one voxel short", with_plain(lambda data: data[:-4]), "truncated"),
     ("one voxel too many", with_plain(lambda data: data + bytes(4)), "trailing_data"),
     ("wrong magic", with_header(magic=b"ni1"), "bad_header"),

@@ -226,7 +226,7 @@ def test_what_a_killed_staging_left_is_removed(place: Place, killed: Path) -> No
 
 
 def test_a_staging_that_lives_is_left_alone(place: Place, killed: Path) -> None:
-    with staging._held(killed) as ours:
+    with staging._lock_folder(killed) as ours:
         assert ours
         place.stage()
         assert (killed / TASK / "bccd_0001/image.png").exists()

@@ -90,7 +90,7 @@ from statistics import fmean
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks.common.cases import case_output, collected
+from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.counting.check import count
 from automedbench.tracks.counting.stage import TRUTH
 
@@ -102,7 +102,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         truth = int((inputs.private / case.case / TRUTH).read_text())
         closeness = 0.0
         if case.completed:
-            found = collected(inputs.submission, output, case.case, count)
+            found = read_collected(inputs.submission, output, case.case, count)
             closeness = max(0.0, 1 - abs(found - truth) / max(truth, 1))
         cases.append(CaseScore(case=case.case, status=case.status, metrics={"closeness": closeness}))
     quality = fmean(case.metrics["closeness"] or 0.0 for case in cases)
