@@ -555,7 +555,7 @@ def laid_ready(forger: Forger) -> set[str]:
     place = forger.folder / "again/admit" / forger.run
     place.mkdir(parents=True)
     shutil.copy(forger.attempt / "log/events.jsonl", place / "submission.json")
-    return {"is no name that `pack` gives a file."}
+    return {"is not a name that `pack` gives a file."}
 
 
 def way_out(forger: Forger) -> set[str]:

@@ -40,7 +40,7 @@ def main() -> None:
         print(json.dumps([all_steps(options.campaign, options.run) for _ in range(2)]))
         return
     if not options.run.is_dir():
-        raise SystemExit(f"{options.run} is not there; run `make demo` first, or name a finished run with --run.")
+        raise SystemExit(f"{options.run} does not exist; run `make demo` first, or name a finished run with --run.")
     compileall.compile_dir(ROOT / "src", quiet=2)
     with tempfile.TemporaryDirectory(prefix="bench-steps-") as name:
         copy = Path(name, "runs", *options.run.parts[-4:])

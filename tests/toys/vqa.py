@@ -164,7 +164,7 @@ def changed(**changes: Any) -> Write:
 
 
 def placed(make: Callable[[Path, Path], None]) -> Write:
-    """Something that is no regular file: ``make(path, public)`` puts it there."""
+    """Something that is not a regular file: ``make(path, public)`` puts it there."""
 
     def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
         (outputs / case).mkdir(parents=True, exist_ok=True)

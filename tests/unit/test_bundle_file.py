@@ -38,7 +38,7 @@ def test_a_run_that_leads_elsewhere_is_refused(tmp_path: Path, agent: str) -> No
     """Checks write beside the runs of a bundle: a name must not lead out of its folder."""
     runs = [RunId(agent=agent, task="t", tier="lite", repeat=1)]
     record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=runs, files={})
-    with pytest.raises(InfrastructureError, match="is no name of a run"):
+    with pytest.raises(InfrastructureError, match="is not the name of a run"):
         open_bundle(signed_bundle(tmp_path / "bundle.tar", record), tmp_path / "laid out")
 
 

@@ -450,7 +450,7 @@ def test_classes_of_their_own_number(tmp_path: Path) -> None:
 WRONG = [
     # id, images per class, sampling, error, part of the message
     ("class without image", {"glioma": 1, "meningioma": 1, "notumor": 1}, {}, InfrastructureError,
-     "holds no image of class pituitary"),
+     "contains no image of class pituitary"),
     ("class that the card does not know", {**BALANCED, "other": 1}, {}, InfrastructureError,
      "class 'other' is not among the card's targets"),
     ("more cases than there are", BALANCED, {"count": 13}, InfrastructureError,

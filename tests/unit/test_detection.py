@@ -284,7 +284,7 @@ def test_truth_absent(toy: Toy) -> None:
 @pytest.mark.parametrize(
     ("truth", "why"),
     [
-        pytest.param({"c1": [], "c2": []}, "holds no truth box", id="no box at all"),
+        pytest.param({"c1": [], "c2": []}, "contains no truth box", id="no box at all"),
         pytest.param({"c1": [box("giraffe", *A)]}, "class 'giraffe' is not in the card", id="strange class"),
     ],
 )

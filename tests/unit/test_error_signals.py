@@ -229,7 +229,7 @@ def test_signals_of_one_track_are_silent_in_the_others(row: Row) -> None:
 
 EVIDENCE = [
     ("synthesis", "verify.value_range", {"cases": plain(), "scores": [volume(name, 0, 1) for name in NAMES]},
-     "all 4 volumes have values from 0 to 1, HU are asked for"),
+     "all 4 volumes have values from 0 to 1, HU are requested"),
     ("classification", "verify.below_chance",
      {"cases": plain(), "metrics": {"accuracy": 0.2, "best_permutation_accuracy": 0.8}},
      "accuracy 0.2000, chance is 0.2500; 0.8000 after the best renaming of the classes"),

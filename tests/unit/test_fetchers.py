@@ -521,7 +521,7 @@ def hub_answer(status: int, code: str, sha: str = "b" * 40) -> Callable[..., tup
     [
         (403, "GatedRepo", "gated: the terms must be accepted"),
         (401, "", "HTTP 40[14]"),
-        (404, "RevisionNotFound", "the revision of the card is not there any more"),
+        (404, "RevisionNotFound", "the revision of the card no longer exists"),
         (503, "", "HTTP 503 .* 5 times in a row"),
         (200, "", r"found commit b{40}, expected a{40}"),
     ],

@@ -180,7 +180,7 @@ def test_filters(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ("empty folder", None, "a-b.yaml", "holds no <track>/<id>.yaml"),
+    ("empty folder", None, "a-b.yaml", "contains no <track>/<id>.yaml"),
     ("another name", TEXT, "detection/other.yaml", "must lie at detection/a-b.yaml"),
     ("misspelt key", TEXT + "qualty: good", "detection/a-b.yaml", "qualty: unknown key (did you mean 'quality'?)"),
     ("no brief", TEXT, "detection/a-b.yaml", "common.md cannot be read"),

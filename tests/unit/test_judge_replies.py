@@ -76,9 +76,9 @@ def twice(text: str) -> str:
 BAD: list[tuple[str, Any, str]] = [
     ("empty", "", "the answer is empty"),
     ("blanks", " \n", "the answer is empty"),
-    ("prose", "Full marks.", "the answer holds no JSON object"),
-    ("number", "1", "the answer holds no JSON object"),
-    ("null", "null", "the answer holds no JSON object"),
+    ("prose", "Full marks.", "the answer contains no JSON object"),
+    ("number", "1", "the answer contains no JSON object"),
+    ("null", "null", "the answer contains no JSON object"),
     ("cut", json.dumps(s3())[:-9], "is not JSON"),
     ("two answers", f"{json.dumps(s3(verdict=0))} {json.dumps(s3())}", "is not JSON: Extra data"),
     ("a quoted answer before", f"It says {json.dumps(s3())} but: {json.dumps(s3(verdict=0))}", "is not JSON"),

@@ -65,7 +65,7 @@ def test_home_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 REFUSED: dict[str, tuple[str | bytes, int, str]] = {
     "group may read": (SECRET, 0o640, "has mode 0640"),
     "others may write": (SECRET, 0o602, "has mode 0602"),
-    "empty": ("\n \n", 0o600, "holds no key"),
+    "empty": ("\n \n", 0o600, "contains no key"),
     "two words": (f"{SECRET}\n{SECRET} comment\n", 0o600, "line 2 is not one key"),
     "not ASCII": (f"{SECRET}ä", 0o600, "line 1 is not one key"),
     "binary": (b"\xff\xfe\x00" + SECRET.encode(), 0o600, "line 1 is not one key"),

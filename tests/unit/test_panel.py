@@ -192,7 +192,7 @@ def test_one_member_fails_and_the_other_counts(rubric: Rubric) -> None:
     record, _ = judged(rubric, sometimes, says(1))
     assert record.stages == {"S1": 0.5, "S2": 1.0, "S3": 0.5}
     failed, valid = record.judgements
-    assert failed.invalid == {"S2": "the answer holds no JSON object"}
+    assert failed.invalid == {"S2": "the answer contains no JSON object"}
     assert set(failed.stages) == {"S1", "S3"}
     assert (valid.invalid, record.spread["S2"]) == ({}, None)
     assert {criterion.id: criterion.votes for criterion in record.criteria}["s2a"] == []

@@ -97,7 +97,7 @@ def test_line_separators_inside_a_text(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
-    "nothing": ([], {}, "holds no question"),
+    "nothing": ([], {}, "contains no question"),
     "no object": ([1], {}, "not a list of objects"),
     "no question": ([question(question=" ")], {}, "has no question"),
     "no answer": ([question(answer=None)], {}, "has no answer"),
@@ -318,7 +318,7 @@ def test_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_nothing_but_left_out(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", question(images=None))
-    with pytest.raises(InfrastructureError, match=r"holds no question.*left out: {'image': 1}"):
+    with pytest.raises(InfrastructureError, match=r"contains no question.*left out: {'image': 1}"):
         question_files(raw, card(PLAIN | {"leave_out": ["image"]}))
 
 

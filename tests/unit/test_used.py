@@ -189,7 +189,7 @@ def test_a_run_that_was_interrupted_adds_up(plan: RunPlan) -> None:
     # Not the 7 s of an older attempt of this name, whose folder was moved away.
     assert used.cpu_s == pytest.approx((first.used.cpu_s or 0) + 5 + (last.used.cpu_s or 0), abs=0.02)
     assert used.told_by["cpu_s"] == "process; process, a minute or less before it was killed"
-    assert (used.gpu_held_s, used.gpu_busy_s, used.told_by["gpu_held_s"]) == (None, None, "no GPU was asked for")
+    assert (used.gpu_held_s, used.gpu_busy_s, used.told_by["gpu_held_s"]) == (None, None, "no GPU was requested")
     assert read_gpu_use(plan.folder.parent / "results")[plan.run.path].gpu_held_s == 200  # the older attempt's
 
 

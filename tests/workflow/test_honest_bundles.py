@@ -365,7 +365,7 @@ HISTORIES: dict[Callable[[Path], Lab], str] = {
     another_campaign_before: f"other runs of the ledger: a/{TASK}/lite/r1 is of no agent and tier of the plan; 2 such",
     other_cases_here: "their cases are of the draw published, here are those of fresh (seed 7)",
     other_script_here: "agent's files: mine.yaml or what belongs to it is another one here",
-    no_data_here: f"{TASK} is not there: the task is not staged here",
+    no_data_here: f"{TASK} does not exist: the task is not staged here",
 }
 
 

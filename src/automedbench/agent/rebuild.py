@@ -74,7 +74,7 @@ def rebuild_attempt(plan: RunPlan, brief: Brief, journal: Path, folder: Path) ->
         loop = AgentLoop(cast(ChatModel, None), dialogue, toolbox, specs)
         ending = loop.run()
     if recorded.replaying:
-        raise JournalMismatch("log/journal.jsonl goes on behind the end of the run.")
+        raise JournalMismatch("log/journal.jsonl continues after the end of the run.")
     record = {
         "outcome": ending.outcome,
         "detail": " ".join(ending.detail.split()),

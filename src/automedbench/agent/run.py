@@ -87,7 +87,7 @@ def run_agent(
 ) -> RunRecord:
     """Let the agent do the task once and publish the result below ``plan.folder``.
 
-    An interrupted attempt goes on where it was; a finished one that a crash kept from being published is published.
+    An interrupted attempt continues where it stopped; a finished one that a crash kept from being published is published.
     ``count_invalid`` counts the malformed ones among the expected files of a workspace; None when it cannot.
 
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
@@ -119,7 +119,7 @@ def run_agent(
         elif attempt.sealed:
             say(f"Attempt {attempt.number} is finished already; it is adopted instead of repeated.")
         else:
-            say(f"Attempt {attempt.number} was interrupted; it goes on where it was.")
+            say(f"Attempt {attempt.number} was interrupted; it continues where it stopped.")
             try:
                 driver.execute(attempt)
             except JournalMismatch as mismatch:
@@ -253,7 +253,7 @@ class _Driver:
         start = journal.effect("start", "", lambda: here, START)
         if start.enforced.image_sha256 != enforced.image_sha256:
             raise JournalMismatch(
-                "The container image was built anew since the attempt began: it is kept, and a new one starts."
+                "The container image was rebuilt since the attempt began: it is kept, and a new one starts."
             )
         return start
 

@@ -95,7 +95,7 @@ def _columns(text: str) -> list[str]:
         if column is None:
             continue
         if not column or column.isdecimal() or conversion or set(column) & set(".[]"):
-            raise ValueError(f"'{{{column}}}' in '{text}' is no column of a table")
+            raise ValueError(f"'{{{column}}}' in '{text}' is not a column of a table")
         format("", form or "")  # a ValueError for forms of numbers
         found.append(column)
     return found

@@ -3,7 +3,7 @@
     AutoMedBenchError            a message for a person: what failed, why, what to do next
     ├── ConfigError              config, agent or card is wrong: nothing is started
     ├── InfrastructureError      the machine failed, not the agent: the job fails and can be repeated
-    │   └── MissingDataError     data, image or tool is not there: says how to get it
+    │   └── MissingDataError     data, image or tool does not exist: says how to get it
     ├── JudgeError               no valid judgement: the judge job fails, never a number
     └── InvalidSubmission        an agent's file is malformed: becomes a reason in submission.json, never stops a job
 

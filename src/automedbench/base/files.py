@@ -191,7 +191,7 @@ def write_record(path: Path, record: pydantic.BaseModel) -> None:
 def read_record(path: Path, model: type[RecordT]) -> RecordT:
     """Read and validate one record.
 
-    Raises MissingDataError when the file is not there and InfrastructureError when it cannot be read or does not
+    Raises MissingDataError when the file does not exist and InfrastructureError when it cannot be read or does not
     validate.
     """
     path = Path(path)

@@ -49,7 +49,7 @@ class EndpointSource(KeySource):
         if self.base_url and self.endpoint_file:
             raise ValueError("'base_url' and 'endpoint_file' exclude each other")
         if urlsplit(self.base_url or "").scheme == "file":
-            raise ValueError("'base_url' is no file: use 'endpoint_file', a file that holds servers' URLs, one a line")
+            raise ValueError("'base_url' is not a file: use 'endpoint_file', a file with the servers' URLs, one per line")
         return self
 
     @property
@@ -125,7 +125,7 @@ def _read_key_file(path: Path) -> tuple[str, ...]:
     keys, faulty = _parse_keys(data)
     problems += [f"{name}: line {number} is not one key in ASCII" for number in faulty]
     if not keys and not problems:
-        problems.append(f"{name}: holds no key; it needs one per line")
+        problems.append(f"{name}: contains no key; it needs one per line")
     if problems:
         raise ConfigError(problems)
     return keys

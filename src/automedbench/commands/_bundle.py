@@ -364,7 +364,7 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
     missing, runs = dict(record.files), {run.path for run in record.runs}
     silent = [f"{name}/published" for name in record.silent]
     if odd := [name for name in (*missing, *silent) if not _is_packed(name, runs)]:
-        raise _WrongBundle(f"{odd[0][:200]!r} is no name that `pack` gives a file.")
+        raise _WrongBundle(f"{odd[0][:200]!r} is not a name that `pack` gives a file.")
     for name in record.silent:
         (folder / name).mkdir(parents=True, exist_ok=True)
     while (member := tar.next()) is not None:
@@ -392,7 +392,7 @@ def _refuse_odd_runs(runs: Iterable[RunId]) -> None:
     """Agent and task name folders, from which no other place is reached."""
     for run in runs:
         if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in (run.agent, run.task)):
-            raise _WrongBundle(f"{run.path[:100]!r} is no name of a run.")
+            raise _WrongBundle(f"{run.path[:100]!r} is not the name of a run.")
 
 
 def _is_packed(name: str, runs: Collection[str]) -> bool:

@@ -61,7 +61,7 @@ def select_campaign(options: argparse.Namespace) -> Campaign:
 def find_results(options: argparse.Namespace) -> Path:
     """The results folder of the same campaign, for a command that reads nothing else: a copy needs no record.
 
-    Raises ConfigError for options that mean two, MissingDataError where it is no folder, or an empty one by default
+    Raises ConfigError for options that mean two, MissingDataError where it is not a folder, or an empty one by default
     while another campaign's lies below it.
     """
     if is_configured(options):

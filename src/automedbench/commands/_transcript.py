@@ -126,7 +126,7 @@ def check_archive(path: Path) -> str:
     with tarfile.open(path, "r:") as tar:
         members = list(tar)
     if len({member.name for member in members if member.isfile()}) < len(members):
-        return f"log/{CALLS} holds a name twice, or what is no file"
+        return f"log/{CALLS} holds a name twice, or something that is not a file"
     if sum(member.size for member in members) > FREE_DATA + DATA_PER_BLOCK * path.stat().st_size:
         return f"log/{CALLS} claims more than it can hold"
     return ""

@@ -231,7 +231,7 @@ class _BundleCampaign:
         draws = [draw_name(each.cases.draw) for each in (self.settings, self.ours.config)]
         if draws[0] != draws[1]:
             return f"their cases are of the draw {draws[0]}, here are those of {draws[1]}"
-        return "" if place.exists() else f"{place} is not there: the task is not staged here"
+        return "" if place.exists() else f"{place} does not exist: the task is not staged here"
 
 
 # --- the campaign as a whole --------------------------------------------------------------------------------
@@ -595,5 +595,5 @@ def _compare_names(what: str, found: set[str], expected: set[str]) -> Check:
     """Two sets of names; the first that is too many or too few is named."""
     more, less = sorted(found - expected), sorted(expected - found)
     return same_unless(
-        what, f"{less[0]} is not there ({len(less)})" if less else f"{more[0]} is not expected" if more else ""
+        what, f"{less[0]} is missing ({len(less)})" if less else f"{more[0]} is not expected" if more else ""
     )

@@ -81,7 +81,7 @@ def _read_scores(options: argparse.Namespace, agent: str, results: Path | None =
     """The agent's scores in the part that was asked for."""
     runs = (results or find_results(options)) / "runs"
     if not runs.is_dir():
-        raise MissingDataError(f"{runs} is no folder.\nGive the campaign's results folder with --results.")
+        raise MissingDataError(f"{runs} is not a folder.\nGive the campaign's results folder with --results.")
     known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
     if agent not in known:
         there = f"; there are {', '.join(known)}" if known else ""

@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> None:
     folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
     chosen = [path for path in folders if _is_chosen(path.relative_to(runs).as_posix(), options.runs)]
     if not chosen:
-        raise ConfigError([f"{runs}: holds no run{' of that name' if options.runs else ''}"])
+        raise ConfigError([f"{runs}: contains no run{' of that name' if options.runs else ''}"])
     found = PrunableFiles()
     for folder in chosen:
         prune(folder, what, found, delete=options.delete)

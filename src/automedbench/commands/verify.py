@@ -58,7 +58,7 @@ def _select_folders(options: argparse.Namespace, runs: Path) -> list[Path]:
     scored = sorted(path.parent for path in runs.glob("*/*/*/r*/score.json"))
     if options.all:
         if not scored:
-            raise ConfigError([f"{runs}: holds no scored run; name the campaign with --results or --configfile"])
+            raise ConfigError([f"{runs}: contains no scored run; name the campaign with --results or --configfile"])
         return scored
     if not options.runs:
         raise ConfigError(["name a RUN (<agent>/<task>/<tier>/r<k>), or --all"])
@@ -136,7 +136,7 @@ def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator
     for side, root in sides:
         folder = Path(root, manifest.task)
         if not folder.is_dir():
-            yield Check(f"staged {side}", "absent", f"{folder} is not there")
+            yield Check(f"staged {side}", "absent", f"{folder} does not exist")
             continue
         yield _compare_files(f"staged {side}", manifest.files(side, folder))
     raw = Path(data.raw, manifest.dataset)
@@ -152,7 +152,7 @@ def check_digest(what: str, path: Path | None, expected: str | None) -> Check:
     if expected is None:
         return Check(what, "absent", "the run had none")
     if path is None or not path.is_file():
-        return Check(what, "absent", f"{path or 'it'} is not there")
+        return Check(what, "absent", f"{path or 'it'} does not exist")
     found = sha256_file(path)
     return same_unless(what, "" if found == expected else f"{path}: {found[:12]}")
 
@@ -167,7 +167,7 @@ def _compare_files(what: str, files: Mapping[Path, FileEntry], *, sizes: bool = 
 
 def _describe_difference(path: Path, entry: FileEntry, sizes: bool) -> str | None:
     if not path.is_file():
-        return f"{path} is not there"
+        return f"{path} does not exist"
     if sizes and path.stat().st_size != entry.bytes:
         return f"{path} has {path.stat().st_size} bytes, not {entry.bytes}"
     return None if sha256_file(path) == entry.sha256 else f"{path} has another content"

@@ -159,7 +159,7 @@ def expand(patterns: Iterable[str]) -> Iterator[str]:
 def load_gold(folder: Path, track: str | None = None, split: Split | Literal["all"] = "all") -> list[GoldTranscript]:
     """All transcripts below ``folder``, by track and name; raises ConfigError with every problem."""
     paths = sorted(Path(folder).glob("*/*.yaml"))
-    problems = [] if paths else [f"{folder}: holds no <track>/<id>.yaml"]
+    problems = [] if paths else [f"{folder}: contains no <track>/<id>.yaml"]
     found = []
     for path in paths:
         try:

@@ -350,12 +350,12 @@ def parse_signature(text: str) -> dict[str, str]:
     pairs = [part.partition(":") for part in text.strip().split("|")]
     found = {key: value for key, colon, value in pairs if colon and value}
     if len(found) < len(pairs) or "amb" not in found:
-        raise ConfigError([f"'{text[:60]}' is no signature: key:value|key:value, beginning with amb:{FORM}"])
+        raise ConfigError([f"'{text[:60]}' is not a signature: key:value|key:value, beginning with amb:{FORM}"])
     if found["amb"] != FORM:
         raise ConfigError([f"amb:{found['amb'][:20]}: this version reads signatures of the form {FORM} only"])
     if unknown := sorted(set(found) - set(KEYS) - set(OTHER_KEYS)):
         raise ConfigError(
-            [f"'{unknown[0][:40]}' is no key of a signature; there are {', '.join([*KEYS, *OTHER_KEYS])}"]
+            [f"'{unknown[0][:40]}' is not a key of a signature; there are {', '.join([*KEYS, *OTHER_KEYS])}"]
         )
     return found
 

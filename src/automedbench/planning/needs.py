@@ -13,7 +13,7 @@ from automedbench.campaign.load import Campaign
 WAITING_MIN = 30
 """Added to the time limit: a run waits this long for a broken provider, and that time is not the agent's."""
 UNLIMITED_MIN = 24 * 60
-"""Wall time of a run without a time limit; its next job goes on where it was."""
+"""Wall time of a run without a time limit; its next job continues where it stopped."""
 DRIVER_MB = 2900
 """MiB added to the memory of a code call: the driver, the container, the proxy."""
 CPUS = 8

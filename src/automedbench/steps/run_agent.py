@@ -1,4 +1,4 @@
-"""One run: an agent does a task once. What was interrupted goes on where it was."""
+"""One run: an agent does a task once. What was interrupted continues where it stopped."""
 
 from __future__ import annotations
 

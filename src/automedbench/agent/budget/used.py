@@ -38,7 +38,7 @@ REFRESH_S = 60.0
 CLOCKS_S, OWN_JOB_S = 60.0, 300.0
 """Largest difference of nodes' clocks. A shift that begins later in a job shares it: one allocation for a campaign."""
 PROCESS, ACCOUNTING = "process", "Slurm accounting"
-NO_GPU, NO_LOAD = "no GPU was asked for", "the cards' driver tells no load"
+NO_GPU, NO_LOAD = "no GPU was requested", "the driver reports no load"
 UNSEEN = "no call lasted until it was looked at"
 KILLED = "process, a minute or less before it was killed"
 

@@ -88,7 +88,7 @@ class AgentProgram:
 
 def _copy(source: Path, target: Path) -> None:
     if not source.is_dir():
-        raise MissingDataError(f"command_folder: {source} is no folder.\nCheck the agent's entry.")
+        raise MissingDataError(f"command_folder: {source} is not a folder.\nCheck the agent's entry.")
     size = sum(path.lstat().st_size for path in source.rglob("*"))
     if size > MAX_FOLDER:
         raise ConfigError(

@@ -461,7 +461,7 @@ class Journal:
     def _unwritable(self, error: OSError) -> InfrastructureError:
         return InfrastructureError(
             f"Cannot write the journal {self.path}: {error.strerror or error}.\n"
-            "Free space, then run the same command again: the run goes on where it was."
+            "Free space, then run the same command again: the run continues where it stopped."
         )
 
 

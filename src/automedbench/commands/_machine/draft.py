@@ -192,11 +192,11 @@ def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Se
         entry("max-jobs-per-timespan", rate, why_rate),
         entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
         entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
-        entry("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
+        entry("seconds-between-status-checks", 20, "one call of squeue covers all jobs"),
         entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
     ]
     if options.preemptible:
-        draft.top.append(entry("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
+        draft.top.append(entry("slurm-requeue", True, "a preempted run continues where it stopped, in the same job"))
     else:
         draft.top.append(entry("slurm-no-requeue", True, "nor by Slurm"))
     if site.accounting:

@@ -16,7 +16,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
-    """Exit status and output of a program; 127 when it is not there, 124 when it took too long. Never raises."""
+    """Exit status and output of a program; 127 when it does not exist, 124 when it took too long. Never raises."""
     try:
         done = subprocess.run(
             list(argv),

@@ -219,9 +219,9 @@ def raw(host: Host) -> ProbeResults:
             yield fail("raw data", f"{own} is not a folder", f"Change datasets.{name}.path, or remove it.")
         elif way == "by hand" or way.startswith("set "):
             fix = "See `automedbench tasks show <task>` and docs/data.md."
-            yield warn("raw data", f"{name} is not there: {way}", fix)
+            yield warn("raw data", f"{name} does not exist: {way}", fix)
         elif way == "download" and settings.fetch.offline:
-            yield warn("raw data", f"{name} is not there, and fetch.offline is true", "Copy data.raw from elsewhere.")
+            yield warn("raw data", f"{name} does not exist, and fetch.offline is true", "Copy data.raw from elsewhere.")
     if "fetched" in ways.values():
         yield ok("raw data", f"{list(ways.values()).count('fetched')} of {len(ways)} data sets are there")
     yield from _check_room(

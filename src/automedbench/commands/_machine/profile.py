@@ -77,7 +77,7 @@ class Profile:
 def read_profile(root: Path, name: str = "") -> Profile:
     """The profile of that name, else the one that `automedbench site` wrote, else the shipped one.
 
-    Raises ConfigError when its file is not there or not valid YAML.
+    Raises ConfigError when its file does not exist or is not valid YAML.
     """
     written, shipped = root / "profiles/site/config.yaml", root / "profiles/slurm/config.yaml"
     path = written if written.is_file() else shipped

@@ -332,7 +332,7 @@ def read_dumps(folder: Path) -> dict[str, str]:
     dumps = {path.stem: path.read_text("utf-8", "replace").strip() for path in sorted(folder.glob("*.txt"))}
     if missing := [f"{name}.txt" for name in ("kinds", "partitions", "folders") if name not in dumps]:
         raise MissingDataError(
-            f"{folder} holds no dumps of a site: {missing[0]} is missing.\n"
+            f"{folder} contains no dumps of a site: {missing[0]} is missing.\n"
             "`automedbench site --record FOLDER` writes them, on a login node of the cluster."
         )
     return dumps

@@ -229,7 +229,7 @@ class Collector:
 
     def _online(self, item: DownloadItem) -> None:
         if self.access.offline:
-            raise MissingDataError(f"offline, and {item.name} is not there")
+            raise MissingDataError(f"offline, and {item.name} was not downloaded before")
 
     def _check_space(self, items: Sequence[DownloadItem]) -> None:
         sizes = [(item.bytes or 0, item.unpack) for item in items]

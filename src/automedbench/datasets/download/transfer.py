@@ -1,4 +1,4 @@
-"""Transfer: one file over HTTP, that goes on where it was cut off, also after the process was killed.
+"""Transfer: one file over HTTP, that continues where it was cut off, also after the process was killed.
 
 A download lies beside its target as ``<target>.part`` with a note of its version (RFC 9110: strong ETag, else
 Last-Modified). The next attempt asks for the rest with Range and If-Range; an answer with the whole file (200) or with
@@ -41,7 +41,7 @@ _REFUSED = {
 }
 _HUB_SAYS = {
     "GatedRepo": "gated: the terms must be accepted, and HF_TOKEN be of that account",
-    "RevisionNotFound": "the revision of the card is not there any more",
+    "RevisionNotFound": "the revision of the card no longer exists",
     "RepoNotFound": "not there, or only for those who are let in",
 }
 """What the Hugging Face hub tells by its X-Error-Code."""

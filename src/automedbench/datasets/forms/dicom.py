@@ -130,7 +130,7 @@ def read_series(paths: Sequence[Path], modality: str) -> Series:
             groups.setdefault(image.series, []).append(image)
     if not groups:
         raise InfrastructureError(
-            f"{paths[0].parent} holds no {modality} series.\nDelete it and fetch the data again (`snakemake prepare`)."
+            f"{paths[0].parent} contains no {modality} series.\nDelete it and fetch the data again (`snakemake prepare`)."
         )
     chosen = min(groups.values(), key=lambda group: (-len(group), group[0].series))
     alike, others = _alike(chosen)
@@ -187,7 +187,7 @@ def _headers(paths: Sequence[Path]) -> tuple[list[DicomImage], dict[Path, str]]:
 def _interpreted(path: Path, header: Any) -> DicomImage:
     syntax = header.file_meta.TransferSyntaxUID
     if "Rows" not in header or "Columns" not in header:
-        raise UnreadableDicom("holds no picture, or ends before it says how large it is")
+        raise UnreadableDicom("contains no picture, or ends before it says how large it is")
     rows, columns = int(header.Rows), int(header.Columns)
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
         raise UnreadableDicom("holds several frames or colours")

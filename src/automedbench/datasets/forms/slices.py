@@ -138,7 +138,7 @@ def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
         }
     )
     if not names:
-        raise incomplete(f"{raw} holds no image that matches {', '.join(options.images)}")
+        raise incomplete(f"{raw} contains no image that matches {', '.join(options.images)}")
     found = {name: _identity(name, options) for name in names}
     kept = {name: identity for name, identity in found.items() if identity not in options.exclude}
     _require_unique(raw, kept)

@@ -286,7 +286,7 @@ def _as_expression(pattern: str) -> str:
 
 
 def upstream_file(raw: Path, pattern: str, **names: str) -> Path:
-    """The file that ``pattern`` names for these names; raises MissingDataError when it is not there."""
+    """The file that ``pattern`` names for these names; raises MissingDataError when it does not exist."""
     path = raw / fill_pattern(pattern, names)
     if not path.is_file():
         raise incomplete(f"{path} does not exist, but other files of its subject do")

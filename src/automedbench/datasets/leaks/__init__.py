@@ -151,7 +151,7 @@ def _names(staged: _StagedTask) -> Iterator[str]:
     ids, classes = _Phrases(map(_words, staged.ids)), _class_words(staged.card)
     for place, path in staged.files.items():
         if path.is_symlink() or not path.is_file():
-            yield f"{place} is no regular file"
+            yield f"{place} is not a regular file"
         elif place.split("/")[0] in folders and place not in staged.case_files:
             yield f"{place} is not in the manifest"
         for name in ids.within(place):

@@ -56,7 +56,7 @@ def class_folders(raw: Path, card: TaskCard) -> list[LabelledImage]:
         if path.suffix.lower() in suffixes and path.name[0] != "." and path.is_file()
     ]
     if not images:
-        raise incomplete(f"{folder} holds no class folder with {' or '.join(sorted(suffixes))} files")
+        raise incomplete(f"{folder} contains no class folder with {' or '.join(sorted(suffixes))} files")
     return images
 
 
@@ -114,7 +114,7 @@ def _from_array(path: Path, key: str, use: Callable[[Any], Result]) -> Result:
     try:
         with h5py.File(first_file([path]), "r") as file:
             if not isinstance(file.get(key), h5py.Dataset):
-                raise unreadable(path, f"holds no array '{key}' (has {', '.join(sorted(file)) or 'nothing'})")
+                raise unreadable(path, f"contains no array '{key}' (has {', '.join(sorted(file)) or 'nothing'})")
             return use(file[key])
     except (OSError, RuntimeError) as error:
         raise unreadable(path, f"cannot be read as HDF5: {error}") from error

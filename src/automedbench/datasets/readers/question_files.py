@@ -93,7 +93,7 @@ def question_files(raw: Path, card: TaskCard) -> Questions:
             reader.take(place, row)
     if not reader.questions:
         left_out = f" (left out: {dict(reader.left_out)})" if reader.left_out else ""
-        raise unreadable(raw / patterns[0], f"holds no question that the card's options let through{left_out}")
+        raise unreadable(raw / patterns[0], f"contains no question that the card's options let through{left_out}")
     return Questions(reader.questions.values(), reader.left_out)
 
 

@@ -118,7 +118,7 @@ def openi_reports(raw: Path, card: TaskCard) -> list[SourceReport]:
     found = [_openi_report(path, raw / options.images, options) for path in paths]
     reports = [report for report in found if report is not None]
     if not reports:
-        raise unexpected(folder, "holds no report with an image")
+        raise unexpected(folder, "contains no report with an image")
     return reports
 
 

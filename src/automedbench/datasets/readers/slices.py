@@ -128,7 +128,7 @@ def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
         patients.setdefault(folder.subject, []).append(folder)
     if not patients:
         raise incomplete(
-            f"{raw} holds no DICOM file of modality {options.modality} that matches {', '.join(options.images)}"
+            f"{raw} contains no DICOM file of modality {options.modality} that matches {', '.join(options.images)}"
         )
     found = []
     for subject, folders in sorted(patients.items()):
@@ -181,7 +181,7 @@ class _Slice:
             remarks = [*(passed_over_remark(path, why) for path, why in broken.items()), *series.remarks]
             return SliceOrigin(image.path, tuple(remarks)), values
         raise InfrastructureError(
-            f"{self._folder.path} holds no slice that can be read.\nDelete it and fetch the data again "
+            f"{self._folder.path} contains no slice that can be read.\nDelete it and fetch the data again "
             "(`snakemake prepare`)."
         )
 

@@ -113,7 +113,7 @@ def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:
     text = text.rpartition(_THOUGHT)[2]
     begin, end = text.find("{"), text.rfind("}")
     if not 0 <= begin < end:
-        return None, "the answer holds no JSON object"
+        return None, "the answer contains no JSON object"
     try:
         return dict(parse_json(text[begin : end + 1].encode("utf-8", "replace"))), ""
     except InvalidSubmission as error:

@@ -133,7 +133,7 @@ def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
         for name in (score.run.agent, score.run.task):
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise InfrastructureError(
-                    f"A score is of a run of {name!r}, which is no name: its page would lie elsewhere.\n"
+                    f"A score is of a run of {name!r}, which is not a valid name: its page would lie elsewhere.\n"
                     "Its score.json or plan.json was written by something else; leave this run out of the plan."
                 )
 

@@ -160,7 +160,7 @@ def _open_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tar
     """An archive and what it holds; raises InfrastructureError when it, or what is made of it, fails."""
     if not archive.is_file():
         raise InfrastructureError(
-            f"{archive} is not there.\nRestore it, or move the run's folder away to repeat the run."
+            f"{archive} does not exist.\nRestore it, or move the run's folder away to repeat the run."
         )
     try:
         with tarfile.open(archive, "r:") as tar:

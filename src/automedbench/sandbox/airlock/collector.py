@@ -102,7 +102,7 @@ def collect(
 
 
 def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
-    """Content of one regular file of a workspace by the same rules; None when it is not there or refused."""
+    """Content of one regular file of a workspace by the same rules; None when it does not exist or is refused."""
     try:
         _check_name(path)
         with _opened_workspace(workspace) as (root, owners), _opened_file(root, path, limit, owners) as handle:
@@ -134,7 +134,7 @@ def _opened_workspace(workspace: Path) -> Iterator[tuple[int, frozenset[int]]]:
 
 
 def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | None:
-    """Copy one file; None when it is not there or was refused, which the tray records."""
+    """Copy one file; None when it does not exist or was refused, which the tray records."""
     with contextlib.ExitStack() as stack:
         try:
             try:
@@ -200,7 +200,7 @@ def _read_target(parent: int, name: str) -> str | None:
 
 
 def _kind(status: os.stat_result) -> RejectedReason | None:
-    """Kind of a path that is no regular file."""
+    """Kind of a path that is not a regular file."""
     mode = status.st_mode
     if stat.S_ISLNK(mode):
         return "link"

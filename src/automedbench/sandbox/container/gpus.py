@@ -251,7 +251,7 @@ def list_devices(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
     for node in shared:
         if not _can_open(node):
             raise InfrastructureError(
-                f"{node} is not there or cannot be opened, and no container can make it.\n"
+                f"{node} does not exist or cannot be opened, and no container can make it.\n"
                 f"Run once on this node: {' '.join(MAKE_UVM)} (root, at boot)."
             )
     nodes = dict.fromkeys([*shared, *(node for card in cards for node in card.nodes)])

@@ -123,7 +123,7 @@ def parse_base(reference: str) -> tuple[str, str]:
     agent, source = _split_base(reference)
     if agent == "localimage" and not (reference and Path(source).exists()):
         raise MissingDataError(
-            f"The base {reference} is not there (a SIF file, a root file system folder, or "
+            f"The base {reference} does not exist (a SIF file, a root file system folder, or "
             f"{', '.join(f'{known}://…' for known in REGISTRY_SCHEMES)}).\n"
             "Give docker://debian:12-slim, or make a Debian root as root: tests/setup/debian_root.sh DIR"
         )
@@ -141,7 +141,7 @@ def _split_base(reference: str) -> tuple[str, str]:
 def ask_base(base: str) -> ImagePlatform:
     """Ask a base for its Python and its C library, in a container of it.
 
-    Raises MissingDataError when it is not there, InfrastructureError when it cannot be started or has no Python.
+    Raises MissingDataError when it does not exist, InfrastructureError when it cannot be started or has no Python.
     """
     parse_base(base)
     versions = _read_inside(base, ["sh", "-c", ASK_BASE])
@@ -225,7 +225,7 @@ def named_packages(requirements: Path) -> list[str]:
 def build_argv(recipe: ImageRecipe, wheels: Path, target: Path) -> list[str]:
     """The ``apptainer build`` call that makes ``target``; ``--force`` because the temporary name exists already.
 
-    Raises MissingDataError when the base is not there.
+    Raises MissingDataError when the base does not exist.
     """
     bootstrap, source = parse_base(recipe.base or DEFAULT_BASE)
     arguments = {

@@ -90,7 +90,7 @@ class Cache:
         return stored if self.holds(stored.name) == stored.size else None
 
     def holds(self, name: str) -> int | None:
-        """Size of a whole file, None where it is not there; it counts as used now."""
+        """Size of a whole file, None where it does not exist; it counts as used now."""
         path = self.blob(name)
         with contextlib.suppress(OSError):
             os.utime(path)

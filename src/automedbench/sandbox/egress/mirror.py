@@ -162,7 +162,7 @@ async def _follow_redirect(exchange: ProxyExchange, hop: UpstreamAnswer, begin: 
         return await _request(exchange, url, begin=begin, token=hop.token)
     name = rules.host_name(parts.hostname or "")
     if name is None or parts.username is not None:
-        raise rules.refuse("hub_path", "The hub redirects to an address that is no name.")
+        raise rules.refuse("hub_path", "The hub redirects to an address that is not a name.")
     # Names under which a hub stores its files.
     host = urlsplit(settings.hub or "").hostname or ""
     stores = (f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co")

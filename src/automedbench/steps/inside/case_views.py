@@ -135,7 +135,7 @@ def _problems(verdict: CaseSubmission | None) -> list[ViewText]:
     if verdict is None or verdict.status == "valid":
         return []
     lines = [f"{problem.code}: {problem.message}" for problem in verdict.problems[:MAX_PROBLEMS]]
-    text = "\n".join(lines) or "The output is not there."
+    text = "\n".join(lines) or "The output does not exist."
     return [ViewText(side="prediction", title=f"Why it is {verdict.status}", text=text[:MAX_TEXT])]
 
 

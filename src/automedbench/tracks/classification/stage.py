@@ -159,7 +159,7 @@ def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[s
     absent = [label for label, limit in limits.items() if limit != 0 and not found[label]]
     if absent:
         raise InfrastructureError(
-            f"{card.id}: the raw data holds no image of class {', '.join(absent)}, so it could not be scored.\n"
+            f"{card.id}: the raw data contains no image of class {', '.join(absent)}, so it could not be scored.\n"
             "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
         )
     short = {label: limit - found[label] for label, limit in limits.items() if limit and found[label] < limit}

@@ -84,7 +84,7 @@ def check_file(
 def read_collected(submission: Path, output: OutputFile, case: str, read: Callable[[bytes], ReadT]) -> ReadT:
     """Read an output that the format check found complete.
 
-    Raises InfrastructureError when it is not there any more, or is not any more what was collected.
+    Raises InfrastructureError when it no longer exists or is no longer what was collected.
     """
     path = output_path(submission, output, case)
     try:

@@ -177,7 +177,7 @@ def read_evidence(inputs: ScoringInputs, max_detections: int) -> DetectionEviden
     classes = list_classes(card)
     truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case, _ in pairs]
     if not any(truth.boxes for truth in truths):
-        raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
+        raise InfrastructureError(f"{card.id}: the private data contains no truth box; stage the task again.")
     names, output = spellings(card, with_source=False), case_output(card, "json")
     predictions = [
         read_collected(inputs.submission, output, case.id, functools.partial(parse_case, case=case, names=names)).best(

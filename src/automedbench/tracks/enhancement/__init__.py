@@ -12,7 +12,7 @@ from automedbench.tracks.common.signals import FEWEST, find_in_most, find_remark
 from automedbench.tracks.enhancement import check, score, settings, show, stage
 
 MISHAPS = {
-    "E1": "The noise is removed, though twice the resolution was asked for.",
+    "E1": "The noise is removed, though twice the resolution was requested.",
     "E2": "The package of the restoration model cannot be installed.",
     "E3": "Blank, cut off or unchanged images were taken for restored ones.",
     "E4": "Putting tiles together or undoing the normalisation fails.",

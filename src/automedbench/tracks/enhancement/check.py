@@ -31,7 +31,7 @@ def _remarks(found: FloatArray, settings: EnhancementSettings) -> list[Problem]:
     """Remarks on an unusual array that is scored all the same."""
     remarks = []
     if found.dtype != "float32":
-        remarks.append(Problem(code="dtype", message=f"is {found.dtype}; float32 was asked for"))
+        remarks.append(Problem(code="dtype", message=f"is {found.dtype}; float32 was requested"))
     if found.trailing_bytes:
         remarks.append(Problem(code="trailing_bytes", message=f"{found.trailing_bytes} bytes behind the array ignored"))
     if settings.intensity_range is not None:

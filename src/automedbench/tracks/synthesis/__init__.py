@@ -22,7 +22,7 @@ SMALL_RANGES = ((-1.0, 1.0), (0.0, 255.0))
 
 
 def value_range(outputs: Outputs) -> str | None:
-    """All volumes lie in −1…1 or 0…255 where HU are asked for, or are hardly HU."""
+    """All volumes lie in −1…1 or 0…255 where HU are requested, or are hardly HU."""
     return _never_rescaled(outputs) or find_remark(outputs, "hu_range", "values that are hardly HU")
 
 
@@ -33,7 +33,7 @@ def _never_rescaled(outputs: Outputs) -> str | None:
     low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
     for least, most in SMALL_RANGES:
         if least <= low and high <= most:
-            return f"all {len(ranges)} volumes have values from {low:g} to {high:g}, HU are asked for"
+            return f"all {len(ranges)} volumes have values from {low:g} to {high:g}, HU are requested"
     return None
 
 
