@@ -2,8 +2,8 @@
 
 Nothing is downloaded: headers, and the lists of hosts that have some, are compared with sizes, checksums and revisions
 in the cards and in config/checkpoints.yaml. Each line says `there`, `moved`, `changed`, `login needed`, `gone` or
-`unreachable`, and what to write into the card. Answers of the last day are kept: the same command continues where it stopped
-interrupted, and asks those again that gave no answer. Exit code 0; 3 when something is changed or gone.
+`unreachable`, and what to write into the card. Answers of the last day are kept: the same command continues where it
+stopped, and asks those again that gave no answer. Exit code 0; 3 when something is changed or gone.
 
 ``python tools/check_sources.py``, for those who maintain the cards.
 """

@@ -75,7 +75,7 @@ def test_made_up_data(tmp_path: Path) -> None:
 def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named while they are not set, unless another source does without."""
     ((status, text),) = look(tmp_path, KAGGLE)
-    assert (status, "toy is not there: set TOY_USER, TOY_KEY" in text) == ("warn", True)
+    assert (status, "toy does not exist: set TOY_USER, TOY_KEY" in text) == ("warn", True)
     assert [status for status, _ in look(tmp_path, KAGGLE, PLAIN)] == ["ok"]
     assert [status for status, _ in look(tmp_path, KAGGLE, MANUAL)] == ["warn"]
     for name in KAGGLE.credentials:
@@ -86,7 +86,7 @@ def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_by_hand(tmp_path: Path) -> None:
     """Only a person can get it, or has: then the folder must be there."""
     ((status, text),) = look(tmp_path, MANUAL)
-    assert (status, "toy is not there: by hand" in text) == ("warn", True)
+    assert (status, "toy does not exist: by hand" in text) == ("warn", True)
     own = {"toy": SimpleNamespace(path=str(tmp_path / "own"))}
     ((status, text),) = look(tmp_path, MANUAL, datasets=own)
     assert (status, "own is not a folder" in text) == ("FAIL", True)
@@ -104,4 +104,4 @@ def test_room(tmp_path: Path) -> None:
 
 def test_offline(tmp_path: Path) -> None:
     (status, text), _ = look(tmp_path, PLAIN, fetch=SimpleNamespace(offline=True))
-    assert (status, "toy is not there, and fetch.offline is true" in text) == ("warn", True)
+    assert (status, "toy does not exist, and fetch.offline is true" in text) == ("warn", True)

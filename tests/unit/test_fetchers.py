@@ -408,12 +408,12 @@ def test_offline(raw: Path) -> None:
     source = Source(kind="url", where="https://h.example", downloads=[Download(name="{n}.bin", numbers=(0, 2))])
     with WebServer(host.answer) as server:
         mirrors = {"h.example": server.url}
-        with pytest.raises(MissingDataError, match=r"offline, and 3 of 3 files are not there: .*0\.bin"):
+        with pytest.raises(MissingDataError, match=r"offline, and 3 of 3 files are not downloaded: .*0\.bin"):
             fetch(raw, mirrors, source, offline=True)
         with pytest.raises(MissingDataError):
             fetch(raw, mirrors, source)
         with pytest.raises(
-            MissingDataError, match=r"offline, and 1 of 3 files are not there: https://h.example/1\.bin"
+            MissingDataError, match=r"offline, and 1 of 3 files are not downloaded: https://h.example/1\.bin"
         ):
             fetch(raw, mirrors, source, offline=True)
         receipt = fetch(raw, mirrors, source)
@@ -780,5 +780,5 @@ def test_fixtures_option(raw: Path) -> None:
 def test_offline_option(card_file: Path, raw: Path) -> None:
     done = subprocess.run(command(card_file, raw, fetch={"offline": True}), capture_output=True, text=True)
     assert done.returncode == 1
-    assert "offline, and 2 of 2 files are not there" in done.stderr
+    assert "offline, and 2 of 2 files are not downloaded" in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3

@@ -161,7 +161,7 @@ def test_interrupted(raw: Path, kind: str) -> None:
     with WebServer(offered.answer) as server:
         with pytest.raises(MissingDataError, match=r"bb\.jpg: expected .* HTTP 404 .*\(2 of 3 files are kept\)"):
             fetch(raw, server, source(kind))
-        with pytest.raises(MissingDataError, match=r"offline, and 1 of 3 files are not there: .*bb\.jpg"):
+        with pytest.raises(MissingDataError, match=r"offline, and 1 of 3 files are not downloaded: .*bb\.jpg"):
             fetch(raw, server, source(kind), offline=True)
         asked = len(server.seen)
         receipt = fetch(raw, server, source(kind))

@@ -87,7 +87,7 @@ def run_agent(
 ) -> RunRecord:
     """Let the agent do the task once and publish the result below ``plan.folder``.
 
-    An interrupted attempt continues where it stopped; a finished one that a crash kept from being published is published.
+    An interrupted attempt continues where it stopped; a finished one that a crash left unpublished is published.
     ``count_invalid`` counts the malformed ones among the expected files of a workspace; None when it cannot.
 
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the

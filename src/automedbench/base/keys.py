@@ -49,7 +49,7 @@ class EndpointSource(KeySource):
         if self.base_url and self.endpoint_file:
             raise ValueError("'base_url' and 'endpoint_file' exclude each other")
         if urlsplit(self.base_url or "").scheme == "file":
-            raise ValueError("'base_url' is not a file: use 'endpoint_file', a file with the servers' URLs, one per line")
+            raise ValueError("'base_url' is not a file: use 'endpoint_file' with the servers' URLs, one per line")
         return self
 
     @property

@@ -98,7 +98,7 @@ def _read_subject(text: str, options: argparse.Namespace) -> Subject:
     runs = find_results(options) / "runs"
     if (score := runs / text / "score.json").is_file():
         return read_record(score, ScoreRecord)
-    raise ConfigError([f"'{text[:60]}' is not a signature (amb:…), and there is no scored run of that name below {runs}"])
+    raise ConfigError([f"'{text[:60]}' is not a signature (amb:…), and no scored run below {runs} has that name"])
 
 
 def signature_fields(named: Subject) -> Iterator[Field]:

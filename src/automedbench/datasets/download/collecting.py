@@ -122,7 +122,7 @@ class Collector:
             absent = [item for item in missing if not (self.place_of(item) / "body").is_file()]
             if absent:
                 names = _few(item.name for item in absent)
-                raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not there: {names}")
+                raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not downloaded: {names}")
         self._check_space(missing)
         failures: dict[int, Exception] = {}
         done: list[int] = []
@@ -229,7 +229,7 @@ class Collector:
 
     def _online(self, item: DownloadItem) -> None:
         if self.access.offline:
-            raise MissingDataError(f"offline, and {item.name} was not downloaded before")
+            raise MissingDataError(f"offline, and {item.name} is not downloaded")
 
     def _check_space(self, items: Sequence[DownloadItem]) -> None:
         sizes = [(item.bytes or 0, item.unpack) for item in items]

@@ -130,7 +130,7 @@ def read_series(paths: Sequence[Path], modality: str) -> Series:
             groups.setdefault(image.series, []).append(image)
     if not groups:
         raise InfrastructureError(
-            f"{paths[0].parent} contains no {modality} series.\nDelete it and fetch the data again (`snakemake prepare`)."
+            f"{paths[0].parent} contains no {modality} series.\nDelete it and run `snakemake prepare` again."
         )
     chosen = min(groups.values(), key=lambda group: (-len(group), group[0].series))
     alike, others = _alike(chosen)
