@@ -153,7 +153,7 @@ def test_readme_explains_these_numbers(agent: str) -> None:
     """The mAP in its prose; none is stated where nothing can be read."""
     text = (Path(__file__).resolve().parents[2] / "demo/README.md").read_text()
     item = next(part for part in text.partition("Why these numbers:")[2].split("\n- ") if f"**{agent}**" in part[:20])
-    stated = re.search(r"mAP (0\.\d{3})", item)
+    stated = re.search(r"mAP\s+(0\.\d{3})", item)
     precision = sum(EXPECTED[agent]["ap"].values()) / 3
     assert (float(stated[1]) if stated else 0.0) == pytest.approx(precision, abs=0.005)
 
