@@ -32,6 +32,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, Manifest, RunId
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
+from automedbench.sandbox.airlock import archive
 from automedbench.steps.inside.check_workspace import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, get_track
 
@@ -116,6 +117,7 @@ def stage(pair: tuple[Volume, Volume], n_labels: int, folder: Path) -> StagedCas
     (folder / f"{card.id}.yaml").write_text(yaml.safe_dump(card.model_dump(mode="json")))
     write_record(folder / f"{card.id}.json", manifest)
     write_record(collected / "submission.json", checked)
+    archive.pack(folder / "workspace", collected / archive.OUTPUTS)
     data = {"public": "public", "private": "private", "raw": "raw", "manifests": ""}
     settings = CampaignConfig.model_validate(
         {

@@ -48,6 +48,7 @@ SUBSTITUTIONS = {
     r"litellm .+": ("true", "a gateway that is installed elsewhere, and lasts as long as its user wants it"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
     r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),
+    r"automedbench replay .+ --sandbox apptainer": ("automedbench replay --help", "takes the image of the run"),
     r"automedbench pack --make-key .+": (
         "automedbench pack --help",
         "a key is never written over; the fixture has one",

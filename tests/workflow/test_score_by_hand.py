@@ -51,6 +51,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
+from automedbench.sandbox.airlock.archive import OUTPUTS, pack
 from automedbench.scoring.run import s4, s5
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS
 from automedbench.tracks.segmentation.check import describe_geometry
@@ -145,6 +146,7 @@ class Task:
         record = make_run_record(make_score(make_run(task=self.card.id)))
         write_record(self.run / "run.json", record.model_copy(update={"cases_sha256": cases}))
         self.outputs.mkdir(parents=True, exist_ok=True)
+        pack(self.outputs.parent, self.run / OUTPUTS)
         succeed("collect_submission", *self.campaign, "--run", self.run)
 
     @property

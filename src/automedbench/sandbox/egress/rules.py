@@ -15,6 +15,7 @@ import ast
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -591,10 +592,14 @@ def is_public(text: str) -> bool:
 
 
 def read_index() -> PackageIndex:
-    """The index that this machine's pip is configured for, or its built-in one."""
+    """The index that this machine's pip is configured for, or its built-in one.
+
+    Of the environment pip gets what configures it, and no key of an endpoint.
+    """
     command = [sys.executable, "-m", "pip", "config", "list"]
+    passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "XDG_", "HOME", "PATH"))}
     try:
-        listing = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60, env=passed).stdout
     except subprocess.TimeoutExpired:
         listing = ""
     configured = configured_url(listing)
