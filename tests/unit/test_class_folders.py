@@ -35,7 +35,7 @@ def test_reader_is_found_by_name() -> None:
 def test_nothing_to_read(names: list[str], tmp_path: Path) -> None:
     """An absent split, images outside class folders and other files are no data."""
     touch(tmp_path, *names)
-    with pytest.raises(MissingDataError, match="Testing holds no class folder"):
+    with pytest.raises(MissingDataError, match="Testing contains no class folder"):
         class_folders(tmp_path, card())
 
 

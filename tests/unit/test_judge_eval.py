@@ -276,7 +276,7 @@ def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [
         pytest.param(["--track", "vqa2"], "no transcript of track 'vqa2'", id="track"),
-        pytest.param(["--track", "vqa", "--gold", "/nowhere"], "holds no", id="gold"),
+        pytest.param(["--track", "vqa", "--gold", "/nowhere"], "contains no", id="gold"),
         pytest.param(["--panel", "nobody"], "--panel nobody: no such judge; there are my-judge$", id="panel"),
     ],
 )

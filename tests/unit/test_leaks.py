@@ -118,7 +118,7 @@ PLANTED: dict[str, tuple[Callable[[Task], Any], str]] = {
     ),
     "link": (
         lambda task: (task.public / "truth.jpg").symlink_to(task.private / "ground_truth.csv"),
-        "no regular file",
+        "not a regular file",
     ),
     "private file of a case": (
         lambda task: task.case().write_bytes((task.private / task.ids[8] / "label.json").read_bytes()),

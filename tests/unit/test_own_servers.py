@@ -327,7 +327,7 @@ def test_an_address_is_no_part_of_an_identity() -> None:
         ({"endpoint_file": None}, "'endpoint_file'"),
         (
             {"endpoint_file": None, "base_url": "file:///srv/urls"},
-            "use 'endpoint_file', a file that holds servers' URLs",
+            "use 'endpoint_file' with the servers' URLs",
         ),
     ],
 )

@@ -227,6 +227,6 @@ def test_no_page_lies_elsewhere(part: str, name: str, tmp_path: Path) -> None:
     """A results folder of somebody else may name runs as no configuration would allow."""
     run = make_run().model_copy(update={part: name})
     out = tmp_path / "results" / "leaderboard" / "runs"
-    with pytest.raises(InfrastructureError, match="is no name"):
+    with pytest.raises(InfrastructureError, match="is not a valid name"):
         write_run_pages(tmp_path / "results", out, [make_score(run)], {}, {})
     assert list(tmp_path.rglob("*.html")) == []

@@ -85,7 +85,7 @@ def test_empty_workspace(run: Run) -> None:
 
 def test_no_archive(run: Run) -> None:
     """Outputs that are gone are a fault of the machine, not an empty submission."""
-    with pytest.raises(InfrastructureError, match=r"outputs\.tar is not there"):
+    with pytest.raises(InfrastructureError, match=r"outputs\.tar does not exist"):
         collect_submission(run.campaign, run.folder)
     assert not run.out.exists()
 
