@@ -750,6 +750,27 @@ class Prior(Model):
     value: Score = Field(description="task score of these answers")
 
 
+class Effect(Model):
+    """Effect of the case on a run's outputs: their quality on their own answers against others', measured."""
+
+    verdict: Literal["shown", "none", "unclear"] = "unclear"
+    reason: str = Field("not measured", description="one line: what was measured, with figures")
+    n: int = Field(0, ge=0, description="outputs that were measured")
+    own: Number | None = Field(None, description="mean quality of outputs on their own answers")
+    other: Number | None = Field(None, description="mean quality of outputs on answers of other cases")
+    value: Number | None = Field(None, description="own minus other")
+    low: Number | None = Field(None, description="95 % interval of the value, lower end")
+    high: Number | None = Field(None, description="95 % interval of the value, upper end")
+    p: Score | None = Field(None, description="one-sided, by permutations of whole answers")
+    margin: Number | None = Field(None, description="what the value must exceed")
+    gain: Number | None = Field(None, description="of pictures: quality minus that of the input's best trivial form")
+    gain_low: Number | None = Field(None, description="95 % interval of the gain, lower end")
+    gain_high: Number | None = Field(None, description="95 % interval of the gain, upper end")
+    gain_p: Score | None = Field(None, description="one-sided, by sign flips over cases")
+    alike: Score | None = Field(None, description="share of outputs that are the same once names and times are out")
+    copies: Score | None = Field(None, description="share of outputs that are the input or a trivial form of it")
+
+
 class DetailReport(Model):
     """``D/detail_report.json``: task metrics per case, per group and in aggregate."""
 
@@ -768,6 +789,7 @@ class DetailReport(Model):
     groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
     cases: list[CaseScore]
     prior: Prior | None = Field(None, description="null where constants earn nothing, or are not tried")
+    effect: Effect = Effect()
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
     made_up: bool = Field(False, description="the cases are a rehearsal's fixture: the numbers mean nothing")
     verification: Verification | None = None
