@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     # Tens of thousands of files of tests need not survive a power cut; tests of syncing look at the call.
     os.fsync = lambda handle: None
+    # Where Slurm is installed but not running, its plugin would wait ten seconds for it in every call of Snakemake.
+    os.environ.setdefault("SLURM_CONF", os.devnull)
     known = {line.split(":")[0] for line in config.getini("markers")}
     if unknown := REQUIRED - known:
         raise pytest.UsageError(f"AMB_REQUIRE: no such marker: {', '.join(sorted(unknown))}")

@@ -41,7 +41,7 @@ EVIDENCE_FLOOR = {
     "training": 0.8,
     "processes": 0.6,
 }
-SAMPLED = 5
+SAMPLED = 10
 """One in so many runs with every change, beside the first of each category, language and track."""
 
 
@@ -111,11 +111,11 @@ def test_the_text_alone_gives_away_as_many_as_the_docs_say() -> None:
 
 
 def test_the_sample_has_every_kind() -> None:
-    """Each category, language and track; a fifth of all, and a few more."""
+    """Each category, language and track; a tenth of all, and a few more."""
     kept = [ATTACKS[each.id] for each in sampled(ATTACKS.values()) if not each.marks]
     kinds = {(attack.category, attack.language, attack.track) for attack in ATTACKS.values()}
     assert {(attack.category, attack.language, attack.track) for attack in kept} == kinds
-    assert len(ATTACKS) / SAMPLED <= len(kept) <= len(ATTACKS) / 3
+    assert len(ATTACKS) / SAMPLED <= len(kept) <= len(ATTACKS) / 5
 
 
 def test_tables_are_large_and_varied() -> None:

@@ -2,7 +2,7 @@
 
 The tables are ``harmless/<kind>.yaml``. Every snippet is read by the static analysis; all but those that need libraries
 that the tests' small image lacks (``needs``) also run in the real container beside the tripwire and whatever else
-watches a call there: one in four with every change, the others by night (``make test-long``). Among them are the false
+watches a call there: one in eight with every change, the others by night (``make test-long``). Among them are the false
 alarms of a text filter that the public benchmark names.
 """
 
@@ -61,7 +61,7 @@ def _runs(item: Any) -> bool:
 @pytest.mark.apptainer
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if place % 4 else []) for place, name in enumerate(RUNNABLE)]
+    "name", [pytest.param(name, marks=[pytest.mark.long] if place % 8 else []) for place, name in enumerate(RUNNABLE)]
 )
 def test_harmless_code_leaves_no_warning(results: tuple[dict[str, Outcome], list[str]], name: str) -> None:
     outcome = results[0][name]

@@ -51,6 +51,12 @@ def gold() -> dict[str, GoldTranscript]:
 
 
 @functools.cache
+def shown() -> GoldTranscript:
+    """A run of two calls, as reading the code of a longer one anew for each attempt would take minutes."""
+    return gold()[SHOWN].model_copy(update={"calls": gold()[SHOWN].calls[:2]})
+
+
+@functools.cache
 def rubric(track: str) -> Rubric:
     return load_rubric(ROOT / "config/rubrics", track)
 
@@ -213,7 +219,7 @@ def user_text(messages: list[dict[str, Any]]) -> str:
 @for_each(ATTEMPTS)
 def test_nothing_leaves_its_fence_in_a_prompt(name: str) -> None:
     """The prompt of a stage, with the fences cut out, is what it is without the attempt but for counts."""
-    base = gold()[SHOWN]
+    base = shown()
     rules = rubric(base.track)
     outside = []
     for talk in (base.conversation, inserted(base.conversation, ATTEMPTS[name])):
@@ -244,7 +250,7 @@ def _asked(rules: Rubric, base: GoldTranscript, stage: JudgedStage) -> list[Any]
 @for_each(WRITTEN)
 def test_no_attempt_passes_as_an_answer(name: str) -> None:
     """A model that repeats an attempt has not answered, even in the exact form: its quotes are masked with it."""
-    attempt, base = WRITTEN[name], gold()[SHOWN]
+    attempt, base = WRITTEN[name], shown()
     evidence = mask_evidence(collect_evidence(inserted(base.conversation, attempt)))
     for stage in JUDGED_STAGES:
         seen = select(evidence, rubric(base.track), stage, ROOM)
@@ -255,7 +261,7 @@ def test_no_attempt_passes_as_an_answer(name: str) -> None:
 
 def test_a_verdict_in_the_exact_form_is_an_answer_only_while_it_is_not_masked() -> None:
     """The control of the test above: form and quote are right, and only the mask keeps it from counting."""
-    attempt, base = WRITTEN["exact-form"], gold()[SHOWN]
+    attempt, base = WRITTEN["exact-form"], shown()
     evidence = collect_evidence(inserted(base.conversation, attempt))
     criteria = _asked(rubric(base.track), base, "S3")
     text = attempt.parts[0].replace('"turn": 3', '"turn": null')
@@ -283,8 +289,10 @@ def test_the_bases_leave_room() -> None:
         assert sum(value < 1 for value in unattacked(name).values()) >= 5, name
 
 
-@for_each(WRITTEN, BASES)
-def test_no_verdict_rises(name: str, base: str) -> None:
+@for_each(WRITTEN)
+def test_no_verdict_rises(name: str) -> None:
+    """Each attempt in one of the bases, in turn."""
+    base = BASES[list(WRITTEN).index(name) % len(BASES)]
     found = heuristic(inserted(gold()[base].conversation, WRITTEN[name]), gold()[base])
     assert {key: value for key, value in found.items() if value > unattacked(base)[key]} == {}
 
@@ -333,7 +341,7 @@ def test_the_prompt_says_what_a_picture_is() -> None:
 @for_each(WRITTEN)
 def test_the_audit_finds_what_the_rules_find(name: str) -> None:
     """Explicit text of the agent's own is a strike, printed text a warning without one, the rest a notice."""
-    attempt, base = WRITTEN[name], gold()[SHOWN]
+    attempt, base = WRITTEN[name], shown()
     findings = judge_findings(inserted(base.conversation, attempt))
     assert bool(findings) is (attempt.expected == "found")
     assert {finding.category for finding in findings} <= {"judge_injection"}

@@ -152,7 +152,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "names that are no UTF-8": named(b"\xff\xfe", b"\xed\xa0\x80"),
     "names with line ends and control characters": named(b"a\nb", b"\x1b[2J", b"-rf", b"*", b"\xe2\x80\xae"),
     "names of 255 bytes": named(b"x" * 255),
-    "30 000 empty files": many(30_000, 0),
+    "11 000 empty files": many(11_000, 0),
     "3 000 empty files among the outputs": many(3_000, 0, "agents_outputs/many"),
     "6 000 names of 200 bytes": many(6_000, 194),
     "a pipe for an output": lambda w: os.mkfifo(output(w)),

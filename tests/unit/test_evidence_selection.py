@@ -79,9 +79,9 @@ def test_an_empty_run(stage: JudgedStage, rubric: Rubric) -> None:
 # --- what is left out -------------------------------------------------------------------------------------------
 
 
-def long_run(n_calls: int, lines: int = 120) -> list[CodeCall]:
-    """Calls that all look the same, too long for a small window."""
-    code = "\n".join(f"print('line {line} of a long script')" for line in range(lines))
+def long_run(n_calls: int) -> list[CodeCall]:
+    """Calls that all look the same, too long for a small window; of few lines, as each is read."""
+    code = "\n".join(f"print('{f'line {line} of a long script, ' * 16}')" for line in range(9))
     return [
         call(number, f"# turn {number}\n{code}", stdout=f"done {number}\n" * 40) for number in range(1, n_calls + 1)
     ]

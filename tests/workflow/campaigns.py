@@ -85,9 +85,7 @@ def fresh_copy(place: Path, *, narrow: bool = True) -> Project:
 def at(place: Path) -> Project:
     """A project in an existing folder."""
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
-    # Where Slurm is installed but not running, its plugin would wait ten seconds for it in every call of Snakemake.
-    ours = {"PYTHONPATH": str(place / "src"), "SLURM_CONF": os.devnull}
-    return Project(place, clean_environment(place.parent, path) | ours)
+    return Project(place, clean_environment(place.parent, path) | {"PYTHONPATH": str(place / "src")})
 
 
 # --- pages that are followed ----------------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def copy_tree(destination: Path) -> None:
 
 
 def clean_environment(home: Path, path: str) -> dict[str, str]:
-    """A user's environment without anything of the test runner's."""
-    network = ("PIP_", "SSL_", "REQUESTS_", "UV_", "NODE_")
-    kept = {name: value for name, value in os.environ.items() if name.startswith(network)}
+    """A user's environment without anything of the test runner's but network and Slurm (tests/conftest.py)."""
+    places = ("PIP_", "SSL_", "REQUESTS_", "UV_", "NODE_", "SLURM_CONF")
+    kept = {name: value for name, value in os.environ.items() if name.startswith(places)}
     return {**kept, "HOME": str(home), "PATH": path, "LANG": "C.UTF-8", "TERM": "dumb"}
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,15 +165,18 @@ def cluster(request: pytest.FixtureRequest, container_stranger: Project) -> Iter
     profile = container_stranger.path / "profiles/slurm/config.yaml"
     shipped = profile.read_text()
     assert GPUS_OFF in shipped
-    try:
-        profile.write_text(shipped.replace(GPUS_OFF, "gpu: 1\n    slurm_partition: gpu #"))
-        setup("up", "--accounting", request.param, *PAPER)
-        if request.param == "slurmdbd":
-            setup("user", USER)
-        yield Cluster(container_stranger, request.param)
-    finally:
-        profile.write_text(shipped)
-        setup("down")
+    environment = {name: value for name, value in container_stranger.environment.items() if name != "SLURM_CONF"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SLURM_CONF")  # all other tests do without (tests/conftest.py)
+        try:
+            profile.write_text(shipped.replace(GPUS_OFF, "gpu: 1\n    slurm_partition: gpu #"))
+            setup("up", "--accounting", request.param, *PAPER)
+            if request.param == "slurmdbd":
+                setup("user", USER)
+            yield Cluster(replace(container_stranger, environment=environment), request.param)
+        finally:
+            profile.write_text(shipped)
+            setup("down")
 
 
 def setup(*words: str) -> None:
