@@ -7,14 +7,17 @@ takes what a test cares about by keyword.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from automedbench.base.cards import load_card
+from automedbench.agent.plan import RunPlan
+from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.files import write_record
 from automedbench.base.records import (
     AuditRecord,
+    CaseEntry,
     CaseScore,
     CaseSubmission,
     Code,
@@ -43,7 +46,8 @@ from automedbench.base.records import (
     Totals,
     Used,
 )
-from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import CampaignConfig, EgressConfig, SandboxConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.rubric import load_rubric
 from automedbench.judge.rules import HEURISTIC
@@ -446,3 +450,34 @@ def written_campaign(folder: Path, *cards: Path, **settings: Any) -> Path:
     path = Path(record.settings.results, "campaign.json")
     write_record(path, record)
     return path
+
+
+def make_brief_plan(card: TaskCard, cases: Sequence[str], tier: Tier = "lite", **changes: Any) -> RunPlan:
+    """A run whose brief says as little as it can: sealed, without GPU; ``changes`` as ``vary_plan`` takes them."""
+    plan = RunPlan(
+        run=RunId(agent="a", task=card.id, tier=tier, repeat=1),
+        card=card,
+        manifest=card.manifest("some", [CaseEntry(id=case, inputs={}, private={}) for case in cases]),
+        agent=Agent(provider="openai", model="m", base_url="http://127.0.0.1:9", api_key_env="TEST_KEY"),
+        limits=Limits(),
+        sandbox=SandboxConfig(network="sealed", egress=EgressConfig(allow=[], hub=None, open_tls=False)),
+        public=Path("nothing is staged"),
+        folder=Path("nothing is run"),
+        prompts=ROOT / "config/prompts",
+    )
+    return vary_plan(plan, **changes)
+
+
+def vary_plan(plan: RunPlan, **changes: Any) -> RunPlan:
+    """The plan with other values, each where its name belongs: to egress, sandbox, agent, or the plan itself."""
+    egress, sandbox, agent = (
+        {name: changes.pop(name) for name in [*changes] if name in kind.model_fields}
+        for kind in (EgressConfig, SandboxConfig, Agent)
+    )
+    sandbox["egress"] = plan.sandbox.egress.model_copy(update=egress)
+    return replace(
+        plan,
+        sandbox=plan.sandbox.model_copy(update=sandbox),
+        agent=plan.agent.model_copy(update=agent),
+        **changes,
+    )

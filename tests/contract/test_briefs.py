@@ -6,18 +6,20 @@ import functools
 import importlib
 import itertools
 import re
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from factories import ROOT, make_brief_plan
 
 from automedbench.agent import plan as plan_module
 from automedbench.agent.loop import MAX_IDLE
-from automedbench.agent.plan import Brief, Setting, write_brief
+from automedbench.agent.plan import Brief, RunPlan, compose_brief
 from automedbench.agent.tools import TOOL_NAMES
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.records import TIERS, Tier
 from automedbench.base.untrusted.table import Bounds
+from automedbench.campaign.config import HubToken
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
@@ -28,7 +30,6 @@ from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
 from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
 from automedbench.tracks.vqa.score import MAX_EXCERPT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "config/prompts"
 CARDS = find_cards([str(ROOT / "config/tasks")])
 
@@ -60,19 +61,20 @@ TOLD = {
 """How each limit of ALL_SET stands in the brief."""
 NOT_FOR_COMMANDS = {"exec_timeout_s"}
 
-BASE = Setting(
-    "/data/public", "/workspace", "sealed", False, Limits(), 1, 8191, hosts=("code.example", "*.weights.example")
-)
+HUB, TOKEN = "https://huggingface.co", HubToken(api_key_env="HF_TOKEN", models=["google/gemma"])
+BASE: dict[str, Any] = {"allow": ["code.example", "*.weights.example"], "max_tokens": 8191}
 SETTINGS = [
-    replace(BASE, network=network, gpu=gpu, limits=limits, max_warnings=warnings, hub=gpu, **tools)
+    BASE
+    | {"network": network, "gpu": int(gpu), "limits": limits, "max_warnings": warnings, "hub": HUB if gpu else None}
+    | tools
     for network in ("sealed", "proxied", "open")
-    for tools in ({}, {"native_tools": False}, {"command": True})
+    for tools in ({}, {"native_tools": False}, {"provider": "command"})
     for gpu, warnings in ((False, 1), (True, 0), (False, 3))
     for limits in ALL_LIMITS.values()
 ]
-FROM_CACHE = replace(BASE, network="sealed_cache", offline=True, stored=("org/model", "a-package"))
-READ = replace(FROM_CACHE, network="proxied", hub=True, open_tls=True, gated=("google/gemma",))
-SETTINGS += [replace(each, limits=limits) for each in (FROM_CACHE, READ) for limits in ALL_LIMITS.values()]
+FROM_CACHE = BASE | {"offline": True, "models": ["org/model"], "packages": ["a-package"]}
+READ = FROM_CACHE | {"network": "proxied", "hub": HUB, "open_tls": True, "tokens": [TOKEN]}
+SETTINGS += [each | {"limits": limits} for each in (FROM_CACHE, READ) for limits in ALL_LIMITS.values()]
 PAIRS = [27 * a + 9 * b + 3 * ((-a - b) % 3) + (b - a) % 3 for a in range(3) for b in range(3)]
 SOME_SETTINGS = [*(SETTINGS[number] for number in PAIRS), *SETTINGS[81:]]
 """Any value of one part of a setting meets each of another's: an orthogonal array of the four parts above."""
@@ -88,9 +90,13 @@ def firsts_of_tracks() -> frozenset[Path]:
     return frozenset({card_of(str(path)).track: path for path in reversed(CARDS)}.values())
 
 
-def render(card: TaskCard, tier: Tier, setting: Setting = BASE, n_cases: int = 3) -> Brief:
+def plan_of(card: TaskCard, tier: Tier, setting: dict[str, Any] = BASE, n_cases: int = 3) -> RunPlan:
     cases = [f"{card.staging.case_prefix}_{number:04d}" for number in range(1, n_cases + 1)]
-    return write_brief(PROMPTS, card, tier, cases, setting)
+    return make_brief_plan(card, cases, tier, **setting)
+
+
+def render(card: TaskCard, tier: Tier, setting: dict[str, Any] = BASE, n_cases: int = 3) -> Brief:
+    return compose_brief(plan_of(card, tier, setting, n_cases))
 
 
 def test_there_are_cards() -> None:
@@ -118,9 +124,7 @@ def test_brief(path: Path, tier: Tier) -> None:
     texts = set()
     settings = SETTINGS if path in firsts_of_tracks() else SOME_SETTINGS
     for setting in settings:
-        brief = render(card, tier, setting)
-        assert_brief(brief, card, setting)
-        texts.add(brief.markdown)
+        texts.add(assert_brief(plan_of(card, tier, setting)))
     assert len(texts) == len(settings)  # nothing that was varied is without words
 
 
@@ -128,11 +132,13 @@ def test_brief(path: Path, tier: Tier) -> None:
 def test_brief_of_a_track_without_words(path: Path) -> None:
     """Every card says enough by itself."""
     card = card_of(str(path)).model_copy(update={"track": "a_new_track"})
-    assert_brief(render(card, card.tiers[0]), card, BASE)
+    assert_brief(plan_of(card, card.tiers[0]))
 
 
-def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
-    """Complete, true, and nothing private."""
+def assert_brief(plan: RunPlan) -> str:
+    """Complete, true, and nothing private; returns the text."""
+    brief, card, limits, sandbox = compose_brief(plan), plan.card, plan.limits, plan.sandbox
+    egress, command, proxied = sandbox.egress, plan.agent.provider == "command", sandbox.network == "proxied"
     text = brief.markdown
 
     # No placeholder, no template syntax, no stray backslash at a line's end survives; no lines run into one another.
@@ -144,22 +150,22 @@ def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
     # What is enforced is told, and nothing else.
     numbered = set(re.findall(r"(?m)^- ([^:\n]+): \d", brief.system))
     for name, told in TOLD.items():
-        mine = setting.limits is ALL_SET and not (setting.command and name in NOT_FOR_COMMANDS)
+        mine = limits is ALL_SET and not (command and name in NOT_FOR_COMMANDS)
         assert (told in brief.system) == mine, name
-        if getattr(setting.limits, name) is None:
+        if getattr(limits, name) is None:
             assert told.removeprefix("- ").split(":")[0] not in numbered, name
-    assert ("8191 tokens" in brief.system) != setting.command
-    assert ("code has no network" in text) == setting.network.startswith("sealed")
-    assert all((host in text) == (setting.network == "proxied") for host in setting.hosts)
-    assert ("models of the Hugging Face hub come" in text) == (setting.network == "proxied" and setting.hub)
-    assert all((name in text) == setting.offline for name in setting.stored)
-    assert ("A GPU is visible" in text) == setting.gpu
+    assert ("8191 tokens" in brief.system) != command
+    assert ("code has no network" in text) == (sandbox.network == "sealed")
+    assert all((host in text) == proxied for host in egress.allow)
+    assert ("models of the Hugging Face hub come" in text) == (proxied and egress.hub is not None)
+    assert all((name in text) == egress.offline for name in (*egress.models, *egress.packages))
+    assert ("A GPU is visible" in text) == (sandbox.gpu > 0)
 
     # One way to work, and only that one.
-    assert all((f"`{tool}" in text) != setting.command for tool in TOOL_NAMES)
-    assert ("<invoke" in text) == (not setting.native_tools and not setting.command)
-    assert ("OPENAI_BASE_URL" in text) == ("exit code 0" in text) == setting.command
-    assert bool(brief.execute_description) != setting.command
+    assert all((f"`{tool}" in text) != command for tool in TOOL_NAMES)
+    assert ("<invoke" in text) == (not plan.agent.native_tools and not command)
+    assert ("OPENAI_BASE_URL" in text) == ("exit code 0" in text) == command
+    assert bool(brief.execute_description) != command
 
     # Paths and contract, with an example each.
     example = f"{card.staging.case_prefix}_0001"
@@ -172,6 +178,7 @@ def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
     # Nothing private: no place of the data set's files, and no path of the machine.
     assert not any(source.where in text for source in card.dataset.sources if "/" in source.where)
     assert not [path for path in re.findall(r"(?<![\w.~*/<>:)])/[a-z][\w./-]*", text) if not path.startswith(PLACES)]
+    return text
 
 
 PLACES = (
@@ -216,7 +223,7 @@ def test_both_wordings_say_the_same(path: Path) -> None:
     """The same facts in every tier and setting, in other words."""
     card = card_of(str(path))
     for tier, setting in itertools.product(card.tiers, SOME_SETTINGS):
-        first, second = (render(card, tier, replace(setting, wording=wording)).markdown for wording in (1, 2))
+        first, second = (render(card, tier, setting | {"wording": wording}).markdown for wording in (1, 2))
         assert first != second
         assert facts(first) == facts(second), (tier, setting)
 
@@ -258,7 +265,7 @@ def test_every_number_has_an_origin(path: Path) -> None:
     known = of_card | HARNESS | OF_TRACK[card.track] | set(values)
     hintless = card.model_copy(update={"briefs": card.briefs.model_copy(update={"route": None})})
     for tier, setting in itertools.product(card.tiers, SOME_SETTINGS):
-        if setting.limits is ALL_SET:
+        if setting["limits"] is ALL_SET:
             text = re.sub(
                 r"### Hint for .*?(?=\n## |\n# )", "", render(hintless, tier, setting).markdown, flags=re.DOTALL
             )
@@ -287,7 +294,7 @@ def test_words(path: Path) -> None:
     card = card_of(str(path))
     assert card.track in OWN_WORDS
     for tier in card.tiers:
-        text = render(card, tier, replace(BASE, limits=ALL_SET, native_tools=False), n_cases=50).markdown
+        text = render(card, tier, BASE | {"limits": ALL_SET, "native_tools": False}, n_cases=50).markdown
         assert not re.search(r"(?i)\b(job|trial|sample|experiment|gold|ground[- ]truth|harness error)s?\b", text)
         for track, words in OWN_WORDS.items():
             assert all(word in text for word in words) or track != card.track
@@ -367,9 +374,9 @@ def rules_in(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS[1::3], ids=range(len(SETTINGS[1::3])))
-def test_every_rule_is_enforced(setting: Setting) -> None:
+def test_every_rule_is_enforced(setting: dict[str, Any]) -> None:
     """Each line that states a rule is a claim below, and every claim names the code that makes it true."""
-    assert setting.limits is ALL_SET
+    assert setting["limits"] is ALL_SET
     lines = rules_in(render(card_of(str(CARDS[0])), "lite", setting).system)
     assert len(lines) > 8
     assert [line for line in lines if not any(re.search(claim, line) for claim in CLAIMS)] == []

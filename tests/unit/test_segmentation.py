@@ -14,10 +14,11 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from factories import make_brief_plan
 from toys.segmentation import AFFINE, CARD, INVALID, LOST, RIGHT, SHAPE, make_raw, mask_card, nifti
 
-from automedbench.agent.plan import Setting, write_brief
-from automedbench.base.cards import Limits, TaskCard
+from automedbench.agent.plan import compose_brief
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
@@ -138,10 +139,9 @@ def test_bad_cards(card: TaskCard, message: str) -> None:
 
 
 @pytest.mark.parametrize("card", [CARD, mask_card()], ids=["label map", "masks"])
-def test_brief(card: TaskCard, root: Path) -> None:
+def test_brief(card: TaskCard) -> None:
     """Both forms of the contract are told with every file, label and rule."""
-    setting = Setting("/data/public", "/workspace", "sealed", False, Limits(), 1, 8192)
-    text = write_brief(root / "config/prompts", card, "lite", ["TSG_0001"], setting).markdown
+    text = compose_brief(make_brief_plan(card, ["TSG_0001"])).markdown
     for output in card.expected_outputs(["TSG_0001"]):
         assert f"/workspace/agents_outputs/{output}" in text
     assert all(f"`{target.name}`" in text for target in card.targets)

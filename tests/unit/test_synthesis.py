@@ -13,11 +13,12 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
+from factories import make_brief_plan
 from numpy.typing import NDArray
 from toys import synthesis as toy
 
-from automedbench.agent.plan import Setting, write_brief
-from automedbench.base.cards import InputFile, Limits, TaskCard
+from automedbench.agent.plan import compose_brief
+from automedbench.base.cards import InputFile, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.forms.degradation import degrade_z
@@ -612,9 +613,8 @@ def output_of(max_bytes: int) -> Any:
         pytest.param(MRCT, ["outlines the body", "Write -1024 there", "is invalid"], ["slices along z"], id="MR to CT"),
     ],
 )
-def test_brief(root: Path, card: TaskCard, told: list[str], not_told: list[str]) -> None:
-    setting = Setting("/data/public", "/workspace", "sealed", False, Limits(), 1, 8192)
-    text = write_brief(root / "config/prompts", card, "lite", ["c_0001"], setting).system
+def test_brief(card: TaskCard, told: list[str], not_told: list[str]) -> None:
+    text = compose_brief(make_brief_plan(card, ["c_0001"])).system
     fragment = text[text.index("# The output contract") : text.index("# The environment")]
     for words in [*told, "4095", "7 × 7", "-1024 to 3071", "0.98", "/workspace/agents_outputs/c_0001/sct.nii.gz"]:
         assert words in fragment

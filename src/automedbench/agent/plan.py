@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest, RunId, Tier, Wording
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
+from automedbench.campaign.config import BudgetConfig, SandboxConfig
 from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
@@ -122,32 +122,22 @@ def make_egress_settings(
 
 
 def compose_brief(plan: RunPlan) -> Brief:
-    """The brief of a run. The local sandbox has host paths, which differ per attempt: it shows their variables."""
-    local = plan.sandbox.backend == "local"
-    egress = plan.sandbox.egress
-    setting = Setting(
-        data_dir="$DATA_DIR" if local else DATA_DIR,
-        workspace_dir="$WORKSPACE" if local else WORKSPACE,
-        network="open" if local else "sealed_cache" if plan.sandbox.from_cache else plan.sandbox.network,
-        gpu=plan.sandbox.gpu > 0,
-        limits=plan.limits,
-        max_warnings=plan.sandbox.max_warnings,
-        reply_tokens=plan.agent.max_tokens or plan.agent.context_tokens,
-        native_tools=plan.agent.native_tools,
-        command=plan.agent.provider == "command",
-        wait=plan.sandbox.wait,
-        hosts=make_egress_settings(plan).reachable,
-        hub=egress.hub is not None,
-        open_tls=egress.open_tls,
-        gated=tuple(name for token in egress.tokens for name in token.models),
-        upload_total_mb=egress.upload_total_mb,
-        offline=egress.offline,
-        stored=(*egress.models, *egress.packages),
-        beside=list_extra_folders(plan.public / plan.card.id, plan.manifest.case_ids),
-        holds=plan.holds,
-        wording=plan.wording,
-    )
-    return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
+    """The brief of a run; raises ConfigError when a block is missing or a placeholder empty."""
+    card, tier, command = plan.card, plan.run.tier, plan.agent.provider == "command"
+    blocks = _Blocks(plan.prompts, _variables(plan), plan.wording)
+    own_track = (plan.prompts / f"tracks/{card.track}.md").is_file()
+    blocks.variables["track_fragment"] = blocks.render(f"tracks/{card.track if own_track else '_default'}.md")
+    hints = _hints(blocks, plan.prompts, card, tier)
+    replaced = FOR_COMMANDS if command else {}
+    parts = [blocks.render(f"{replaced.get(name, name)}.md") for name in OPENING]
+    parts.append("# The five stages")
+    for stage in STAGES:
+        parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
+        parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
+    parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
+    tool = "" if command else blocks.render("execute_code.md")
+    pins = list_requirements(plan.prompts, card) if tier == "lite" else ""
+    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
 
 
 def compose_common_brief(plan: RunPlan) -> Brief:
@@ -160,7 +150,7 @@ def compose_common_brief(plan: RunPlan) -> Brief:
     return compose_brief(replace(plan, agent=usual, limits=limits, holds=None))
 
 
-def list_extra_folders(public: Path, cases: list[str]) -> frozenset[str] | None:
+def _list_extra_folders(public: Path, cases: list[str]) -> frozenset[str] | None:
     """Folders of a staged task that hold files and are no cases; None where nothing is staged."""
     if not public.is_dir():
         return None
@@ -219,50 +209,6 @@ REQUIREMENTS = "requirements.txt"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Limits and resources of the run, all that the brief states. Paths are as the agent's code sees them.
-
-    ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
-    is behind its mirror. ``offline``: mirror and index answer from the cache alone, in class proxied or, as
-    ``sealed_cache``, without a proxy; ``stored``: what the configuration put there. ``command``: the agent is a
-    command-line program inside the container. ``beside``: folders with files beside the cases; None before the task is
-    staged, when the card alone tells. ``holds``: what the container's image holds; None without a container, and
-    before the image is built.
-    """
-
-    data_dir: str
-    workspace_dir: str
-    network: str
-    gpu: bool
-    limits: Limits
-    max_warnings: int
-    reply_tokens: int
-    native_tools: bool = True
-    command: bool = False
-    wait: bool = True
-    hosts: tuple[str, ...] = ()
-    hub: bool = False
-    offline: bool = False
-    stored: tuple[str, ...] = ()
-    open_tls: bool = False
-    gated: tuple[str, ...] = ()
-    upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
-    beside: frozenset[str] | None = None
-    holds: ImageRecord | None = None
-    wording: Wording = 1
-
-    @property
-    def clients(self) -> list[str]:
-        """Programs and packages there that take the proxy from their environment; what is not known is not promised."""
-        packages, tools = (self.holds.packages, self.holds.tools) if self.holds else ({}, ())
-        return [
-            *("pip", "urllib"),
-            *(name for name in ("requests", "httpx", "huggingface-hub") if name in packages),
-            *(name for name in ("curl", "wget", "git") if name in tools),
-        ]
-
-
-@dataclass(frozen=True)
 class Brief:
     """The texts an agent is given; no description of our tool for one that brings its own.
 
@@ -293,24 +239,6 @@ class Brief:
     def sha256(self) -> str:
         """Digest of the whole text; part of the run's identity."""
         return sha256_bytes(self.markdown.encode())
-
-
-def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> Brief:
-    """Render the brief of one task in one tier; raises ConfigError when a block is missing or a placeholder empty."""
-    blocks = _Blocks(prompts, _variables(card, tier, cases, setting), setting.wording)
-    own_track = (prompts / f"tracks/{card.track}.md").is_file()
-    blocks.variables["track_fragment"] = blocks.render(f"tracks/{card.track if own_track else '_default'}.md")
-    hints = _hints(blocks, prompts, card, tier)
-    replaced = FOR_COMMANDS if setting.command else {}
-    parts = [blocks.render(f"{replaced.get(name, name)}.md") for name in OPENING]
-    parts.append("# The five stages")
-    for stage in STAGES:
-        parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
-        parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
-    parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
-    tool = "" if setting.command else blocks.render("execute_code.md")
-    pins = list_requirements(prompts, card) if tier == "lite" else ""
-    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
 
 
 def list_requirements(prompts: Path, card: TaskCard) -> str:
@@ -377,17 +305,56 @@ def _environment(folder: Path, wording: Wording) -> jinja2.Environment:
     return environment
 
 
-def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> dict[str, Any]:
-    given = {
-        "card": card,
-        "tier": tier,
-        "cases": list(cases),
+def _variables(plan: RunPlan) -> dict[str, Any]:
+    """What the blocks name: limits and resources of the run, with paths as the agent's code sees them.
+
+    The local sandbox has host paths, which differ per attempt: it shows their variables. ``hosts`` and ``hub`` count in
+    the network class proxied only: what its proxy lets through, and whether a model hub is behind its mirror;
+    ``stored``: what the configuration put into the cache that mirror and index answer from.
+    """
+    sandbox, egress, cases = plan.sandbox, plan.sandbox.egress, plan.manifest.case_ids
+    local = sandbox.backend == "local"
+    workspace = "$WORKSPACE" if local else WORKSPACE
+    return {
+        "card": plan.card,
+        "tier": plan.run.tier,
+        "cases": cases,
         "n_cases": len(cases),
         "listed_cases": LISTED_CASES,
         "example_case": cases[0],
-        "outputs_dir": f"{setting.workspace_dir}/agents_outputs",
+        "data_dir": "$DATA_DIR" if local else DATA_DIR,
+        "workspace_dir": workspace,
+        "outputs_dir": f"{workspace}/agents_outputs",
+        "network": "open" if local else "sealed_cache" if sandbox.from_cache else sandbox.network,
+        "gpu": sandbox.gpu > 0,
+        "limits": plan.limits,
+        "max_warnings": sandbox.max_warnings,
+        "reply_tokens": plan.agent.max_tokens or plan.agent.context_tokens,
+        "native_tools": plan.agent.native_tools,
+        "command": plan.agent.provider == "command",
+        "wait": sandbox.wait,
+        "hosts": make_egress_settings(plan).reachable,
+        "hub": egress.hub is not None,
+        "open_tls": egress.open_tls,
+        "gated": [name for token in egress.tokens for name in token.models],
+        "upload_total_mb": egress.upload_total_mb,
+        "offline": egress.offline,
+        "stored": [*egress.models, *egress.packages],
+        "beside": _list_extra_folders(plan.public / plan.card.id, cases),
+        "holds": plan.holds,
+        "clients": _proxy_clients(plan.holds),
+        **_CONSTANTS,
     }
-    return vars(setting) | {"clients": setting.clients} | given | _CONSTANTS
+
+
+def _proxy_clients(holds: ImageRecord | None) -> list[str]:
+    """Programs and packages of an image that take the proxy from their environment; of an unknown one Python's own."""
+    packages, tools = (holds.packages, holds.tools) if holds else ({}, ())
+    return [
+        *("pip", "urllib"),
+        *(name for name in ("requests", "httpx", "huggingface-hub") if name in packages),
+        *(name for name in ("curl", "wget", "git") if name in tools),
+    ]
 
 
 _CONSTANTS = {
