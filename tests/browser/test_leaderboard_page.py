@@ -609,9 +609,8 @@ def test_panel_agreement_is_shown(browser: playwright.Browser, tmp_path: Path) -
 
 def test_board_leads_to_the_page_of_a_run(browser: playwright.Browser, tmp_path: Path, root: Path) -> None:
     """Built as a whole: the first link of the run table opens a page that leads back."""
-    plan = write_campaign(tmp_path, [make_score(make_run(GOOD))])
-    cards, rubrics = [str(root / "config/tasks")], root / "config/rubrics"
-    build_leaderboard(tmp_path, plan, cards, rubrics, tmp_path / "leaderboard", StatisticsMethod(resamples=200))
+    write_campaign(tmp_path, [make_score(make_run(GOOD))])
+    build_leaderboard(tmp_path, [str(root / "config/tasks")], StatisticsMethod(resamples=200))
     index = tmp_path / "leaderboard" / "index.html"
     page = browser.new_page()
     page.goto(index.as_uri())

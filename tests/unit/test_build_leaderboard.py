@@ -26,17 +26,9 @@ from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import StatisticsMethod
 
 
-def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
+def build(results: Path, root: Path, **options: Any) -> Board:
     """Build the leaderboard beside the results."""
-    return build_leaderboard(
-        results,
-        plan,
-        [str(root / "config/tasks")],
-        root / "config/rubrics",
-        results / "leaderboard",
-        StatisticsMethod(resamples=200),
-        **options,
-    )
+    return build_leaderboard(results, [str(root / "config/tasks")], StatisticsMethod(resamples=200), **options)
 
 
 def campaign() -> list[ScoreRecord]:
@@ -56,7 +48,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
-    built = build(tmp_path, write_campaign(tmp_path, campaign()), root)
+    write_campaign(tmp_path, campaign())
+    built = build(tmp_path, root)
     written = set(files(tmp_path / "leaderboard"))
     tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
     papers = {f"{name}.tex" for name in ("overall", "tracks", "stages", "tiers")}
@@ -75,27 +68,28 @@ def test_what_a_killed_build_left_is_gone(tmp_path: Path, root: Path) -> None:
         path.write_text("half")
     notes = tmp_path / "leaderboard" / "notes.tmp"
     notes.write_text("a user's")
-    build(tmp_path, write_campaign(tmp_path, campaign()), root)
+    write_campaign(tmp_path, campaign())
+    build(tmp_path, root)
     assert not any(path.exists() for path in left) and notes.exists()
 
 
 def test_same_bytes_twice(tmp_path: Path, root: Path) -> None:
-    plan = write_campaign(tmp_path, campaign())
-    build(tmp_path, plan, root)
+    write_campaign(tmp_path, campaign())
+    build(tmp_path, root)
     first = files(tmp_path / "leaderboard")
     for path in sorted((tmp_path / "leaderboard").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    build(tmp_path, plan, root)
+    build(tmp_path, root)
     second = files(tmp_path / "leaderboard")
     assert [name for name in first if first[name] != second.get(name)] == []
 
 
 def test_partial_campaign(tmp_path: Path, root: Path) -> None:
     planned = [make_run(repeat=number) for number in (1, 2, 3)]
-    plan = write_campaign(tmp_path, [make_score(planned[0])], planned)
+    write_campaign(tmp_path, [make_score(planned[0])], planned)
     with pytest.raises(InfrastructureError, match=r"2 of 3 planned runs have no score: \S+/r2, \S+/r3\."):
-        build(tmp_path, plan, root)
-    row = build(tmp_path, plan, root, partial=True).tables["overall"][0]
+        build(tmp_path, root)
+    row = build(tmp_path, root, partial=True).tables["overall"][0]
     assert (row.n_scored, row.n_planned, row.provisional, row.sufficient) == (1, 3, True, False)
     assert list((tmp_path / "leaderboard/runs").rglob("*.html")) == [
         tmp_path / "leaderboard/runs" / f"{planned[0].path}.html"
@@ -103,7 +97,8 @@ def test_partial_campaign(tmp_path: Path, root: Path) -> None:
 
 
 def test_nothing_scored(tmp_path: Path, root: Path) -> None:
-    built = build(tmp_path, write_campaign(tmp_path, [], [make_run()]), root, partial=True)
+    write_campaign(tmp_path, [], [make_run()])
+    built = build(tmp_path, root, partial=True)
     assert (built.tables["overall"][0].overall, built.tables["overall"][0].n_planned) == (None, 1)
     assert (tmp_path / "leaderboard" / "index.html").is_file()
 

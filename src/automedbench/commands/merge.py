@@ -17,7 +17,6 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import new_folder, read_record, write_record
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.base.yamlfile import validate
-from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.commands._bundle import Labels, open_bundle
 from automedbench.commands._campaign import add_campaign_options, select_campaign
@@ -110,15 +109,8 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
             _link_run(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
             runs.append(merged)
     write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
-    return build.build_leaderboard(
-        out,
-        out / "plan.json",
-        build_campaign_record(campaign).card_folders,
-        Path(RUBRICS),
-        out / "leaderboard",
-        build.statistics_method(campaign.config),
-        partial=partial,
-    )
+    cards, method = build_campaign_record(campaign).card_folders, build.statistics_method(campaign.config)
+    return build.build_leaderboard(out, cards, method, partial=partial)
 
 
 def _name_agent(agent: str, source: LabResults, shared: set[str]) -> str:

@@ -14,13 +14,13 @@ from automedbench import __version__
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import read_record, remove_temporaries, write_text
 from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, RunId, Tier
-from automedbench.campaign.config import CampaignConfig
-from automedbench.judge.rubric import Rubric, load_rubric
+from automedbench.campaign.config import RUBRICS, CampaignConfig
+from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import find_outdated, judge_class
-from automedbench.leaderboard.entries import BoardEntry, list_scores, match_scores
+from automedbench.leaderboard.entries import list_scores, match_scores
 from automedbench.leaderboard.page.board_page import write_board, write_comparison
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -28,7 +28,7 @@ from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.intervals import method_text
-from automedbench.statistics.samples import USUAL, Pooling, StatisticsMethod
+from automedbench.statistics.samples import Pooling, StatisticsMethod
 
 
 class FileTable(Model):
@@ -140,21 +140,18 @@ RequestedConditions = Callable[[RunId], Mapping[str, object]]
 
 def build_leaderboard(
     results: Path,
-    planned: Path,
     cards: Sequence[str],
-    rubrics: Path,
-    out: Path,
-    method: StatisticsMethod = USUAL,
+    method: StatisticsMethod,
     *,
     partial: bool = False,
     requested: Callable[[dict[str, TaskCard]], RequestedConditions] = lambda _cards: lambda _run: {},
 ) -> Board:
-    """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
+    """Read every planned run's score, write ``<results>/leaderboard/``: pages, charts, tables; returns what they show.
 
     Runs that were not made or scored as ``requested`` (by the cards of the planned tasks) are outdated. Raises
     InfrastructureError when a planned run has no score, unless ``partial``.
     """
-    plan = read_record(planned, Plan)
+    out, plan = results / "leaderboard", read_record(results / "plan.json", Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
     tracks, requested_of = {task: card.track for task, card in known.items()}, requested(known)
@@ -162,7 +159,7 @@ def build_leaderboard(
         replace(entry, outdated=find_outdated(entry.score, requested_of(entry.run))) if entry.score else entry
         for entry in match_scores(plan.runs, gathered.scores, tracks)
     ]
-    texts = _load_rubrics(rubrics, entries)
+    texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}
     remove_temporaries(out, also=".html.tmp")
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
@@ -179,8 +176,3 @@ def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:
     """Cards of the planned tasks; a card file is named after its task."""
     paths = [path for path in find_cards(list(folders)) if path.stem in tasks]
     return {card.id: card for card in map(load_card, paths)}
-
-
-def _load_rubrics(folder: Path, entries: Sequence[BoardEntry]) -> dict[str, Rubric]:
-    """Rubrics of the planned tracks."""
-    return {track: load_rubric(folder, track) for track in sorted({entry.track for entry in entries})}

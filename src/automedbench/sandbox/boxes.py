@@ -42,7 +42,6 @@ from automedbench.sandbox.container.process import (
     Stop,
     Supervised,
     Watch,
-    combine_watches,
     default_limits,
     lost_outcome,
     to_result,
@@ -120,8 +119,8 @@ class Sandbox(abc.ABC):
             return to_result(
                 lost_outcome(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s
             )
-        watches = self._watches() + ([watch] if watch is not None else [])
-        outcome = self._call(box, path, language, call, timeout_s, watches)
+        both = self._watch if watch is None else lambda: self._watch() or watch()
+        outcome = self._call(box, path, language, call, timeout_s, both)
         self._collect(turn, call)
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         if outcome.gone:
@@ -147,7 +146,7 @@ class Sandbox(abc.ABC):
         Gives what ended the wait: time, ended, unknown (no such process) or gone (the container has ended).
         """
         box = self._ensure_container() if self._box is None else self._box
-        return box.wait(seconds, process, combine_watches(self._watches())) if box is not None and box.alive else "gone"
+        return box.wait(seconds, process, self._watch) if box is not None and box.alive else "gone"
 
     def set_deadline(self, seconds: float | None) -> None:
         """Set how much time the run has left; its container ends then, also when this process hangs."""
@@ -226,8 +225,9 @@ class Sandbox(abc.ABC):
             found = [each.model_copy(update={"id": f"{each.id}-late"}) for each in found]
         self._findings += found
 
-    def _watches(self) -> list[Watch]:
-        return []
+    def _watch(self) -> Stop | None:
+        """Reason to end a call or a wait that only this kind of sandbox notices."""
+        return None
 
     def _ensure_container(self) -> Supervised | None:
         """The container, started when there is none; None when there were too many."""
@@ -249,10 +249,10 @@ class Sandbox(abc.ABC):
         return self._start(tmp)
 
     def _call(
-        self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watches: list[Watch]
+        self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watch: Watch | None = None
     ) -> Outcome:
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
-        return box.call(call, self._program(path, language), out, err, timeout_s, combine_watches(watches))
+        return box.call(call, self._program(path, language), out, err, timeout_s, watch)
 
     def _require_scratch(self) -> Path:
         if self._scratch is None:
@@ -357,7 +357,7 @@ class ApptainerSandbox(Sandbox):
     def _require_computing(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
         """Raise InfrastructureError unless the cards compute inside; after a call it might be the agent's fault."""
         path = write_code(self._require_scratch(), 0, "bash", gpus.CUDA_PROBE)
-        outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
+        outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
         self._offered_path(path).unlink()
         gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
 
@@ -381,7 +381,7 @@ class ApptainerSandbox(Sandbox):
         box = self._start_container()
         try:
             path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent]))
-            outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
+            outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
             hooked = any(found.rule == "runtime.escape_command" for found in pipe.findings(turn=None, call=None))
             self._offered_path(path).unlink()
             probe = read_probe(path.with_suffix(".out").read_bytes(), outcome.stderr.text())
@@ -466,16 +466,14 @@ class ApptainerSandbox(Sandbox):
     def _offered_path(self, path: Path) -> Path:
         return self._require_scratch() / "calls" / path.name
 
-    def _watches(self) -> list[Watch]:
+    def _watch(self) -> Stop | None:
+        """Empty the tripwire's queue, which the kernel bounds; end a container that lost its tracer or that trains."""
         assert self._pipe is not None
-        return [self._watch_evidence, self._pipe.watch]
-
-    def _watch_evidence(self) -> Stop | None:
-        """Empty the tripwire's queue, which the kernel bounds; end a container whose tracer has died."""
         if self._decoy is not None:
             self._decoy.poll()
-        lost = self._trace is not None and not self._trace.alive
-        return Stop("the tracer has died", container=True) if lost else None
+        if self._trace is not None and not self._trace.alive:
+            return Stop("the tracer has died", container=True)
+        return self._pipe.watch()
 
     def _end_trace(self) -> None:
         if self._trace is not None:

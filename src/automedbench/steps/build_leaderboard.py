@@ -11,7 +11,6 @@ from pathlib import Path
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_text
 from automedbench.campaign.agents import load_agents
-from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
@@ -35,10 +34,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     agents = load_agents(Path(settings.agents_file))
     board = build.build_leaderboard(
         results,
-        results / "plan.json",
         campaign.card_folders,
-        Path(RUBRICS),
-        results / "leaderboard",
         build.statistics_method(settings),
         partial=partial,
         requested=lambda cards: functools.partial(requested_conditions, Campaign(settings, cards, {}, agents, [])),

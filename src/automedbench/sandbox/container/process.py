@@ -370,15 +370,6 @@ def lost_outcome(reason: str, *, gone: bool = False) -> Outcome:
     return Outcome("stopped", None, Captured(), Captured(), 0.0, reason, gone)
 
 
-def combine_watches(watches: Sequence[Watch]) -> Watch:
-    """Several watches as one; the first reason counts, and those behind it are not called."""
-
-    def look() -> Stop | None:
-        return next((stop for watch in watches if (stop := watch()) is not None), None)
-
-    return look
-
-
 class CodeResult(Model):
     """Outcome of one code call; streams are bounded (head and tail) and decoded with replacement."""
 
