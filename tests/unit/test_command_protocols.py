@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 import test_command_loop
+from protocol_client import HISTORY, answered, echo_of, path_of
 from test_bridge import SOCKET, Connection, agent
 from test_command_loop import Bench, Client
 
@@ -50,6 +51,13 @@ class Form:
     kept: ClassVar[tuple[Body, ...]] = ()
     """Changes of a request that name what is kept at the provider."""
 
+    def target(self, stream: bool) -> str:
+        return path_of(self.name, stream)
+
+    def then(self, body: Body, answer: Body) -> Body:
+        key = HISTORY[self.name]
+        return body | {key: [*body[key], *answered(self.name, echo_of(self.name, answer))]}
+
 
 class Chat(Form):
     name = "chat"
@@ -64,9 +72,6 @@ class Chat(Form):
         {"type": "file", "file": {"file_id": "file-1"}},
     )
 
-    def target(self, stream: bool) -> str:
-        return "/v1/chat/completions"
-
     def first(self) -> Body:
         url = f"data:image/png;base64,{PICTURE}"
         user = [{"type": "text", "text": "Begin."}, {"type": "image_url", "image_url": {"url": url}}]
@@ -76,13 +81,6 @@ class Chat(Form):
 
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True, "stream_options": {"include_usage": True}}
-
-    def then(self, body: Body, answer: Body) -> Body:
-        message = answer["choices"][0]["message"]
-        results = [
-            {"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in message.get("tool_calls", [])
-        ]
-        return body | {"messages": [*body["messages"], message, *results]}
 
     def with_part(self, part: Any) -> Body:
         return self.first() | {"messages": [{"role": "user", "content": [part]}]}
@@ -118,9 +116,6 @@ class Responses(Form):
         {"type": "input_text", "text": "x", "file_url": "file:///etc/passwd"},
     )
 
-    def target(self, stream: bool) -> str:
-        return "/v1/responses"
-
     def first(self) -> Body:
         picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
         function = {"type": "function", "name": "bash", "description": "run", "parameters": SCHEMA, "strict": False}
@@ -137,11 +132,6 @@ class Responses(Form):
 
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
-
-    def then(self, body: Body, answer: Body) -> Body:
-        calls = [item for item in answer["output"] if item["type"] == "function_call"]
-        results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "ok"} for call in calls]
-        return body | {"input": [*body["input"], *answer["output"], *results]}
 
     def with_part(self, part: Any) -> Body:
         return self.first() | {"input": [{"type": "message", "role": "user", "content": [part]}]}
@@ -175,7 +165,7 @@ class Messages(Form):
     )
 
     def target(self, stream: bool) -> str:
-        return "/v1/messages?beta=true"
+        return f"{super().target(stream)}?beta=true"
 
     def first(self) -> Body:
         source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
@@ -193,12 +183,6 @@ class Messages(Form):
 
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
-
-    def then(self, body: Body, answer: Body) -> Body:
-        calls = [block for block in answer["content"] if block["type"] == "tool_use"]
-        results = [{"type": "tool_result", "tool_use_id": call["id"], "content": "ok"} for call in calls]
-        turns = [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": results}]
-        return body | {"messages": [*body["messages"], *turns]}
 
     def with_part(self, part: Any) -> Body:
         return self.first() | {"messages": [{"role": "user", "content": [part]}]}
@@ -225,9 +209,6 @@ class Gemini(Form):
         {"functionResponse": {"name": "f", "response": {}, "parts": {"file_data": {"file_uri": "x"}}}},
     )
 
-    def target(self, stream: bool) -> str:
-        return f"/v1beta/models/mine:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
-
     def first(self) -> Body:
         picture = {"inlineData": {"mimeType": "image/png", "data": PICTURE}}
         return {
@@ -242,21 +223,6 @@ class Gemini(Form):
 
     def streamed(self, body: Body) -> Body:
         return body
-
-    def then(self, body: Body, answer: Body) -> Body:
-        content = answer["candidates"][0]["content"]
-        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
-        results = [
-            {
-                "functionResponse": {
-                    **({"id": call["id"]} if "id" in call else {}),
-                    "name": call["name"],
-                    "response": {"output": "ok"},
-                }
-            }
-            for call in calls
-        ]
-        return body | {"contents": [*body["contents"], content, {"role": "user", "parts": results}]}
 
     def with_part(self, part: Any) -> Body:
         return self.first() | {"contents": [{"role": "user", "parts": [part]}]}

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from protocol_client import answered, echo_of, path_of
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.protocols import read_reply
@@ -47,17 +48,7 @@ class Got:
     echo: list[Any] = field(default_factory=list)
 
 
-# --- a small client of each protocol ---------------------------------------------------------------------------
-
-
-def path_of(protocol: str, stream: bool = False) -> str:
-    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    return {
-        "chat": "/v1/chat/completions",
-        "responses": "/v1/responses",
-        "messages": "/v1/messages",
-        "gemini": f"/v1beta/models/m:{method}",
-    }[protocol]
+# --- requests and replies ---------------------------------------------------------------------------------------
 
 
 def body_of(protocol: str, history: Sequence[Any], tools: Mapping[str, Any], stream: bool = False) -> dict[str, Any]:
@@ -82,35 +73,12 @@ def first(protocol: str, text: str = "Begin.") -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
-def answered(protocol: str, got: Got) -> list[Any]:
-    """The messages that follow a reply: the reply as it came, and the results of its calls."""
-    ids = [name for name, _, _ in got.calls]
-    if protocol == "chat":
-        return [*got.echo, *({"role": "tool", "tool_call_id": name, "content": "ok"} for name in ids)]
-    if protocol == "responses":
-        return [*got.echo, *({"type": "function_call_output", "call_id": name, "output": "ok"} for name in ids)]
-    if protocol == "messages":
-        results = [{"type": "tool_result", "tool_use_id": name, "content": "ok"} for name in ids]
-        return [{"role": "assistant", "content": got.echo}, {"role": "user", "content": results}]
-    parts = [
-        {"functionResponse": {"id": name, "name": tool, "response": {"output": "ok"}}} for name, tool, _ in got.calls
-    ]
-    return [{"role": "model", "parts": got.echo}, {"role": "user", "parts": parts}]
-
-
 def read(protocol: str, data: bytes) -> Got:
     """The reply in a body, whole or streamed."""
     reply = read_reply(protocol, data, [])  # type: ignore[arg-type]
-    body: Any = reply.body
-    echo = {
-        "chat": lambda: [body["choices"][0]["message"]],
-        "responses": lambda: body["output"],
-        "messages": lambda: body["content"],
-        "gemini": lambda: body["candidates"][0]["content"]["parts"],
-    }[protocol]()
     calls = [(call.id, call.name, json.loads(call.arguments)) for call in reply.calls]
-    usage = body.get("usageMetadata" if protocol == "gemini" else "usage") or {}
-    return Got(reply.reasoning, reply.content, calls, usage, echo)
+    usage: Any = reply.body.get("usageMetadata" if protocol == "gemini" else "usage") or {}
+    return Got(reply.reasoning, reply.content, calls, usage, echo_of(protocol, reply.body))
 
 
 def events(data: str) -> list[Any]:
@@ -148,7 +116,7 @@ def session(server: ScriptedServer, protocol: str, tools: Mapping[str, Any], str
         yield got
         if not got.calls:
             return
-        history += answered(protocol, got)
+        history += answered(protocol, got.echo)
 
 
 # --- sessions --------------------------------------------------------------------------------------------------
@@ -186,12 +154,12 @@ def test_our_own_tools_are_called_by_their_names(protocol: str) -> None:
     with ScriptedServer(TURNS) as server:
         got = ask(server, protocol, history, own)
         assert (got.text, got.calls) == ("I look first.", [])
-        history += answered(protocol, got)[: 1 if protocol != "responses" else None] + first(protocol, "Go on.")
+        history += answered(protocol, got.echo)[: 1 if protocol != "responses" else None] + first(protocol, "Go on.")
         got = ask(server, protocol, history, own)
         assert [(name, arguments) for _, name, arguments in got.calls] == [
             ("execute_code", {"language": step.language, "code": step.code}) for step in (PYTHON, LIST)
         ]
-        last = ask(server, protocol, history + answered(protocol, got), own)
+        last = ask(server, protocol, history + answered(protocol, got.echo), own)
     assert [(name, arguments) for _, name, arguments in last.calls] == [
         ("execute_code", {"language": "bash", "code": "ls -l"}),
         ("submit_results", {"summary": "All is written."}),
@@ -240,7 +208,7 @@ def test_results_between_the_calls_of_one_response() -> None:
     with ScriptedServer(TURNS) as server:
         got = ask(server, "responses", first("responses"), {"shell": SHELL})
         message, *calls = got.echo
-        results = answered("responses", got)[len(got.echo) :]
+        results = answered("responses", got.echo)[len(got.echo) :]
         mixed = [message, *(item for pair in zip(calls, results, strict=True) for item in pair)]
         later = ask(server, "responses", [*first("responses"), *mixed], {"shell": SHELL})
     assert [arguments["command"] for _, _, arguments in later.calls] == ["ls -l"]
@@ -277,7 +245,7 @@ def test_thinking_is_demanded_back(protocol: str, drop: bool) -> None:
     with ScriptedServer(TURNS, demand=True) as server:
         got = ask(server, protocol, history, {"bash": SHELL})
         got.echo = spoilt(got.echo, drop)
-        history += answered(protocol, got)
+        history += answered(protocol, got.echo)
         refused = post(server, path_of(protocol), body_of(protocol, history, {"bash": SHELL}))
     assert refused.status_code == 400
     assert REFUSED[protocol][0 if drop else 1] in refused.json()["error"]["message"]
@@ -289,7 +257,7 @@ def test_thinking_of_a_finished_exchange_is_not_demanded() -> None:
         with ScriptedServer(TURNS, demand=True) as server:
             got = ask(server, protocol, first(protocol), {"bash": SHELL})
             got.echo = spoilt(got.echo, drop=True)
-            history = first(protocol) + answered(protocol, got) + first(protocol, "Go on.")
+            history = first(protocol) + answered(protocol, got.echo) + first(protocol, "Go on.")
             assert ask(server, protocol, history, {"bash": SHELL}).calls, protocol
 
 
@@ -368,7 +336,7 @@ def test_a_command_that_runs_on_is_waited_for() -> None:
             "exited with code 0",
         ):
             got = ask(server, "responses", history, tools)
-            history += answered("responses", got)
+            history += answered("responses", got.echo)
             history[-1]["output"] = output
             said = [call[1:] for call in got.calls]
             assert said in ([("exec_command", {"cmd": "ls -l"})], [("write_stdin", {"session_id": 41} | POLL)])
