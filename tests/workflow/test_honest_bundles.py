@@ -314,13 +314,6 @@ def judge_without_a_model(campaign: CampaignRecord, run: Path) -> JudgeRecord:
     return judged
 
 
-def digests_alone(folder: Path) -> Lab:
-    """The decoy cannot be looked for in outputs that are not packed."""
-    lab = served_lab(folder)
-    lab.outputs = False
-    return lab
-
-
 def another_campaign_before(folder: Path) -> Lab:
     """One agent failed and is left out now, the other did another tier before; the ledger knows both."""
     lab = Lab(folder, {"a": HASTY, "b": SILENT}, only={"agents": ["a"]}).finish()
@@ -361,7 +354,6 @@ HISTORIES: dict[Callable[[Path], Lab], str] = {
     never_begun: "attempts without a record: 1, killed or never started: runs/a/",
     limit_raised_half_way: "limits: raised since the run: time_limit_s 3600.0 → 7200.0",
     price_added_afterwards: "",
-    digests_alone: "metrics made again: the bundle has no outputs, but their digests",
     another_campaign_before: f"other runs of the ledger: a/{TASK}/lite/r1 is of no agent and tier of the plan; 2 such",
     other_cases_here: "their cases are of the draw published, here are those of fresh (seed 7)",
     other_script_here: "agent's files: mine.yaml or what belongs to it is another one here",
@@ -407,3 +399,19 @@ def test_choices_that_can_raise_a_score_are_for_the_admitting_side(
     assert sorted({reason.partition(":")[0] for reason in reasons}) == ["limits", "the same tasks for all agents"]
     assert all(reason.endswith("--accept-decisions") for reason in reasons)
     assert lab.checked(decisions=True)[0] == []
+
+
+def test_digests_alone_are_refused_unless_they_are_accepted(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the submitted files no metric is computed again, and the decoy cannot be looked for in them."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("K", "a-key-of-no-one")
+    lab = served_lab(tmp_path / "lab")
+    lab.outputs = False
+    [reason] = lab.checked()[0]
+    assert reason.startswith("submitted files: packed with --hashes-only, so no metric can be computed again")
+    assert reason.endswith("--accept-decisions")
+    reasons, said = lab.checked(decisions=True)
+    assert reasons == []
+    assert "metrics made again: the bundle has no outputs, but their digests" in said

@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept-decisions",
         action="store_true",
         help="take their operators' decisions that can raise a score: disqualifications lifted, tasks of some agents "
-        "only, limits lowered half-way, images of their own",
+        "only, limits lowered half-way, images of their own, submitted files left out",
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
     add_campaign_options(parser)
@@ -257,8 +257,11 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     yield _compare_names("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
     without = [run.path for run in open_runs if not any(theirs.folder(run).glob(f"attempts/*/{OUTPUTS}"))]
-    some = [f"{path} has none" for path in without] if len(without) < len(open_runs) else []
-    yield none_of("outputs of all runs, or of none", some)
+    if open_runs and len(without) == len(open_runs):
+        why = "packed with --hashes-only, so no metric can be computed again; ask for a bundle that contains them"
+        yield theirs.decided("submitted files", why)
+    else:
+        yield none_of("submitted files", [f"{path} has none" for path in without])
 
 
 def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:

@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", type=Path, metavar="FILE", help="YAML: lab, contact, hardware; access and weights of each agent"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the bundle; default: <lab>.bundle.tar")
-    parser.add_argument("--hashes-only", action="store_true", help="what agents submitted by its digests alone")
+    parser.add_argument(
+        "--hashes-only",
+        action="store_true",
+        help="what agents submitted by its digests alone; others admit such a bundle only with --accept-decisions",
+    )
     parser.add_argument(
         "--not-a-key", nargs="+", default=[], metavar="TEXT", help="texts that look like keys and are none"
     )
