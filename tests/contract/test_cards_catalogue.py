@@ -13,9 +13,9 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 import yaml
+from make_schemas import DOCUMENTS
 
 from automedbench.base.cards import Confidence, TaskCard, load_card
-from automedbench.commands._documents import DOCUMENTS
 
 CATALOGUE = Path(__file__).resolve().parents[3] / "shared/spec/task-catalogue.yaml"
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(CATALOGUE.read_text())["tasks"] if CATALOGUE.is_file() else []

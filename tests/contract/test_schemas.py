@@ -12,13 +12,12 @@ import jsonschema
 import pydantic
 import pytest
 import yaml
-from make_schemas import schema_texts, write_schemas
+from make_schemas import DOCUMENTS, schema_texts, write_schemas
 
 from automedbench.agent.models.scripted import load_script
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.campaign.agents import AgentsFile, load_agents
 from automedbench.campaign.config import CampaignConfig
-from automedbench.commands._documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "config/schemas"

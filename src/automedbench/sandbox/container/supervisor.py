@@ -27,7 +27,7 @@ from typing import Any
 from automedbench.sandbox.container import tree
 from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
-from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY
+from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY, reap
 from automedbench.sandbox.container.streams import Room, Stream
 from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
 
@@ -163,7 +163,7 @@ class Supervisor:
             for key, _ in self.selector.select(self._pause()):
                 if self.selector.get_map().get(key.fd) is key:  # what came before it may have ended its stream
                     key.data()
-            status = tree.reap().get(self.leader)
+            status = reap().get(self.leader)
             if status is not None:
                 self.status, self.over = status, True
             self._keep_limits()

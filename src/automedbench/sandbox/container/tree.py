@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from automedbench.sandbox.container.runner import reap
+
 KILL_SECONDS = 5.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -100,15 +102,6 @@ def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, number)
-
-
-def reap() -> dict[int, int]:
-    """Wait statuses of the children that have ended."""
-    ended: dict[int, int] = {}
-    with contextlib.suppress(ChildProcessError):
-        while (child := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[child[0]] = child[1]
-    return ended
 
 
 def kill_rest() -> None:
