@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made_runs import BRIEF, CHECK, PILOT, PLAN, call, careful_calls, conversation, failing, outputs
+from hand_made_runs import BRIEF, CASES, CHECK, PILOT, PLAN, call, careful_calls, conversation, failing, outputs
 
-from automedbench.base.records import CodeCall, JudgedStage, Message
+from automedbench.base.records import CodeCall, Effect, JudgedStage, Message, Process
 from automedbench.judge import load_rubric
 from automedbench.judge.evidence import (
     PLOT_LINE,
@@ -19,9 +19,11 @@ from automedbench.judge.evidence import (
     collect_evidence,
     mask_evidence,
 )
+from automedbench.judge.links import fact_lines, find_makers, turn_ranges
 from automedbench.judge.prompt import SYSTEM, stage_messages
+from automedbench.judge.record import read_history
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import Passage, ShownEvidence, cut_passage, estimate_tokens, select, turn_ranges
+from automedbench.judge.selection import ShownEvidence, cut_passage, estimate_tokens, select
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000
@@ -351,7 +353,7 @@ def test_what_was_left_out_proves_nothing(rubric: Rubric) -> None:
 def test_a_quote_over_a_gap_proves_nothing() -> None:
     text = cut_passage("stdout", "x", 1, "a" * 50 + " left out " + "b" * 50, head=50, tail=50)
     assert text.pieces == ("a" * 50, "b" * 50)
-    assert not text.is_whole
+    assert text.n_left_out == 10
     shown = ShownEvidence("S3", text, (), False, None, "", "")
     assert shown.find_quote("a b", None) is None
 
@@ -469,5 +471,101 @@ def test_what_a_stage_rests_on_is_known_to_fit_or_not(rubric: Rubric) -> None:
     assert small.needed > small.spare
     assert large.needed <= large.spare
     assert large.links["s3"] == {21, 22, 31}
-    assert not large.is_linked("s3", Passage("code", "x", 5, ("print",), 5))
-    assert large.is_linked("s3", Passage("code", "x", 22, ("assert",), 6))
+    assert not large.is_linked("s3", cut_passage("code", "x", 5, "print", 9))
+    assert large.is_linked("s3", cut_passage("code", "x", 22, "assert", 9))
+
+
+# --- attempts to hide calls ---------------------------------------------------------------------------------------
+
+WRITES = 'json.dump(found, open(f"agents_outputs/{case}/prediction.json", "w"))'
+
+
+def hidden_full_run(n_failures: int) -> RunEvidence:
+    """First case, failing calls with 3 kB of comments each, full run of a script that a call before it wrote."""
+    padding = "\n".join(f"# {number} words that say nothing at all of what is done here" for number in range(45))
+    failures = [
+        failing(number, f"{padding}\nlook_{number}(open('agents_outputs/a.json'))", f"ValueError: {number}\n")
+        for number in range(3, n_failures + 3)
+    ]
+    script = f"cat > all.py <<'EOF'\n{padding * 4}\nfor case in cases:\n    {WRITES}\n{padding * 4}\nEOF"
+    last = n_failures + 3
+    return evidence(
+        [
+            call(1, PILOT, new_files=outputs("bccd_0001")),
+            call(2, script, language="bash", new_files=["all.py"]),
+            *failures,
+            call(last, "python all.py", language="bash", new_files=outputs(*CASES), stdout="12 cases written\n"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("n_failures", [40, 140])
+def test_failures_do_not_hide_the_full_run(n_failures: int, rubric: Rubric) -> None:
+    """20 sizes of the window from 16k to 110k: the full run and its line that writes are shown in all of them."""
+    run = hidden_full_run(n_failures)
+    last = f"## Turn {n_failures + 3}, call {n_failures + 3}: bash, ok, exit code 0, 1.0 s"
+    lost = []
+    for room in range(16_000, 110_001, 4_947):
+        shown = select(run, rubric, "S3", room)
+        whole = {block.header for block in shown.blocks if block.passages}
+        if last not in whole or shown.find_quote(WRITES, 2) is None or shown.find_quote("python all.py", None) is None:
+            lost.append(room)
+        assert f"## Turns 4–{n_failures + 1}: {n_failures - 2} more failed calls" in text_of(shown)
+        assert shown.needed <= shown.spare
+    assert lost == []
+
+
+def test_the_lines_that_write_are_shown_of_a_long_call(rubric: Rubric) -> None:
+    """They stand in the middle of 20 kB of code, between comments that name outputs too."""
+    comments = "# agents_outputs/ is where they go\n" * 300
+    code = f"import json\n{comments}for case in cases:\n    {WRITES}\n{comments}print('end')"
+    shown = select(evidence([call(1, code, new_files=outputs(*CASES)), *long_run(60)[1:]]), rubric, "S3", 6_000)
+    assert shown.find_quote(WRITES, 1) is not None
+    assert "part 2 of 3" in text_of(shown)
+    found = next(item for block in shown.blocks for item in block.passages if item.where == "code" and item.turn == 1)
+    assert (len(found.pieces), sum(map(len, found.pieces)) + found.n_left_out) == (3, len(code))
+
+
+def test_what_a_call_runs_was_written_by_earlier_ones() -> None:
+    """A script, what it imports, and a function of the session; a script of another name is none of it."""
+    calls = [
+        call(1, "cat > lib/seg.py <<'EOF'\nx = 1\nEOF", language="bash"),
+        call(2, "print(1)", new_files=["other.py"]),
+        call(3, 'open("go.py", "w").write("from lib.seg import x")\n# from lib.seg import x'),
+        call(4, "def run(case):\n    pass"),
+        call(5, "python go.py", language="bash"),
+        call(6, "run('a')"),
+        call(7, "print(2)"),
+    ]
+    assert find_makers(calls) == [(), (), (0,), (), (2, 0), (3,), ()]
+
+
+# --- facts --------------------------------------------------------------------------------------------------------
+
+EFFECT = Effect(verdict="shown", n=12, own=0.71, other=0.22, value=0.49, low=0.41, high=0.57, p=0.0001)
+
+
+def test_facts_are_counted_and_measured(rubric: Rubric) -> None:
+    """No word of them comes from the agent, and none is read out of its code."""
+    opens = Process(command="python CANARY", parent=None, exit_code=0, reads=["model/CANARY.pt"])
+    calls = careful_calls()
+    calls[5] = calls[5].model_copy(update={"processes": [opens]})
+    calls.append(failing(7, "CANARY", "CANARY"))
+    assert fact_lines(read_history(evidence(calls), rubric), EFFECT) == (
+        "call 4 (turn 4): first case; wrote outputs of 1 cases, 1 of them new",
+        "call 6 (turn 6): full run; wrote outputs of 12 cases, 11 of them new",
+        "failed: 1 calls, turns 7",
+        "opened files named like weights: 1 calls, turns 6",
+        "measured: outputs on their own answers 0.71, on other cases' answers 0.22, difference 0.49 [0.41, 0.57], "
+        "p < 0.001: effect shown",
+    )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_effect_is_told_in_every_stage(stage: JudgedStage, rubric: Rubric) -> None:
+    none = Effect(verdict="none", n=9, own=0.5, other=0.5, value=0.0, low=-0.01, high=0.01, p=0.6, alike=1.0)
+    shown = select(evidence(), rubric, stage, LARGE, effect=none)
+    (user,) = stage_messages(shown, [], stage=stage, track="detection", task="t", tier="standard")[1:]
+    assert "p = 0.600, share of outputs that are alike 1.00: no effect\n" in user["content"]
+    assert "how the outputs came about" not in user["content"]
+    assert "the run is one without a method" in " ".join(rubric.definitions[stage])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import Conversation, JudgeRecord, Tier
+from automedbench.base.records import Conversation, Effect, JudgeRecord, Tier
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.record import read_history
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settle_verdicts, stage_score
@@ -28,6 +28,8 @@ __all__ = [
     "stage_score",
 ]
 
+NOT_MEASURED = Effect()
+
 
 def judge_conversation(
     conversation: Path,
@@ -37,11 +39,13 @@ def judge_conversation(
     *,
     submission: Path | None = None,
     panel: Panel | None = None,
+    effect: Effect = NOT_MEASURED,
 ) -> JudgeRecord:
     """Judge one run from its files and write ``judge.json``: by the panel, or by rules when there is none.
 
-    ``submission`` is the folder of collected files: what it has of plan.png decides whether there is a picture. Raises
-    ConfigError, JudgeError, InfrastructureError.
+    ``submission`` is the folder of collected files: what it has of plan.png decides whether there is a picture.
+    ``effect``: that of the case on the outputs, as the metrics measured it. Raises ConfigError, JudgeError,
+    InfrastructureError.
     """
     from automedbench.judge.picture import collected_plot
 
@@ -50,13 +54,19 @@ def judge_conversation(
     if submission is not None:
         plot = collected_plot(submission)
         record = record.model_copy(update={"has_plot": plot is not None})
-    judgement = judge_run(record, rubric, record.run.tier, HeuristicJudge() if panel is None else panel, plot)
+    judge = HeuristicJudge() if panel is None else panel
+    judgement = judge_run(record, rubric, record.run.tier, judge, plot, effect)
     write_record(out, judgement)
     return judgement
 
 
 def judge_run(
-    conversation: Conversation, rubric: Rubric, tier: Tier, judge: HeuristicJudge | Panel, plot: bytes | None = None
+    conversation: Conversation,
+    rubric: Rubric,
+    tier: Tier,
+    judge: HeuristicJudge | Panel,
+    plot: bytes | None = None,
+    effect: Effect = NOT_MEASURED,
 ) -> JudgeRecord:
     """S1–S3 of one run: valid answers, with dependencies and the tier's credits (in this order).
 
@@ -71,7 +81,7 @@ def judge_run(
     if not isinstance(judge, HeuristicJudge):
         from automedbench.judge.panel import judge_by_panel
 
-        return judge_by_panel(conversation, rubric, tier, judge, plot)
+        return judge_by_panel(conversation, rubric, tier, judge, plot, effect)
     evidence = collect_evidence(conversation)
     history = read_history(evidence, rubric)
     verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier, history)}

@@ -213,8 +213,6 @@ def last_line(text: str) -> str:
 
 
 _WEIGHT_FILE = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf|ts)[\"']")
-_GPU = re.compile(r"cuda|gpu|nvidia", re.IGNORECASE)
-_WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|gguf|zip|tar|gz)$|/blobs/", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -315,56 +313,6 @@ class History:
         if best.level == InputShare.UNSURE:
             return OutputOrigin("unknown", "what was written came out of a package or program", best.spot)
         return OutputOrigin("method", "what was written was worked out of the input", best.spot)
-
-    def links(self, criterion: str) -> tuple[int, ...]:
-        """Indexes of the calls that bear on a criterion, those that it rests on first."""
-        return tuple(dict.fromkeys(index for index in self._links(criterion) if index is not None))
-
-    def _links(self, criterion: str) -> Iterator[int | None]:
-        calls = list(enumerate(self.events))
-        if criterion.startswith("s1"):
-            yield from (i for i, event in calls if any(path.startswith("plan/") for path in event.call.new_files))
-            yield from (i for i, event in calls if "plan.png" in event.call.code or PLAN in event.call.code)
-        elif criterion == "s3":
-            yield from (self.pilot, self.tested[0] if self.tested else None)
-            yield from (check.index for check in self.checks(self.pilot or 0, self.full, form=True))
-            yield from (self.full, self.batch)
-            yield from (i for i, event in calls if event.facts.output_reads or event.cases)
-        elif criterion == "s2b":
-            looks = [(i, event) for i, event in calls[: self.batch] if event.ok and event.opens_inputs]
-            yield from (i for i, event in looks if event.facts.shown)
-            yield from (i for i, _ in looks)
-        elif criterion == "s2e":
-            yield from (i for i, event in calls if _GPU.search(f"{event.call.code}{event.call.stdout}"))
-        else:
-            yield from (i for i, event in calls if any(map(_WEIGHTS.search, event.call.new_files)))
-            yield from (i for i, event in calls if event.setup_failed or event.installs)
-            yield from (i for i, event in calls if event.environment or loads_weights(event) or event.serves)
-
-    def lines(self) -> list[str]:
-        """The record in words, one line per call that wrote outputs, read one back, or failed in set-up."""
-        lines = []
-        for index, event in enumerate(self.events):
-            parts = [part for part in self._parts(index, event) if part]
-            if parts:
-                lines.append(f"call {index + 1} (turn {event.call.turn}): {'; '.join(parts)}")
-        method = self.method
-        return [*lines, f"how the outputs came about: {method.verdict} ({method.reason})"]
-
-    def _parts(self, index: int, event: Event) -> Iterator[str]:
-        if index == self.pilot:
-            yield "first case"
-        if index == self.full:
-            yield "full run"
-        if event.cases:
-            count = "the output of all cases" if event.whole else f"outputs of {len(event.cases)} cases"
-            yield f"wrote {count}, {len(event.new_cases)} of them new"
-        if any(True for _ in find_checks([event])):
-            yield "read an output back and compared or showed something of it"
-        if event.setup_failed:
-            yield "failed in set-up"
-        elif event.failed:
-            yield "failed"
 
 
 def read_history(evidence: RunEvidence, rubric: Rubric) -> History:

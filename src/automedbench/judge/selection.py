@@ -10,14 +10,14 @@ was left out or masked, and not in lines that the agent copied from its brief.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Literal
 
-from automedbench.base.records import CodeCall, JudgedStage, Message
+from automedbench.base.records import CodeCall, Effect, JudgedStage, Message
 from automedbench.judge.evidence import (
     MIN_QUOTE,
     PLOT_LINE,
@@ -29,7 +29,8 @@ from automedbench.judge.evidence import (
     quote_readings,
     visible,
 )
-from automedbench.judge.record import Event, History, read_history
+from automedbench.judge.links import Links, fact_lines, turn_ranges
+from automedbench.judge.record import Event, History, last_line, read_history
 from automedbench.judge.rubric import Rubric
 from automedbench.reading.injection import MARK
 from automedbench.reading.text import own_text
@@ -40,6 +41,9 @@ _MAX_READ = 2_000
 """Longer quotes are not looked up: undoing the marks of hidden characters could make gigabytes of them."""
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\(?\d{1,2}[.)])\s+")
+_TELLS = re.compile(r"agents_outputs|\bw(?:rite|open)|save\w*\(|dump\(|to_csv|imwrite|\b(?:cp|mv|tee)\s|>\s*[\"'$\w./]")
+"""A line of code that may write a file."""
+_LONGEST_TELLING = 300
 _WRAPPED = re.compile(r"^([\"'`“«]+)(.*?)([\"'`”»]+)$", re.DOTALL)
 
 
@@ -50,37 +54,74 @@ class Passage:
     where: Where
     label: str
     turn: int | None
-    pieces: tuple[str, ...]
-    total: int
-    """Characters of the whole text."""
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    """Beginning and end of each piece that is shown."""
     proves: bool = True
     """A quote from it counts: code that was refused proves nothing, for it never ran."""
 
     @property
-    def is_whole(self) -> bool:
-        """Nothing of the text is left out."""
-        return len(self.pieces) == 1 and len(self.pieces[0]) == self.total
+    def pieces(self) -> tuple[str, ...]:
+        """What is shown."""
+        return tuple(self.text[first:last] for first, last in self.spans)
+
+    @property
+    def n_left_out(self) -> int:
+        """Characters that are not shown."""
+        return len(self.text) - sum(last - first for first, last in self.spans)
 
     def rendered(self) -> str:
         """The pieces as data, each in a fence of its own, and what lies between them in our words."""
-        if not self.pieces:
-            return f"({self.label}: {self.total:,} characters, not shown)"
-        gap = self.total - sum(map(len, self.pieces))
-        if len(self.pieces) == 2:
-            first, last = self.pieces
-            beginning, end = fence(f"{self.label}, beginning", first), fence(f"{self.label}, end", last)
-            return f"{beginning}\n({gap:,} characters left out)\n{end}"
-        rest = f"\n({gap:,} characters left out)" if gap else ""
-        return fence(self.label, self.pieces[0]) + rest
+        if not self.spans:
+            return f"({self.label}: {len(self.text):,} characters, not shown)"
+        if len(self.spans) == 1 and not self.n_left_out:
+            return fence(self.label, self.text)
+        ends = [*(first for first, _ in self.spans[1:]), len(self.text)]
+        gaps = [after - last for (_, last), after in zip(self.spans, ends, strict=True)]
+        parts = []
+        for number, (piece, gap) in enumerate(zip(self.pieces, gaps, strict=True), start=1):
+            parts.append(fence(f"{self.label}, part {number} of {len(gaps)}", piece))
+            parts += [f"({gap:,} characters left out)"] if gap else []
+        return "\n".join(parts)
 
 
 def cut_passage(where: Where, label: str, turn: int | None, text: str, head: int, tail: int = 0) -> Passage:
     """A passage with at most ``head`` characters of the beginning of ``text`` and ``tail`` of its end."""
     if len(text) <= head + tail:
-        pieces: tuple[str, ...] = (text,)
-    else:
-        pieces = tuple(piece for piece in (text[:head], text[len(text) - tail :]) if piece)
-    return Passage(where, label, turn, pieces, len(text))
+        return Passage(where, label, turn, text, ((0, len(text)),))
+    spans = ((0, head), (len(text) - tail, len(text)))
+    return Passage(where, label, turn, text, tuple(span for span in spans if span[0] < span[1]))
+
+
+def _cut_code(label: str, turn: int, code: str, room: int) -> Passage:
+    """Code with beginning, end, and of the middle the lines that write outputs, in ``room`` characters."""
+    if len(code) <= room:
+        return cut_passage("code", label, turn, code, room)
+    edge = room // 4
+    told = _telling(code, edge, len(code) - edge, room - 2 * edge)
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted([(0, edge), *told, (len(code) - edge, len(code))]):
+        if spans and first <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+        else:
+            spans.append((first, last))
+    return Passage("code", label, turn, code, tuple(spans))
+
+
+def _telling(code: str, first: int, last: int, room: int) -> Iterator[tuple[int, int]]:
+    """Lines between two places that write outputs, in turn from the beginning and the end, until the room is used."""
+    found, at = list[tuple[int, int]](), 0
+    for line in code.splitlines(keepends=True):
+        if first <= at and at + len(line) <= last and _TELLS.search(line) and not _COMMENT.match(line):
+            found.append((at, at + min(len(line), _LONGEST_TELLING)))
+        at += len(line)
+    half = (len(found) + 1) // 2
+    for pair in zip_longest(found[:half], reversed(found[half:])):
+        for span in filter(None, pair):
+            room -= span[1] - span[0]
+            if room < 0:
+                return
+            yield span
 
 
 @dataclass(frozen=True)
@@ -185,10 +226,10 @@ BYTES_PER_TOKEN = 3
 """Careful: English text has about four, code and numbers three."""
 MIN_ROOM = 1_000
 
-MAX_FACTS = 60
-"""Lines of the record that are shown."""
-MUST = 3
-"""Calls per criterion that must fit, shortened, or nothing is asked."""
+MUST, MAKERS = 3, 2
+"""Calls per criterion, and calls that wrote the scripts of each, that must fit, shortened, or nothing is asked."""
+ALIKE = 4
+"""So many failed calls in a row with the same complaint become one line between the first and the last of them."""
 MAX_NEEDED = 1_200
 """Tokens that one of them is counted with at most: an agent's odd texts shall not make a window too small."""
 _BRIEF_SHARE, _PLAN_SHARE, _FILES_SHARE, _FOLD_SHARE = 0.2, 0.5, 0.1, 0.05
@@ -218,16 +259,26 @@ _URGENCY = (0.0, 0.0, 0.5, 3.2)
 
 @dataclass(frozen=True)
 class Item:
-    """A call or a note and its priority for the stage, 0 first."""
+    """A call, a note, or failed calls that are alike, and its priority for the stage, 0 first; below 1 it must fit."""
 
     turn: int
-    what: CodeCall | Message
-    priority: int
+    what: CodeCall | Message | tuple[CodeCall, ...]
+    priority: float
+
+    @property
+    def calls(self) -> tuple[CodeCall, ...]:
+        """Calls that it stands for."""
+        if isinstance(self.what, Message):
+            return ()
+        return self.what if isinstance(self.what, tuple) else (self.what,)
 
     def block(self, level: int) -> Block | None:
         """The item as it is shown at a level; None: not at all."""
         if isinstance(self.what, CodeCall):
             return _call_block(self.what, LEVELS[level])
+        if isinstance(self.what, tuple):
+            turns = turn_ranges(call.turn for call in self.what)
+            return Block(f"## Turns {turns}: {len(self.what)} more failed calls with the same complaint (not shown)")
         if level == 0 or not self.what.content.strip():
             return None
         text = cut_passage("note", f"note of turn {self.turn}", self.turn, self.what.content, LEVELS[level].note)
@@ -240,16 +291,22 @@ def estimate_tokens(text: str) -> int:
 
 
 def select(
-    evidence: RunEvidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None
+    evidence: RunEvidence,
+    rubric: Rubric,
+    stage: JudgedStage,
+    room: int,
+    history: History | None = None,
+    effect: Effect | None = None,
 ) -> ShownEvidence:
     """Select the evidence for a judge of ``stage``, within ``room`` tokens (at least 1 000, brief included).
 
-    ``history``: ``read_history`` of this evidence, where it is known already.
+    ``history``: ``read_history`` of this evidence, where it is known already. ``effect``: that of the case.
     """
     room = max(room, MIN_ROOM)
     history = read_history(evidence, rubric) if history is None else history
-    links = {rule.id: history.links(rule.id) for rule in rubric.criteria if rule.stage == stage}
-    facts = tuple(history.lines()[:MAX_FACTS]) if stage != "S1" else ()
+    links = Links(history)
+    rules = [rule.id for rule in rubric.criteria if rule.stage == stage]
+    facts = fact_lines(history, effect or Effect())
     brief = _fitted("brief", "what the agent was told", evidence.brief, room * _BRIEF_SHARE)
     blocks, notes = [], []
     if stage == "S1":
@@ -262,8 +319,9 @@ def select(
         notes.append(f"{len(evidence.files) - n_listed:,} of {len(evidence.files):,} files of the list")
     left = room - estimate_tokens(brief.rendered()) - sum(estimate_tokens(block.rendered()) for block in blocks)
     left -= estimate_tokens("\n".join(facts))
-    items = _items(evidence, history, links, stage)
-    levels = _spend(items, left * (1 - _FOLD_SHARE))
+    left = int(left * (1 - _FOLD_SHARE))
+    items = _items(evidence, links, rules, stage)
+    levels = _spend(items, left)
     shown = list(_folded(items, levels))
     notes += _left_out(items, levels)
     notes += _shortened("the brief", (brief,))
@@ -276,8 +334,8 @@ def select(
         left_out="; ".join(notes),
         brief_text=evidence.brief,
         facts=facts,
-        links={name: frozenset(history.events[i].call.turn for i in found) for name, found in links.items()},
-        needed=sum(min(_cost(item, 1), MAX_NEEDED) for item in items if item.priority == 0),
+        links={rule: links.turns(rule) for rule in rules},
+        needed=sum(min(_cost(item, 1), MAX_NEEDED) for item in items if item.priority < 1),
         spare=left,
     )
 
@@ -316,7 +374,7 @@ def _files_block(evidence: RunEvidence, stage: JudgedStage, room: float) -> tupl
             break
         lines.append(line)
     text = "\n".join(lines)
-    found = Passage("files", "files of the workspace", None, (text,), len(text))
+    found = cut_passage("files", "files of the workspace", None, text, len(text))
     count = f"{len(lines):,} of {len(evidence.files):,} files"
     return Block(f"## Workspace at the end: {count}\n{ours}", (found,) if lines else ()), len(lines)
 
@@ -337,7 +395,7 @@ def _call_block(call: CodeCall, detail: Detail) -> Block:
         sizes = f"code {len(call.code):,}, output {len(call.stdout):,}, errors {len(call.stderr):,} characters"
         return Block(f"{header} (not shown: {sizes}; {len(call.new_files)} files created or changed)")
     name = f"turn {call.turn}, call {call.call}"
-    code = cut_passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)
+    code = _cut_code(f"{name}: code", call.turn, call.code, detail.code)
     texts = [replace(code, proves=call.status != "refused")]
     streams: tuple[tuple[Where, str], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
     texts += [
@@ -364,7 +422,7 @@ def _folded(items: Sequence[Item], levels: Sequence[int]) -> Iterator[Block]:
         if not hidden:
             yield from (block for item, level in run if (block := item.block(level)))
             continue
-        calls = [item.what for item, _ in run if isinstance(item.what, CodeCall)]
+        calls = [call for item, _ in run for call in item.calls]
         if calls:
             failed = sum(call.status != "ok" for call in calls)
             files = sum(len(call.new_files) for call in calls)
@@ -372,33 +430,48 @@ def _folded(items: Sequence[Item], levels: Sequence[int]) -> Iterator[Block]:
             yield Block(f"## Turns {turns}: {len(calls)} calls, {failed} failed, {files} files (not shown)")
 
 
-def _items(
-    evidence: RunEvidence, history: History, links: Mapping[str, Sequence[int]], stage: JudgedStage
-) -> list[Item]:
+def _items(evidence: RunEvidence, links: Links, rules: Sequence[str], stage: JudgedStage) -> list[Item]:
     """Calls and notes in order: the note of a turn stands before its calls.
 
-    Priority 0: the first calls that each criterion rests on; 1: all others that bear on one, and what failed;
-    2: up to the full run; 3: what follows it.
+    Priority below 1: the first calls that each criterion rests on, in their order, with the calls that wrote their
+    scripts; 1: all others that bear on one; 2: up to the full run, and what failed; 3: what follows.
     """
-    batch = history.batch if history.batch is not None else len(history.events)
-    resting = {index for found in links.values() for index in found[:MUST]}
-    bearing = {index for found in links.values() for index in found}
-    calls = [
-        Item(event.call.turn, event.call, _priority(event, index, resting, bearing, batch))
-        for index, event in enumerate(history.events)
-    ]
-    last = history.events[batch].call.turn if batch < len(history.events) else None
+    events = links.events
+    batch = links.history.batch if links.history.batch is not None else len(events)
+    first = [index for rule in rules for index in links.of(rule)[:MUST]]
+    resting = list(dict.fromkeys(each for index in first for each in (index, *links.makers[index][:MAKERS])))
+    bearing = {index for rule in rules for index in links.of(rule)}
+    scripts = {maker for index in bearing for maker in links.makers[index]}
+
+    def priority(index: int) -> float:
+        if index in resting:
+            return resting.index(index) / len(resting)
+        return 1 if index in bearing | scripts else 2 if index <= batch or events[index].failed else 3
+
+    calls = [Item(event.call.turn, event.call, priority(index)) for index, event in enumerate(events)]
+    series = list(_alike(events, {*resting, *scripts}))
+    folded = {index for found in series for index in found}
+    calls = [item for index, item in enumerate(calls) if index not in folded]
+    calls += [Item(found[0].turn, found, 1) for found in (tuple(events[i].call for i in each) for each in series)]
+    last = events[batch].call.turn if batch < len(events) else None
     early = {"S1": 0, "S2": 2, "S3": 3}[stage]
     notes = [Item(note.turn, note, early if last is None or note.turn <= last else 4) for note in evidence.notes]
-    return sorted([*notes, *calls], key=lambda item: (item.turn, isinstance(item.what, CodeCall)))
+    return sorted([*notes, *calls], key=lambda item: (item.turn, not isinstance(item.what, Message)))
 
 
-def _priority(event: Event, index: int, resting: set[int], bearing: set[int], batch: int) -> int:
-    if index in resting:
-        return 0
-    if index in bearing or event.failed:
-        return 1
-    return 2 if index <= batch else 3
+def _alike(events: Sequence[Event], kept: Set[int]) -> Iterator[list[int]]:
+    """Failed calls in a row that left no outputs and complain of the same, without the first and the last of them."""
+    for complaint, found in groupby(range(len(events)), key=lambda i: None if i in kept else _complaint(events[i])):
+        indexes = list(found)
+        if complaint is not None and len(indexes) >= ALIKE:
+            yield indexes[1:-1]
+
+
+def _complaint(event: Event) -> tuple[str, str] | None:
+    """Ending and last line of a failed call, numbers apart; None for any other."""
+    if not event.failed or event.cases:
+        return None
+    return event.call.status, re.sub(r"\d+", "#", last_line(event.call.stderr) or last_line(event.call.stdout))
 
 
 # --- spending the window ----------------------------------------------------------------------------------------
@@ -409,17 +482,19 @@ def _spend(items: Sequence[Item], room: float) -> list[int]:
     costs = [[_cost(item, level) for level in range(len(LEVELS))] for item in items]
     levels = [-1] * len(items)
     left = room
-    for index in sorted(range(len(items)), key=lambda index: (items[index].priority, index)):
-        if costs[index][0] <= left:
-            levels[index] = 0
-            left -= costs[index][0]
-    steps = [(item.priority + _URGENCY[level], level, index) for index, item in enumerate(items) for level in (1, 2, 3)]
-    for _, level, index in sorted(steps):
-        more = costs[index][level] - costs[index][levels[index]]
+    for _, level, index in sorted((_turn(item, level), level, i) for i, item in enumerate(items) for level in range(4)):
+        more = costs[index][level] - (costs[index][levels[index]] if level else 0)
         if levels[index] == level - 1 and more <= left:
             levels[index] = level
             left -= more
     return levels
+
+
+def _turn(item: Item, level: int) -> tuple[int, float, float]:
+    """Order of showing: what must fit, shortened; then a line of each other item; then more of all."""
+    if item.priority < 1 and level <= 1:
+        return 0, item.priority, level
+    return (1, item.priority, 0) if level == 0 else (2, item.priority // 1 + _URGENCY[level], item.priority)
 
 
 def _cost(item: Item, level: int) -> int:
@@ -431,7 +506,7 @@ def _left_out(items: Sequence[Item], levels: Sequence[int]) -> list[str]:
     """Summary of the items left out, reduced to a line, or shortened."""
     pairs = list(zip(items, levels, strict=True))
     found = []
-    calls = [(item.turn, _state(item, level)) for item, level in pairs if isinstance(item.what, CodeCall)]
+    calls = [(call.turn, _state(item, level)) for item, level in pairs for call in item.calls]
     notes = [(item.turn, _state(item, level)) for item, level in pairs if isinstance(item.what, Message)]
     for name, states in (("calls", calls), ("notes", notes)):
         for state in ("left out", "shortened"):
@@ -443,26 +518,11 @@ def _left_out(items: Sequence[Item], levels: Sequence[int]) -> list[str]:
 
 
 def _state(item: Item, level: int) -> str:
-    if level <= 0:
-        return "left out" if isinstance(item.what, CodeCall) or item.what.content.strip() else "shown"
+    if level <= 0 or isinstance(item.what, tuple):
+        return "shown" if isinstance(item.what, Message) and not item.what.content.strip() else "left out"
     block = item.block(level)
-    return "shown" if block is None or all(text.is_whole for text in block.passages) else "shortened"
+    return "shown" if block is None or not any(text.n_left_out for text in block.passages) else "shortened"
 
 
 def _shortened(name: str, passages: Iterable[Passage]) -> list[str]:
-    return [
-        f"{text.total - sum(map(len, text.pieces)):,} of {text.total:,} characters of {name}"
-        for text in passages
-        if not text.is_whole
-    ]
-
-
-def turn_ranges(turns: Iterable[int]) -> str:
-    """Turns as ranges, for example ``3, 9–20``."""
-    ranges: list[list[int]] = []
-    for turn in sorted(set(turns)):
-        if ranges and turn == ranges[-1][1] + 1:
-            ranges[-1][1] = turn
-        else:
-            ranges.append([turn, turn])
-    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges)
+    return [f"{text.n_left_out:,} of {len(text.text):,} characters of {name}" for text in passages if text.n_left_out]

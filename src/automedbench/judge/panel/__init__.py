@@ -21,6 +21,7 @@ from automedbench.base.errors import ConfigError, JudgeError
 from automedbench.base.records import (
     Conversation,
     Criterion,
+    Effect,
     ErrorCode,
     JudgedStage,
     Judgement,
@@ -35,7 +36,6 @@ from automedbench.campaign.agents import JudgeModel
 from automedbench.campaign.prices import compute_cost, format_money, sum_costs
 from automedbench.judge.evidence import blind, collect_agent_texts, collect_evidence, mask_evidence, one_line
 from automedbench.judge.panel.member import (
-    NOTHING,
     TRIES,
     AnswerCache,
     Bill,
@@ -171,9 +171,9 @@ def open_panel(
 
 
 def judge_by_panel(
-    conversation: Conversation, rubric: Rubric, tier: Tier, panel: Panel, plot: bytes | None = None
+    conversation: Conversation, rubric: Rubric, tier: Tier, panel: Panel, plot: bytes | None, effect: Effect
 ) -> JudgeRecord:
-    """Judge a run by a panel; ``plot`` holds plan.png as the import role wrote it anew.
+    """Judge a run by a panel; ``plot`` holds plan.png as the import role wrote it anew, ``effect`` is that of the case.
 
     Raises JudgeError when no member can judge a stage of any run, InfrastructureError when an endpoint fails,
     ConfigError.
@@ -183,7 +183,7 @@ def judge_by_panel(
     masked = mask_evidence(evidence) if injections else None
     sessions = [PanelSession(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
     picture = plot if any(member.judge.images for member in panel.members) else None
-    run = JudgedRun(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu)
+    run = JudgedRun(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu, effect)
     again = None if masked is None else replace(run, evidence=masked)
     for stage in JUDGED_STAGES:
         for session in sessions:
@@ -292,7 +292,7 @@ def _require_one(question: Question, sessions: Sequence[PanelSession], panel: Pa
     stage = question.stage
     if not all(session.answers[stage].problem for session in sessions):
         return
-    blank = Question(replace(question.run, evidence=NOTHING, picture=None), stage)
+    blank = Question(question.run.blank, stage)
     able = [session for session in sessions if not session.member.ask(blank, session.repeat, session.bill).problem]
     for session in able:
         session.answers[stage] = _unjudgeable(question, str(session.answers[stage].problem))

@@ -26,7 +26,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_record
 from automedbench.base.keys import read_keys, shown_place
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
+from automedbench.base.records import Criterion, Effect, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import RunEvidence
 from automedbench.judge.panel.structured import JudgeReply, answer_schema, read_reply
@@ -250,10 +250,18 @@ class JudgedRun:
     gpu: bool = True
     """Whether the run had one; without one, criteria that need one are not asked."""
 
+    effect: Effect = field(default_factory=Effect)
+    """Measured effect of the case on the outputs."""
+
     @cached_property
     def history(self) -> History:
         """History of its calls."""
         return read_history(self.evidence, self.rubric)
+
+    @property
+    def blank(self) -> JudgedRun:
+        """A run that did nothing, judged in the same way."""
+        return replace(self, evidence=NOTHING, picture=None, effect=Effect())
 
 
 @dataclass(frozen=True)
@@ -271,7 +279,7 @@ class Question:
 
     def evidence(self, room: int) -> ShownEvidence:
         """Evidence that fits into ``room`` tokens."""
-        return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history)
+        return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history, self.run.effect)
 
 
 @dataclass
@@ -348,7 +356,7 @@ class Member:
                     if question.run.evidence is NOTHING:
                         raise
                     # Raises when it accepts nothing: then its settings are the cause, and not what the run holds.
-                    self.ask(Question(replace(question.run, evidence=NOTHING), question.stage), repeat, bill)
+                    self.ask(Question(question.run.blank, question.stage), repeat, bill)
                     problem = "does not accept the request"
                 bill.requests += 1
                 used = self._room(question, False) if room is None else room
