@@ -503,10 +503,11 @@ def hidden_full_run(n_failures: int) -> RunEvidence:
 def test_failures_do_not_hide_the_full_run(n_failures: int, rubric: Rubric) -> None:
     """20 sizes of the window from 16k to 110k: the full run and its line that writes are shown in all of them."""
     run = hidden_full_run(n_failures)
+    history = read_history(run, rubric)
     last = f"## Turn {n_failures + 3}, call {n_failures + 3}: bash, ok, exit code 0, 1.0 s"
     lost = []
     for room in range(16_000, 110_001, 4_947):
-        shown = select(run, rubric, "S3", room)
+        shown = select(run, rubric, "S3", room, history)
         whole = {block.header for block in shown.blocks if block.passages}
         if last not in whole or shown.find_quote(WRITES, 2) is None or shown.find_quote("python all.py", None) is None:
             lost.append(room)

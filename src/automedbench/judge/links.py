@@ -1,7 +1,7 @@
 """Calls that bear on a criterion, and the facts of a run that a panel is told: files, exit codes, the kernel trace.
 
-A call stands for all that it runs: scripts and functions that earlier calls wrote, and that it names, belong to it. What
-bears on a criterion is drawn widely, for a quote from any other call must be confirmed or does not count.
+A call stands for all that it runs: scripts and functions that earlier calls wrote, and that it names, belong to it.
+What bears on a criterion is drawn widely, for a quote from any other call must be confirmed or does not count.
 """
 
 from __future__ import annotations
