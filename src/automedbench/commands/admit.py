@@ -261,7 +261,7 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
         why = "packed with --hashes-only, so no metric can be computed again; ask for a bundle that contains them"
         yield theirs.decided("submitted files", why)
     else:
-        yield none_of("submitted files", [f"{path} has none" for path in without])
+        yield none_of("outputs of all runs, or of none", [f"{path} has none" for path in without])
 
 
 def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:
