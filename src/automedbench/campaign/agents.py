@@ -259,8 +259,7 @@ class AgentsFile(Model):
 
 def load_agents(path: Path) -> dict[str, Agent]:
     """Read the agents file; raises ConfigError with every problem."""
-    found = validate(load_yaml(path), AgentsFile, str(path))
-    return found.agents
+    return validate(load_yaml(path), AgentsFile, str(path)).agents
 
 
 class JudgeModel(EndpointSettings):
@@ -299,5 +298,4 @@ class JudgesFile(Model):
 
 def load_judges(path: Path) -> dict[str, JudgeModel]:
     """Read the judges file; raises ConfigError with every problem."""
-    found = validate(load_yaml(path), JudgesFile, str(path))
-    return found.judges
+    return validate(load_yaml(path), JudgesFile, str(path)).judges

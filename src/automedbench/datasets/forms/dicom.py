@@ -8,7 +8,6 @@ ever passed on. Radiographs, also those in deep PNG, become 8-bit pictures of th
 from __future__ import annotations
 
 import functools
-import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.pictures import Picture, open_image, picture_file, tone_mapped
+from automedbench.datasets.forms.pictures import Picture, encode_array, open_image, picture_file, tone_mapped
 from automedbench.datasets.forms.problems import last_line, unreadable
 
 AIR_HU = -1024.0
@@ -336,15 +335,8 @@ def picture_and_size(path: Path) -> tuple[Picture, tuple[int, int]]:
 
 
 def _converted(path: Path, pixels: Callable[[Path], NDArray[Any]]) -> Picture:
-    def encoded() -> bytes:
-        from PIL import Image
-
-        buffer = io.BytesIO()
-        # A PGM: staging encodes it again, so that compressing it here would be for nothing.
-        Image.fromarray(tone_mapped(pixels(path))).save(buffer, "PPM")
-        return buffer.getvalue()
-
-    return ConvertedPicture(str(path), encoded, path)
+    # A PGM: staging encodes it again, so that compressing it here would be for nothing.
+    return ConvertedPicture(str(path), lambda: encode_array(tone_mapped(pixels(path)), "PPM"), path)
 
 
 def _deep_pixels(path: Path) -> NDArray[Any]:

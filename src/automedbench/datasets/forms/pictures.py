@@ -62,15 +62,16 @@ def picture_file(path: Path) -> Picture:
 
 def load_array_picture(name: str, pixels: Callable[[], NDArray[Any]]) -> Picture:
     """A picture of pixels, shape (height, width) or (height, width, 3), uint8; encoded as PNG when it is read."""
+    return Picture(name, lambda: encode_array(pixels(), "PNG", compress_level=3))
 
-    def encoded() -> bytes:
-        from PIL import Image
 
-        buffer = io.BytesIO()
-        Image.fromarray(pixels()).save(buffer, "PNG", compress_level=3)
-        return buffer.getvalue()
+def encode_array(pixels: NDArray[Any], form: str, **options: int) -> bytes:
+    """Encode pixels, shape (height, width) or (height, width, 3), uint8, in a form that Pillow knows."""
+    from PIL import Image
 
-    return Picture(name, encoded)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, form, **options)
+    return buffer.getvalue()
 
 
 def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
