@@ -185,6 +185,10 @@ def get_scoring_version(wildcards):
     return versions.scoring_version(CAMPAIGN, wildcards.task)
 
 
+def get_grading_version(wildcards):
+    return versions.grading_version(CAMPAIGN, wildcards.task)
+
+
 def get_answer_judge_version(wildcards):
     return versions.answer_judge_version(CAMPAIGN, wildcards.task)
 

@@ -43,7 +43,7 @@ rule score_metrics:
     params:
         campaign=get_campaign,
         run=subpath(output.report, parent=True),
-        version=get_scoring_version,
+        version=get_grading_version,
         shown=get_cases_shown,
     shell:
         "python scripts/score_metrics.py --campaign {params.campaign:q} --run {params.run:q} --log"

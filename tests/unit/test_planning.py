@@ -69,7 +69,7 @@ def versions_of(campaign: Campaign) -> dict[str, str]:
         "fetch_dataset": versions.source_version(campaign, "bccd"),
         "stage_task": versions.staging_version(campaign, TASK),
         "run_agent": versions.run_version(campaign, "one", TASK),
-        "score_metrics": versions.scoring_version(campaign, TASK),
+        "score_metrics": versions.grading_version(campaign, TASK),
         "audit_run": versions.policy_version(campaign),
         "score_judge": versions.judge_version(campaign, "detection"),
     }

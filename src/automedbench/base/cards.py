@@ -220,6 +220,9 @@ class Metric(Model):
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict)
+    effect_margin: float = Field(
+        0.05, gt=0, lt=1, description="effect of the case on outputs: share of the attainable that is noteworthy"
+    )
 
 
 class Medal(Model):

@@ -20,6 +20,7 @@ from automedbench.planning import targets
 from automedbench.sandbox.container.image import recipe_digest
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring.codes import CODES_VERSION
+from automedbench.scoring.effect import EFFECT_VERSION
 from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track
 
@@ -69,6 +70,11 @@ def scoring_version(campaign: Campaign, task: str) -> str:
     image = image_version(campaign, "scorer") if campaign.images else None
     resources = campaign.config.resources if track.preflight is not None else None
     return hash_json([settings, track.version, image, resources])
+
+
+def grading_version(campaign: Campaign, task: str) -> str:
+    """Identity of how a task's submissions are scored and the effect of the case on them is measured."""
+    return f"{scoring_version(campaign, task)}-effect{EFFECT_VERSION}"
 
 
 @functools.cache

@@ -11,11 +11,11 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -36,15 +36,19 @@ from automedbench.base.records import (
 from automedbench.base.views import Frame, LegendItem, ViewText
 from automedbench.base.yamlfile import suggestion, validate
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class ScoringInputs:
     """Inputs of a scorer: one collected and checked submission and the held-out answers of its task.
 
     ``submission`` is the folder of the collected files (``agents_outputs/…`` below it) and ``private`` the folder of
-    the task's answers. ``public`` is what the agent was given, for pictures only: no score may depend on it, and it may
-    be left out. ``resources`` are files and folders that the campaign's configuration names: checkpoints, word
-    lists, verdicts of the answer judge.
+    the task's answers. ``public`` is what the agent was given, for pictures and the effect of the case only: no metric
+    may depend on it, and it may be left out. ``resources`` are files and folders that the campaign's configuration
+    names: checkpoints, word lists, verdicts of the answer judge.
     """
 
     card: TaskCard
@@ -78,7 +82,7 @@ class ScoringInputs:
     def given(self, case: str) -> Path:
         """Folder of what the agent was given of a case; raises ValueError where it was left out."""
         if self.public is None:
-            raise ValueError("pictures need the public data")
+            raise ValueError("the public data is not given")
         return self.public / case
 
 
@@ -89,6 +93,37 @@ class Drawing:
     frames: list[Frame] = field(default_factory=list)
     texts: list[ViewText] = field(default_factory=list)
     legend: list[LegendItem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """Pictures made of pictures: quality (n,) of the outputs and of trivial forms of the input, the input itself first.
+
+    ``distance`` (n,): residual of an output after the least-squares fit of the input's forms, as a share of that of the
+    answer; 0 is a copy.
+    """
+
+    outputs: NDArray[np.float64]
+    trivial: Mapping[str, NDArray[np.float64]]
+    distance: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EffectEvidence:
+    """Readable outputs of a run and the answers of their cases, in a form that is cheap to compare (n of each).
+
+    ``quality`` takes m outputs (or answers) and k answers and returns values in [0, 1], (m, k), 1 for equal ones.
+    ``same`` takes m and k outputs and says which are one output, names and times aside; ``labels``: outputs are among a
+    few words, so that many may rightly be one. Only cases of one of the ``groups`` are compared with each other.
+    """
+
+    outputs: Sequence[Any]
+    answers: Sequence[Any]
+    quality: Callable[[Sequence[Any], Sequence[Any]], NDArray[np.float64]]
+    same: Callable[[Sequence[Any], Sequence[Any]], NDArray[np.bool_]]
+    labels: bool = False
+    groups: Sequence[str] | None = None
+    restoration: Restoration | None = None
 
 
 class TrackScore(Model):
@@ -213,6 +248,8 @@ class Track:
 
     # What may be left out.
 
+    effect: Callable[[ScoringInputs], EffectEvidence] | None = None
+    """Outputs and answers for the measure of the case's effect; changes no metric. Only completed cases take part."""
     settings: type[MetricSettings] = MetricSettings
     """Metric settings that a card may give."""
     case_quality: str = ""

@@ -17,6 +17,7 @@ from automedbench.base.option_types import add_resource_option
 from automedbench.base.records import DetailReport, Manifest, SubmissionRecord, Verification
 from automedbench.base.views import CaseViews
 from automedbench.base.yamlfile import suggestion
+from automedbench.scoring.effect import measure_effect
 from automedbench.scoring.run import medal
 from automedbench.steps.inside.case_views import draw_views, no_views
 from automedbench.tracks import ScoringInputs, get_track, track_settings
@@ -25,7 +26,7 @@ REPORT, VIEWS = "detail_report.json", "case_views.json"
 
 
 def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
-    """The track's scores with recipe, medal and, if asked for, the independent twin's value."""
+    """The track's scores with recipe, medal, effect of the case and, if asked for, the independent twin's value."""
     card, checked = inputs.card, inputs.checked
     track = get_track(card.track)
     scored = track.score(inputs)
@@ -48,6 +49,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         groups=scored.groups,
         cases=scored.cases,
         prior=scored.prior,
+        effect=measure_effect(inputs),
         notes=[*(f"Staged data: {remark}." for remark in inputs.manifest.remarks), *scored.notes],
         made_up=inputs.manifest.made_up,
         verification=verification,

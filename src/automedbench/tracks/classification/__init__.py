@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.classification import check, score, settings, show, stage
+from automedbench.tracks.classification import check, effect, score, settings, show, stage
 from automedbench.tracks.common.signals import FEWEST
 
 MISHAPS = {
@@ -56,6 +56,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     text=TrackText("Classification", "Class", "accuracy over all cases; a missing case is wrong"),
     mishaps=MISHAPS,

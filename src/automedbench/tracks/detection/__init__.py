@@ -11,7 +11,7 @@ from dataclasses import replace
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
-from automedbench.tracks.detection import check, score, settings, show, stage
+from automedbench.tracks.detection import check, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "The class of the whole image instead of boxes.",
@@ -69,6 +69,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     text=TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
     mishaps=MISHAPS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import FEWEST, find_in_most, find_remark
-from automedbench.tracks.enhancement import check, score, settings, show, stage
+from automedbench.tracks.enhancement import check, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "The noise is removed, though twice the resolution was requested.",
@@ -81,6 +81,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases"),
     mishaps=MISHAPS,

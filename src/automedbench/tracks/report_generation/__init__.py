@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import remark_signal
-from automedbench.tracks.report_generation import check, components, score, settings, show, stage
+from automedbench.tracks.report_generation import check, components, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "A caption of one line instead of the sections of a report.",
@@ -44,6 +44,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     needs_model=True,
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),

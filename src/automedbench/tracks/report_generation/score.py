@@ -53,7 +53,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when a reference is missing or a resource cannot be used; zeros are never invented.
     """
-    settings = _settings(inputs)
+    settings = report_settings(inputs)
     evidence = read_evidence(inputs, settings)
     measured = measure(evidence.pairs, settings, inputs.resources)
     rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
@@ -93,7 +93,7 @@ def _gate(inputs: ScoringInputs, settings: ReportSettings) -> float:
     return float(not settings.all_or_nothing or inputs.checked.all_valid)
 
 
-def _settings(inputs: ScoringInputs) -> ReportSettings:
+def report_settings(inputs: ScoringInputs) -> ReportSettings:
     """The card's, complete; on made-up data, which scores nothing that counts, what this machine has models for."""
     settings: ReportSettings = track_settings(inputs.card)
     return rehearsal_settings(settings, inputs.resources) if inputs.manifest.made_up else settings
@@ -172,7 +172,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
 
     A model's labels and graphs are its own, their comparison is the library's.
     """
-    settings = _settings(inputs)
+    settings = report_settings(inputs)
     pairs, resources = read_evidence(inputs, settings).pairs, inputs.resources
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]

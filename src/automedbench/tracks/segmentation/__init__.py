@@ -14,7 +14,7 @@ from typing import Any
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
-from automedbench.tracks.segmentation import check, score, settings, show, stage
+from automedbench.tracks.segmentation import check, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "One diagnosis per scan where a mask was wanted.",
@@ -52,6 +52,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     text=TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
     mishaps=MISHAPS,

@@ -62,11 +62,11 @@ def compare_case(
 
     Raises InfrastructureError when truth is missing or damaged, or a collected file is not what was checked.
     """
-    usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
+    usable = is_comparable(verdict)
     targets: dict[str, TargetCounts] = {}
     budget = SearchBudget(MAX_SURFACE_WORK)
     for file in files:
-        pair = _MaskPair(inputs, case, file, usable)
+        pair = MaskPair(inputs, case, file, usable)
         overlap = pair.overlap()
         counts = [
             TargetCounts(int(overlap.reference[row]), int(overlap.prediction[row]), int(overlap.both[row]))
@@ -79,7 +79,12 @@ def compare_case(
     return CaseCounts(verdict, targets, usable or not verdict.completed, voxel_mm3 / 1000)
 
 
-class _MaskPair:
+def is_comparable(verdict: CaseSubmission) -> bool:
+    """Return whether masks can be compared voxel by voxel: all read to their end, on the case's grid."""
+    return verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
+
+
+class MaskPair:
     """Truth and prediction of one file, in step."""
 
     def __init__(self, inputs: ScoringInputs, case: CaseEntry, file: LabelFile, with_prediction: bool) -> None:
@@ -90,15 +95,20 @@ class _MaskPair:
         self.shape: tuple[int, ...] = tuple(case.geometry["shape"])
         self.spacing: tuple[float, ...] = tuple(case.geometry["spacing"])
 
+    @property
+    def plane_voxels(self) -> int:
+        """Voxels of a plane of the first two axes."""
+        return math.prod(self.shape[:2])
+
     def overlap(self) -> Overlap:
         """Voxels per number in truth, prediction and both."""
         histogram = JointHistogram(Encoder(self._file).n_numbers)
-        truth = self._truth_numbers(BLOCK_VOXELS)
+        truth = self.truth_numbers(BLOCK_VOXELS)
         if self._prediction is None:
             for numbers in truth:
                 histogram.add(numbers, np.zeros_like(numbers))
         else:
-            for numbers, predicted in zip(truth, self._predicted_numbers(BLOCK_VOXELS), strict=True):
+            for numbers, predicted in zip(truth, self.predicted_numbers(BLOCK_VOXELS), strict=True):
                 histogram.add(numbers, predicted)
         return histogram.overlap()
 
@@ -107,11 +117,12 @@ class _MaskPair:
         x, y = (*self.shape, 1, 1)[:2]
         truth, prediction = (
             find_surfaces((numbers.reshape(y, x) for numbers in blocks), max_voxels=MAX_SURFACE_VOXELS)
-            for blocks in (self._truth_numbers(x * y), self._predicted_numbers(x * y))
+            for blocks in (self.truth_numbers(x * y), self.predicted_numbers(x * y))
         )
         return None if truth is None or prediction is None else (truth, prediction)
 
-    def _truth_numbers(self, n_voxels: int) -> Iterator[Numbers]:
+    def truth_numbers(self, n_voxels: int) -> Iterator[Numbers]:
+        """Numbers of the truth in file order, at most ``n_voxels`` at a time."""
         with open_trusted(self._truth) as reader:
             encoder = Encoder(self._file)
             if reader.header.shape != self.shape:
@@ -121,7 +132,8 @@ class _MaskPair:
         if encoder.problems:
             raise InfrastructureError(f"{self._truth} {encoder.problems[0].message}.\nStage the task again.")
 
-    def _predicted_numbers(self, n_voxels: int) -> Iterator[Numbers]:
+    def predicted_numbers(self, n_voxels: int) -> Iterator[Numbers]:
+        """Numbers of the prediction in file order, at most ``n_voxels`` at a time."""
         path = self._prediction
         if path is None:
             raise ValueError("there is no prediction")
@@ -140,7 +152,7 @@ class _MaskPair:
 
 
 def _with_surfaces(
-    pair: _MaskPair, counts: list[TargetCounts], settings: SegmentationSettings, budget: SearchBudget
+    pair: MaskPair, counts: list[TargetCounts], settings: SegmentationSettings, budget: SearchBudget
 ) -> list[TargetCounts]:
     """The same counts with HD95 and surface Dice.
 
@@ -162,7 +174,7 @@ def _measured(
     number: int,
     count: TargetCounts,
     surfaces: tuple[Surfaces, Surfaces] | None,
-    pair: _MaskPair,
+    pair: MaskPair,
     settings: SegmentationSettings,
     budget: SearchBudget,
 ) -> TargetCounts:

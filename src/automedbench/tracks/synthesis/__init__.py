@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import find_remark, remark_signal
-from automedbench.tracks.synthesis import check, score, settings, show, stage
+from automedbench.tracks.synthesis import check, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "Organ masks, or the input moved onto another scan.",
@@ -51,6 +51,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     text=TrackText("Image synthesis", "Synth", "mean SSIM over cases", medal_rate=True),
     mishaps=MISHAPS,

@@ -123,13 +123,13 @@ def _slices(
                 raise InfrastructureError(
                     f"{private / name} has shape {volume.header.shape}, not {shape}; stage the task again."
                 )
-        predicted = _predicted(path, output.max_bytes)
+        predicted = predicted_planes(path, output.max_bytes)
         masks: Iterator[Plane | None] = iter([None] * shape[2]) if mask is None else (m > 0 for m in mask.slices())
         for plane, true_plane, region in zip(predicted, truth.slices(), masks, strict=True):
             yield as_float32(plane), true_plane, region
 
 
-def _predicted(path: Path, max_bytes: int) -> Iterator[Plane]:
+def predicted_planes(path: Path, max_bytes: int) -> Iterator[Plane]:
     try:
         with open_volume(path, max_bytes=max_bytes) as volume:
             yield from volume.slices()

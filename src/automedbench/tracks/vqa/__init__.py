@@ -12,7 +12,7 @@ from collections import Counter
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import MOST, first_problem, has_problem
-from automedbench.tracks.vqa import check, score, settings, show, stage
+from automedbench.tracks.vqa import check, effect, score, settings, show, stage
 
 MISHAPS = {
     "E1": "A free text where one of the given options had to be named.",
@@ -65,6 +65,7 @@ TRACK = Track(
     check=check.check,
     score=score.score,
     verify=score.verify,
+    effect=effect.read_effect,
     show=show.show,
     needs_model=True,
     text=TrackText("Visual question answering", "VQA", "mean answer score over questions"),
