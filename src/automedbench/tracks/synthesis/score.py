@@ -130,6 +130,7 @@ def _slices(
 
 
 def predicted_planes(path: Path, max_bytes: int) -> Iterator[Plane]:
+    """Slices of a collected volume along z; raises InfrastructureError when it is not what was collected."""
     try:
         with open_volume(path, max_bytes=max_bytes) as volume:
             yield from volume.slices()
