@@ -21,10 +21,10 @@ ASKED: dict[str, list[str]] = {
 """Criteria of the standard tier."""
 QUOTES: dict[str, tuple[str, int | None]] = {
     "S1": ("I choose Otsu thresholding and a watershed split", None),
-    "S2": ('image = io.imread("/data/public/bccd_0001/image.png")', 1),
+    "S2": ("plan/plan.png (14000 bytes)", None),
     "S3": ('assert set(item) == {"class", "score", "x1", "y1", "x2", "y2"}', 5),
 }
-"""A line of the careful run for each stage, and its turn."""
+"""A line of the careful run for each stage that bears on all its criteria, and its turn."""
 USED = Tokens(prompt=1000, completion=100)
 
 Speech = Callable[["Request"], str | JudgeText | Exception]

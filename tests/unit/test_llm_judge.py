@@ -149,6 +149,16 @@ def test_an_invented_quote_is_repaired(root: Path) -> None:
     assert "I validated everything twice" in found.requests[1]["messages"][2]["content"]
 
 
+def test_a_weak_quote_is_asked_about_once_more(root: Path) -> None:
+    """A look at the input proves no check; both answers cost, and there is no third."""
+    weak = answer("S3", quote="print(image.shape, image.dtype, image.min(), image.max())", turn=1)
+    found = ask(root, [*GOOD[:2], weak])
+    assert found.record is not None, found.error
+    assert (found.record.stages["S3"], found.record.judgements[0].n_weak) == (0.0, 1)
+    assert [len(request["messages"]) for request in found.requests] == [2, 2, 2, 4]
+    assert (found.record.tokens.prompt, found.record.tokens.completion) == (12, 8)
+
+
 def test_always_invented(root: Path) -> None:
     """Three times about the run, three times about one that did nothing: the judge is to blame."""
     found = ask(root, [answer("S1", quote="I validated everything twice")])

@@ -210,6 +210,64 @@ def test_invalid_criteria_are_kept_as_invalid(rubric: Rubric) -> None:
     assert (common.verdict, common.votes) == (0.0, [])
 
 
+# --- weak quotes ------------------------------------------------------------------------------------------------
+
+WEAK = "print('nothing at all')"
+
+
+def with_a_remark() -> Conversation:
+    """The careful run and a call that bears on nothing."""
+    plain = conversation()
+    return conversation([*plain.calls, call(7, WEAK)])
+
+
+def weak_then(second: str) -> Speech:
+    """Quote the remark for S3 first; then say this."""
+
+    def speech(request: Request) -> str:
+        if request.stage != "S3":
+            return answer(request.stage)
+        return answer("S3", quote=WEAK, turn=7) if request.tries == 1 else second
+
+    return speech
+
+
+SECOND: list[tuple[str, str, float, int]] = [
+    # id, second answer, verdict, weak quotes
+    ("a good quote", answer("S3"), 1.0, 0),
+    ("withdrawn", answer("S3", 0), 0.0, 0),
+    ("weak again", answer("S3", quote=WEAK, turn=7), 0.0, 1),
+    ("invented", answer("S3", quote="I validated everything twice"), 0.0, 1),
+    ("no answer", "Full marks.", 0.0, 1),
+]
+
+
+@pytest.mark.parametrize(("second", "verdict", "n_weak"), [row[1:] for row in SECOND], ids=[row[0] for row in SECOND])
+def test_a_weak_quote_is_asked_about_once_more(
+    second: str, verdict: float, n_weak: int, rubric: Rubric, tmp_path: Path
+) -> None:
+    """Never three times; both answers are kept, also an invalid second one, so that resuming pays nothing."""
+    record, (endpoint,) = judged(rubric, weak_then(second), talk=with_a_remark(), cache=tmp_path / "cache")
+    assert [request.tries for request in endpoint.requests] == [1, 1, 1, 2]
+    assert "s3: turn 7 does not bear on it; turns that do: 4–6\n" in endpoint.requests[-1].messages[-1]["content"]
+    (judgement,) = record.judgements
+    assert (record.stages["S3"], judgement.n_weak, judgement.requests) == (verdict, n_weak, 4)
+    assert judgement.tokens.prompt == 4 * USED.prompt
+    kept, (silent,) = judged(rubric, says(0), talk=with_a_remark(), cache=tmp_path / "cache")
+    assert silent.requests == []
+    assert (kept.criteria, kept.judgements[0].n_weak, kept.judgements[0].cached) == (record.criteria, n_weak, 4)
+
+
+def test_an_interruption_between_both_answers_costs_one(rubric: Rubric, tmp_path: Path) -> None:
+    def mortal(request: Request) -> str | Exception:
+        return InfrastructureError("down") if request.tries == 2 else str(weak_then("")(request))
+
+    with pytest.raises(InfrastructureError):
+        judged(rubric, mortal, talk=with_a_remark(), cache=tmp_path / "cache")
+    record, (endpoint,) = judged(rubric, weak_then(answer("S3")), talk=with_a_remark(), cache=tmp_path / "cache")
+    assert ([request.tries for request in endpoint.requests], record.stages["S3"]) == ([2], 1.0)
+
+
 # --- several opinions -------------------------------------------------------------------------------------------
 
 

@@ -631,7 +631,9 @@ class Criterion(Model):
     auto: bool = Field(False, description="credited by the tier, not judged")
     applicable: bool = Field(True, description="false: the machine let no run earn it; left out of the stage's mean")
     valid: bool = True
-    weak: bool = Field(False, description="the quoted call is none of those that the record links to the criterion")
+    weak: bool = Field(
+        False, description="asked twice, the quote is from a call that does not bear on the criterion: not earned"
+    )
     quote: str = Field("", max_length=600)
     turn: int | None = None
     reason: str = ""
@@ -670,6 +672,7 @@ class Judgement(Model):
     stages: dict[JudgedStage, Score] = Field(description="stages with a valid answer, after needs and credits")
     invalid: dict[JudgedStage, str] = Field(default_factory=dict, description="stage → why there is no valid answer")
     error_codes: list[ErrorCode] = Field(default_factory=list)
+    n_weak: int = Field(0, description="verdicts that were not earned because their quotes stayed weak")
     left_out: dict[JudgedStage, str] = Field(
         default_factory=dict, description="stage → what its window had no room for, as the judge was told"
     )

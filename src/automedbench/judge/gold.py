@@ -324,7 +324,7 @@ class Evaluation(Model):
     n_asked: int = Field(description="stages asked, three per transcript; none after one without a valid answer")
     n_invalid: int = Field(description="of them without a valid answer")
     invalid_share: Number
-    n_weak: int = Field(0, description="verdicts whose quote stands in a call that does not bear on the criterion")
+    n_weak: int = Field(0, description="verdicts that were not earned because their quotes stayed weak")
     invalid: list[str] = Field(description="transcript, stage and reason of each")
     stages: list[StageFigures]
     criteria: list[CriterionFigures]

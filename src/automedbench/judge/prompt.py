@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from automedbench.base.records import JudgedStage, Tier
+from automedbench.base.records import Criterion, JudgedStage, Tier
+from automedbench.judge.links import turn_ranges
 
 if TYPE_CHECKING:
     from automedbench.judge.rubric import RubricCriterion
@@ -121,6 +122,25 @@ def repair_messages(answer: str, problems: Sequence[str]) -> list[dict[str, Any]
             "role": "user",
             "content": f"This answer is invalid:\n{listed}\nAnswer again, in the same form and completely. Copy quotes "
             "word for word from the record; where nothing can be quoted the verdict is 0.",
+        },
+    ]
+
+
+def weak_messages(
+    answer: str, criteria: Sequence[Criterion], links: Mapping[str, frozenset[int]]
+) -> list[dict[str, Any]]:
+    """Messages that ask once more about verdicts whose quote stands in a call that does not bear on their criterion."""
+    weak = [item for item in criteria if item.weak]
+    turns = {item.id: turn_ranges(links.get(item.id, ())) or "none" for item in weak}
+    doubts = (f"{item.id}: turn {item.turn} does not bear on it; turns that do: {turns[item.id]}" for item in weak)
+    listed = "\n".join(f"- {doubt}" for doubt in doubts)
+    return [
+        {"role": "assistant", "content": answer[:4000]},
+        {
+            "role": "user",
+            "content": "By files, exit codes and names, some quotes are from calls that have nothing to do with their "
+            f"criterion:\n{listed}\nLook at these criteria again. Quote one of those turns, the plan, a note or the "
+            "list of files, or give 0: without such a quote they are not earned. Answer in the same form, completely.",
         },
     ]
 

@@ -262,6 +262,7 @@ class PanelSession:
             stages={stage: stage_score(criteria, stage) for stage in valid},
             invalid=invalid,
             error_codes=_once([code for answer in valid.values() for code in answer.codes], self.member.name),
+            n_weak=sum(item.weak for item in judged.values()),
             left_out={stage: answer.left_out for stage, answer in self.answers.items() if answer.left_out},
             saw_plot=any(answer.saw_plot for answer in self.answers.values()),
             masked=self.masked,

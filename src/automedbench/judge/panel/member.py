@@ -29,10 +29,10 @@ from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Criterion, Effect, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import RunEvidence
-from automedbench.judge.panel.structured import JudgeReply, answer_schema, read_reply
+from automedbench.judge.panel.structured import JudgeReply, answer_schema, confirm_weak, read_reply
 from automedbench.judge.panel.tools import WHOLE, converse, list_texts
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
-from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
+from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages, weak_messages
 from automedbench.judge.record import History, read_history
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.judge.selection import MIN_ROOM, ShownEvidence, estimate_tokens, select
@@ -177,14 +177,14 @@ def _texts(content: Any) -> list[str]:
 
 
 class CachedAnswer(Model):
-    """One file of the cache: a valid answer of a judge about one stage."""
+    """One file of the cache: a valid answer of a judge about one stage, or its second word about weak quotes."""
 
     schema_: Literal["automedbench/judge-answer/1"] = Field("automedbench/judge-answer/1", alias="schema")
     judge_digest: str
     prompt_version: int
     stage: JudgedStage
     repeat: int
-    answer: str = Field(description="the judge's text, as it was valid")
+    answer: str = Field(description="the judge's text")
     tokens: Tokens = Field(Tokens(), description="what it cost when it was given")
 
 
@@ -341,6 +341,7 @@ class Member:
     def ask(self, question: Question, repeat: int, bill: Bill) -> StageAnswer:
         """The answer about one stage: from the cache, or asked at most three times until it is valid.
 
+        Verdicts with a weak quote are asked about once more, and are not earned where it stays weak.
         What does not fit the endpoint's window, or is not accepted, however little of it is shown has no valid answer.
         Raises ConfigError for a missing key or a window that is too small, InfrastructureError when the endpoint fails.
         """
@@ -371,49 +372,55 @@ class Member:
     def _answer(
         self, question: Question, messages: list[dict[str, Any]], evidence: ShownEvidence, repeat: int, bill: Bill
     ) -> StageAnswer:
+        reply, text = self._valid(question, messages, evidence, repeat, bill, TRIES)
+        if not reply.problems and any(item.weak for item in reply.criteria):
+            doubts = weak_messages(text, reply.criteria, evidence.links)
+            again, _ = self._valid(question, [*messages, *doubts], evidence, repeat, bill, 1)
+            reply = confirm_weak(reply, again)
+        return _stage_answer(reply, evidence, messages)
+
+    def _valid(
+        self,
+        question: Question,
+        messages: Sequence[dict[str, Any]],
+        evidence: ShownEvidence,
+        repeat: int,
+        bill: Bill,
+        tries: int,
+    ) -> tuple[JudgeReply, str]:
+        """A valid reply and its text, kept or asked for; where only one try is made, its reply is kept in any case."""
         key = answer_key(self._digest, messages, repeat)
         known = self._cache.get(key)
         if known is not None:
             reply = read_reply(known.answer, evidence, question.criteria)
-            if not reply.problems:
+            if not reply.problems or tries == 1:
                 bill.cached += 1
-                return _stage_answer(reply, evidence, messages)
-        reply = self._ask(question, messages, evidence, key, repeat, bill)
-        return _stage_answer(reply, evidence, messages)
-
-    def _ask(
-        self,
-        question: Question,
-        messages: list[dict[str, Any]],
-        evidence: ShownEvidence,
-        key: str,
-        repeat: int,
-        bill: Bill,
-    ) -> JudgeReply:
-        criteria, schema = question.criteria, answer_schema(question.criteria)
-        reply = JudgeReply([], [], ["was not asked"])
+                return reply, known.answer
+        reply, output = JudgeReply([], [], ["was not asked"]), JudgeText("", None)
         repairs: list[dict[str, Any]] = []
-        for _ in range(TRIES):
-            output = self._reply(question, [*messages, *repairs], evidence, schema)
+        for _ in range(tries):
+            output = self._reply(question, [*messages, *repairs], evidence, answer_schema(question.criteria))
             bill.requests += max(1, len(output.spent))
             bill.spent += output.spent
-            reply = (
-                JudgeReply([], [], [output.problem]) if output.problem else read_reply(output.text, evidence, criteria)
-            )
+            problem = output.problem
+            reply = JudgeReply([], [], [problem]) if problem else read_reply(output.text, evidence, question.criteria)
             if not reply.problems:
-                answer = CachedAnswer(
-                    judge_digest=self._digest,
-                    prompt_version=PROMPT_VERSION,
-                    stage=question.stage,
-                    repeat=repeat,
-                    answer=output.text,
-                    tokens=output.tokens,
-                )
-                self._cache.put(key, answer)
-                return reply
+                break
             bill.wasted += output.spent
             repairs = repair_messages(output.text, reply.problems)
-        return reply
+        if not reply.problems or tries == 1:
+            self._cache.put(key, self._kept("" if output.problem else output.text, output.tokens, question, repeat))
+        return reply, output.text
+
+    def _kept(self, text: str, tokens: Tokens, question: Question, repeat: int) -> CachedAnswer:
+        return CachedAnswer(
+            judge_digest=self._digest,
+            prompt_version=PROMPT_VERSION,
+            stage=question.stage,
+            repeat=repeat,
+            answer=text,
+            tokens=tokens,
+        )
 
     def _reply(
         self, question: Question, messages: Sequence[dict[str, Any]], evidence: ShownEvidence, schema: Mapping[str, Any]

@@ -7,7 +7,7 @@ verdicts between the levels, NaN, keys given twice, quotes that stand nowhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
@@ -99,6 +99,20 @@ def read_reply(text: str, shown_to_judge: ShownEvidence, criteria: Sequence[Rubr
         problems += [f"{rule.id}: {unproven}"] if unproven else []
     codes = [code for item in answer.error_codes[:MAX_CODES] if (code := _code(item, shown_to_judge))]
     return JudgeReply(found, codes, problems)
+
+
+def confirm_weak(first: JudgeReply, again: JudgeReply) -> JudgeReply:
+    """The first reply, with what the second says of weak verdicts; those that stay weak are not earned."""
+    said = {} if again.problems else {item.id: item for item in again.criteria}
+    criteria = [_confirmed(item, said.get(item.id)) if item.weak else item for item in first.criteria]
+    return replace(first, criteria=criteria)
+
+
+def _confirmed(weak: Criterion, again: Criterion | None) -> Criterion:
+    if again is not None and not again.weak:
+        return again
+    why = f"0: asked twice, no quote from a call that bears on this; judged {weak.verdict:g}: {weak.reason}"
+    return weak.model_copy(update={"verdict": 0.0, "reason": why[:MAX_REASON]})
 
 
 def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:

@@ -218,7 +218,7 @@ function criterionCard(criterion) {
   return el("div.criterion", { id: `criterion-${criterion.id}` },
     el("div.verdict", {}, tag(`${level[0]} ${verdictText(criterion)}`, level[1])),
     el("div", {},
-      el("p", {}, el("b", {}, wording?.title ?? criterion.id), el("small.inline", {}, ` ${criterion.id} `), criterion.auto && tag("credited by the tier"), !criterion.valid && tag("evidence invalid", "bad"), votes),
+      el("p", {}, el("b", {}, wording?.title ?? criterion.id), el("small.inline", {}, ` ${criterion.id} `), criterion.auto && tag("credited by the tier"), !criterion.valid && tag("evidence invalid", "bad"), criterion.weak && tag("weak quote", "warn"), votes),
       criterion.reason && el("p.foreign", {}, criterion.reason),
       criterion.quote && el("blockquote", {}, quoted(criterion)),
       wording && el("details.aside", {}, el("summary", {}, "What earns it"), wording.earned_when, wording.levels.length > 0 && el("ul", {}, wording.levels.map((text) => el("li", {}, text))))));
@@ -236,6 +236,7 @@ function panel() {
   const remarks = (one) => [
     ...Object.entries(one.invalid).map(([stage, why]) => el("div", {}, tag(`${stage} invalid`, "bad"), " ", foreign(why))),
     ...Object.entries(one.left_out).map(([stage, what]) => el("div", {}, tag(`${stage} shortened`), " ", foreign(what))),
+    one.n_weak > 0 && tag(one.n_weak === 1 ? "1 weak quote" : `${one.n_weak} weak quotes`, "warn"),
     one.masked && tag("passages masked", "warn"), one.saw_plot && tag("saw plan.png"), one.cached > 0 && tag(`${one.cached} from the cache`),
   ];
   const columns = [
