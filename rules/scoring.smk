@@ -1,6 +1,7 @@
-"""Scores: task metrics, judgement, and the row of the leaderboard.
+"""Scores: task metrics with the effect of the case, judgement, and the row of the leaderboard.
 
 In: submission, private data, conversation, audit. Out: detail report, judgement, score.
+The judge waits for the detail report, whose effect of the case on the outputs it is told.
 Fills answer_judge.json, detail_report.json, judge.json, score.json in the folder of the run.
 """
 
@@ -54,6 +55,7 @@ rule score_judge:
     input:
         conversation=rules.run_agent.output.conversation,
         submission=rules.collect_submission.output.submission,
+        report=rules.score_metrics.output.report,
     output:
         judgement=f"{RUN}/judge.json",
     log:
@@ -90,6 +92,6 @@ rule score_run:
     params:
         campaign=get_campaign,
         run=subpath(output.score, parent=True),
-        version=versions.score_version(),
+        version=versions.score_version(CAMPAIGN),
     shell:
         "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} --log"

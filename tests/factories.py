@@ -25,6 +25,7 @@ from automedbench.base.records import (
     Conversation,
     Criterion,
     DetailReport,
+    Effect,
     Enforced,
     ErrorCode,
     FileEntry,
@@ -59,6 +60,18 @@ from automedbench.tracks import get_track, track_settings
 HASH = "0" * 64
 CODE = Code(digest="0" * 16)
 LIMITS = {"time_limit_s": 3600, "max_turns": 150, "max_cost_usd": None}
+EFFECT = Effect(
+    verdict="shown",
+    reason="own answers fit better than others'",
+    n=16,
+    own=0.62,
+    other=0.21,
+    value=0.41,
+    low=0.36,
+    high=0.46,
+    p=0.0001,
+    margin=0.03,
+)
 USED = Used(machines=["a processor, 8 processors, 32 GiB"])
 ROOT = Path(__file__).resolve().parents[1]
 CRITERIA: dict[str, Literal["S1", "S2", "S3"]] = {
@@ -124,6 +137,7 @@ def make_recipe(**changes: Any) -> Recipe:
         judge_kind="heuristic",
         policy_version=1,
         score_version=SCORE_VERSION,
+        effects="counted",
         image_sha256=HASH,
         code_version="0.2.0",
         code=CODE,
@@ -149,6 +163,7 @@ def make_score(run: RunId | None = None, scores: Scores | None = None, **changes
         completion_rate=1.0,
         valid_rate=1.0,
         medal="okay",
+        effect=EFFECT,
         error_codes=[],
         n_findings=0,
         totals=make_totals(),
@@ -281,6 +296,7 @@ def make_report(score: ScoreRecord, cases: Sequence[CaseScore]) -> DetailReport:
         metrics={"map50": score.quality, "precision": 0.75, "recall": None},
         groups={name: {"ap50": score.quality, "n_truth": 40.0} for name in ("platelets", "rbc", "wbc")},
         cases=list(cases),
+        effect=score.effect,
     )
 
 

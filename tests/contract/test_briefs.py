@@ -17,13 +17,14 @@ from automedbench.agent.loop import MAX_IDLE
 from automedbench.agent.plan import Brief, RunPlan, compose_brief
 from automedbench.agent.tools import TOOL_NAMES
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.base.effects import NO_EFFECT
 from automedbench.base.records import TIERS, Tier
 from automedbench.base.untrusted.table import Bounds
 from automedbench.campaign.config import HubToken
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
-from automedbench.scoring.run import AGENTIC_WEIGHTS, UNVERIFIED_S4
+from automedbench.scoring.run import AGENTIC_WEIGHTS
 from automedbench.tracks.classification.check import MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
@@ -233,7 +234,7 @@ def test_both_wordings_say_the_same(path: Path) -> None:
 HARNESS = {
     *(f"{100 * weight:g}" for weight in AGENTIC_WEIGHTS.values()),
     *re.findall(r"\d+", str(list(plan_module._CONSTANTS.values()))),
-    f"{UNVERIFIED_S4:g}",
+    f"{NO_EFFECT['S4']:g}",
     "0", "1",  # bounds of scores and labels, exit code
     "2", "3", "4", "5",  # S1 to S5
     "8191", "429", "403", "404", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports

@@ -10,11 +10,13 @@ from test_scoring import detail_report, run_record
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.records import (
+    AuditRecord,
     CaseScore,
     CaseSubmission,
     CodeCall,
     Conversation,
     DetailReport,
+    Effect,
     ErrorCode,
     FileEntry,
     JudgeRecord,
@@ -64,6 +66,9 @@ def metrics_of(name: str, metrics: Mapping[str, float | None] | None = None, **d
     return CaseScore(case=name, status="valid", metrics=dict(metrics or {}), detail=detail)
 
 
+UNKNOWN = Effect()
+
+
 def codes_of(
     track: str,
     cases: Sequence[CaseSubmission],
@@ -78,6 +83,8 @@ def codes_of(
     messages: Sequence[Message] = (),
     files: Sequence[str] = (),
     judge: JudgeRecord | None = None,
+    effect: Effect = UNKNOWN,
+    audit: AuditRecord | None = None,
 ) -> list[ErrorCode]:
     """Error codes of one run; poor (no medal) unless told otherwise, so that it could have codes."""
     card = card_of(track)
@@ -91,6 +98,7 @@ def codes_of(
         medal=medal,
         metrics=dict(metrics or {}),
         cases=list(scores) or [metrics_of(item.case) for item in cases],
+        effect=effect,
     )
     valid = sum(item.status == "valid" for item in cases) / len(cases)
     submission = SubmissionRecord(
@@ -106,7 +114,7 @@ def codes_of(
         has_plot=False,
         workspace_files=dict.fromkeys(files, 100),
     )
-    return error_codes(run, submission, report, card, conversation, judge)
+    return error_codes(run, submission, report, card, conversation, judge, audit)
 
 
 def found_by(codes: Sequence[ErrorCode], detector: str) -> ErrorCode | None:

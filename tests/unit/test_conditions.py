@@ -59,6 +59,7 @@ CHANGED: dict[str, ScoreRecord] = {
     "judge": score(2, judge="heuristic-2"),
     "audit policy": score(2, policy_version=5),
     "score version": score(2, score_version=3),
+    "effects": score(2, effects="shown_only"),
     "sandbox": score(2, enforced=make_enforced(network="open")),
     "GPU": score(2, enforced=make_enforced().model_copy(update={"gpu": True})),
     "image": score(2, image_recipe="9" * 16),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from failed_runs import case, codes_of, found_by
 from hand_made_runs import BATCH, CHECK, PILOT, call, careful_calls, conversation, failing, outputs
-from test_scoring import detail_report, judge_record, run_record, submission_record
+from test_scoring import decided, detail_report, judge_record, run_record, submission_record
 
 from automedbench.base.cards import TaskCard, load_card
-from automedbench.base.records import CodeCall, ErrorCode, Message
+from automedbench.base.records import CodeCall, Effect, ErrorCode, Message
 from automedbench.scoring.codes import detectors, error_codes, merge_codes
 from automedbench.scoring.codes.facts import MAX_EVIDENCE
 from automedbench.scoring.codes.taxonomy import CODES
@@ -334,12 +334,13 @@ def test_clean_run_has_no_codes_whatever_a_judge_says() -> None:
     assert codes_of("detection", [case("c1")], quality=0.7, medal="okay", judge=judge) == []
 
 
+NONE = Effect(verdict="none", reason="16 of 16 outputs are the input")
 UNCLEAN: list[tuple[str, dict[str, Any]]] = [
     ("no medal", {"cases": [case("c1")], "medal": "fail"}),
     ("never submitted", {"cases": [case("c1")], "outcome": "stopped"}),
     ("one malformed", {"cases": [case("c1"), case("c2", "json", status="malformed")]}),
     ("one missing", {"cases": [case("c1"), case("c2", status="missing")]}),
-    ("only copies of the input", {"cases": [case("c1", "copy_of_input"), case("c2", "copy_of_input")]}),
+    ("without an effect of the case", {"cases": [case("c1")], "effect": NONE}),
 ]
 
 
@@ -350,9 +351,10 @@ def test_what_is_not_clean(given: dict[str, Any]) -> None:
     assert "E1" in {code.code for code in found}
 
 
-def test_some_copies_among_good_outputs_are_clean() -> None:
-    found = codes_of("synthesis", [case("c1", "copy_of_input"), case("c2")], quality=0.97, medal="okay")
-    assert found == []
+def test_outputs_that_an_operator_found_to_be_of_a_method_are_clean() -> None:
+    given = {"quality": 0.97, "medal": "okay", "effect": NONE}
+    assert codes_of("synthesis", [case("c1")], audit=decided(False), **given) == []
+    assert codes_of("synthesis", [case("c1")], audit=decided(True), **given) != []
 
 
 DETECTORS = detectors(*track_names())

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from failed_runs import case, codes_of, found_by, metrics_of
 
-from automedbench.base.records import CaseScore, CaseSubmission
+from automedbench.base.records import CaseScore, CaseSubmission, Effect
 
 NAMES = ["c1", "c2", "c3", "c4"]
-SAME = "a" * 64
 
 
 def plain(count: int = 4) -> list[CaseSubmission]:
@@ -120,10 +119,6 @@ ROWS: list[Row] = [
     ("hardly HU", "synthesis", "verify.value_range", {"cases": all_with("hu_range")}, True),
     ("one value everywhere", "synthesis", "verify.blank",
      {"cases": all_with("constant_volume", status="malformed")}, True),
-    ("copies of the input", "synthesis", "verify.copy_of_input", {"cases": all_with("copy_of_input")}, True),
-    ("a single copy", "synthesis", "verify.copy_of_input",
-     {"cases": [case("c1", "copy_of_input"), *plain()[1:]]}, True),
-    ("no copy", "synthesis", "verify.copy_of_input", {"cases": plain()}, False),
     # enhancement: blank, clipped or unchanged images accepted (paper, table 16)
     ("blank images", "enhancement", "verify.blank",
      {"cases": plain(), "scores": [image(name, 7, 7) for name in NAMES]}, True),
@@ -191,17 +186,14 @@ ROWS: list[Row] = [
     ("findings were not measured", "report_generation", "verify.unrelated_text",
      {"cases": plain(), "metrics": {"ROUGE_L": 0.01}}, False),
     # every track
-    ("one report for every study", "report_generation", "verify.identical_outputs",
-     {"cases": [case(name, sha=SAME) for name in NAMES]}, True),
-    ("a report for each study", "report_generation", "verify.identical_outputs", {"cases": plain()}, False),
-    ("two studies may have one report", "report_generation", "verify.identical_outputs",
-     {"cases": [case(name, sha=SAME) for name in NAMES[:2]]}, False),
-    ("no box is not the same box", "detection", "verify.identical_outputs",
-     {"cases": [case(name, sha=SAME) for name in NAMES], "scores": [boxes(name, 0, []) for name in NAMES]}, False),
-    ("the same boxes everywhere", "detection", "verify.identical_outputs",
-     {"cases": [case(name, sha=SAME) for name in NAMES], "scores": [boxes(name, 5, [0.9]) for name in NAMES]}, True),
-    ("one table for all cases", "classification", "verify.identical_outputs",
-     {"cases": [case(name, sha=SAME) for name in NAMES]}, False),
+    ("outputs that fit any case", "report_generation", "verify.no_effect",
+     {"cases": plain(), "effect": Effect(verdict="none", reason="96 % of outputs are alike")}, True),
+    ("outputs of their case", "report_generation", "verify.no_effect",
+     {"cases": plain(), "effect": Effect(verdict="shown", reason="own 0.4, others 0.2")}, False),
+    ("copies of the input", "synthesis", "verify.no_effect",
+     {"cases": plain(), "effect": Effect(verdict="none", reason="4 of 4 outputs are the input")}, True),
+    ("it cannot be told", "detection", "verify.no_effect",
+     {"cases": plain(), "effect": Effect(verdict="unclear", reason="three outputs")}, False),
 ]  # fmt: skip
 
 
@@ -220,9 +212,8 @@ def test_signals_of_one_track_are_silent_in_the_others(row: Row) -> None:
     """Records of another track never have these keys, but a detector must not even look."""
     _, track, detector, given, _ = row
     others = {"segmentation", "enhancement", "vqa", "report_generation", "detection", "classification", "synthesis"}
-    general = {"verify.copy_of_input", "verify.identical_outputs"}
-    shared = {"verify.value_range", "verify.blank", "verify.far_below"}
-    if detector not in general | shared:
+    shared = {"verify.no_effect", "verify.value_range", "verify.blank", "verify.far_below"}
+    if detector not in shared:
         for other in others - {track}:
             assert found_by(codes_of(other, **given), detector) is None
 
@@ -237,8 +228,9 @@ EVIDENCE = [
      "10 of 10 questions are answered 'yes'"),
     ("segmentation", "verify.far_below", {"cases": plain(), "quality": 0.09},
      "macro_dice 0.0900 over what was submitted, less than a third of 0.3 (okay)"),
-    ("synthesis", "verify.copy_of_input", {"cases": all_with("copy_of_input")},
-     "4 of 4 outputs; c1: c1 is wrong: copy_of_input"),
+    ("synthesis", "verify.no_effect",
+     {"cases": plain(), "effect": Effect(verdict="none", reason="16 of 16 outputs are the input")},
+     "16 of 16 outputs are the input"),
 ]  # fmt: skip
 
 

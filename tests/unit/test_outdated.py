@@ -81,6 +81,7 @@ OTHER: dict[str, Any] = {
     "metric settings": lambda score: with_recipe(score, settings={"iou_threshold": 0.1}),
     "audit policy": lambda score: with_recipe(score, policy_version=0),
     "score version": lambda score: with_recipe(score, score_version=0),
+    "effects": lambda score: with_recipe(score, effects="shown_only"),
 }
 
 
@@ -116,7 +117,16 @@ def test_what_is_not_there_is_not_compared(tmp_path: Path, agents_file: str, mon
     """Results from elsewhere: no staged data, an agent and a task that nobody here knows."""
     monkeypatch.chdir(ROOT)
     asked = requested_conditions(campaign_of(tmp_path, agents_file), make_run("theirs", "their-task"))
-    assert set(asked) == {"preset", "sandbox", "judge", "draw", "brief wording", "audit policy", "score version"}
+    assert set(asked) == {
+        "preset",
+        "sandbox",
+        "judge",
+        "draw",
+        "brief wording",
+        "audit policy",
+        "score version",
+        "effects",
+    }
 
 
 def build(

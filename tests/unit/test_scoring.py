@@ -15,12 +15,14 @@ from toys._bench import stage, toy_names
 from automedbench.base.cards import Medal, TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.records import (
-    COPY_OF_INPUT,
     AuditRecord,
     CaseScore,
     CaseSubmission,
     Decision,
     DetailReport,
+    Effect,
+    EffectRule,
+    EffectVerdict,
     Enforced,
     Finding,
     Judgement,
@@ -28,7 +30,6 @@ from automedbench.base.records import (
     Prior,
     Problem,
     Process,
-    Provenance,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
@@ -38,9 +39,9 @@ from automedbench.scoring.run import (
     ZERO,
     agentic,
     case_scores,
-    decide_inference,
     decide_medal,
     is_failed,
+    is_method_at_work,
     medal,
     overall,
     s4,
@@ -195,14 +196,10 @@ def test_s5(task: float, statuses: list[str], accepted: bool, expected: float) -
     assert s5(task, submission_record(*statuses), run) == expected
 
 
-def test_copies_of_the_input_are_nothing_right() -> None:
-    """By hand: ½·0 + ½ where every volume is the input again; one of the agent's own earns the first half as well."""
-    copied = Problem(code=COPY_OF_INPUT, message="the input again")
-    own = submission_record(V, V)
-    copy = own.cases[0].model_copy(update={"problems": [copied]})
-    both = own.model_copy(update={"cases": [copy, copy.model_copy(update={"case": "bccd_0002"})]})
-    one = own.model_copy(update={"cases": [copy, own.cases[1]]})
-    assert (s5(0.4, both, run_record()), s5(0.4, one, run_record())) == (0.5, 1.0)
+@pytest.mark.parametrize(("effect", "expected"), [("none", 0.5), ("unclear", 1.0), ("shown", 1.0)])
+def test_outputs_without_an_effect_of_their_case_are_nothing_right(effect: EffectVerdict, expected: float) -> None:
+    """By hand: ½·0 + ½ where the copied input has a task score of 0.4; else ½ + ½."""
+    assert s5(0.4, submission_record(V, V), run_record(), effect) == expected
 
 
 def test_golden_s4_of_valid_runs(shared: Path) -> None:
@@ -438,6 +435,7 @@ def score(card: TaskCard, **parts: Any) -> ScoreRecord:
         card,
         parts.get("conversation", conversation()),
         {"run.json": "0" * 64},
+        parts.get("effects", "counted"),
     )
 
 
@@ -499,26 +497,6 @@ def test_an_operator_decides_on_a_run_that_was_stopped(
     assert (row.disqualified, row.failed, row.scores == ZERO, row.unpenalised is None) == (out, True, out, not out)
 
 
-WITHOUT = Provenance(verdict="none", reason="constants", turn=3, line="np.zeros(image.shape)")
-
-
-@pytest.mark.parametrize(
-    ("provenance", "opened", "track", "expected"),
-    [
-        (WITHOUT, None, "detection", "unverified"),
-        (WITHOUT, True, "vqa", "unverified"),
-        (Provenance(verdict="unknown", reason="a program"), False, "vqa", "unverified"),
-        (Provenance(verdict="unknown", reason="a program"), False, "segmentation", "unknown"),
-        (Provenance(verdict="unknown", reason="a program"), True, "vqa", "verified"),
-        (Provenance(verdict="method", reason="worked out"), False, "vqa", "verified"),
-    ],
-)
-def test_inference(provenance: Provenance, opened: bool | None, track: str, expected: str) -> None:
-    """By code first; a trace without any model counts where a track cannot be done without one."""
-    audit = audit_record().model_copy(update={"model_opened": opened})
-    assert decide_inference(judge_record(provenance=provenance), audit, track, conversation())[0] == expected
-
-
 def opened(reads: list[str], writes: list[str], left_out: int = 0) -> Process:
     return Process(command="p", parent=None, exit_code=0, reads=reads, writes=writes, left_out=left_out)
 
@@ -534,36 +512,90 @@ TRACED: dict[str, tuple[list[list[Process] | None], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("traced", "expected"), TRACED.values(), ids=TRACED)
-def test_inputs_that_no_process_opened(traced: list[list[Process] | None], expected: bool) -> None:
-    """Then nothing can have been worked out of them, whatever the code looks like."""
+@pytest.mark.parametrize(("traced", "unopened"), TRACED.values(), ids=TRACED)
+def test_no_method_is_at_work_where_no_input_was_opened(traced: list[list[Process] | None], unopened: bool) -> None:
+    """Then nothing can have been worked out of them, whatever the code looks like; else the trace must know."""
     run = conversation([call(number, "x", processes=each) for number, each in enumerate(traced, start=1)])
-    judge = judge_record(provenance=Provenance(verdict="method", reason="worked out"))
-    assert (decide_inference(judge, audit_record(), "detection", run)[0] == "unverified") is expected
+    assert is_method_at_work(run, audit_record()) is not unopened
     finding = Finding.of("trace.unread", "trace", "resource", "notice", "low", "acts of")
     unread = audit_record().model_copy(update={"findings": [finding]})
-    assert decide_inference(judge, unread, "detection", run)[0] == "verified"
+    assert is_method_at_work(run, unread)
 
 
-def test_outputs_out_of_no_method(card: TaskCard) -> None:
-    # By hand: S4 is 0.3 in place of 1: agentic 0.8975 − 0.15·0.7 = 0.7925; overall (0.7925 + 0.8) / 2 = 0.79625.
-    row = score(card, judge=judge_record(provenance=WITHOUT))
-    assert (row.inference, row.inference_reason, row.medal) == ("unverified", "constants", "fail")
-    assert (row.scores.s4, row.scores.agentic) == (0.3, 0.7925)
-    assert row.scores.overall == pytest.approx(0.79625, abs=5.1e-5)
+@pytest.mark.parametrize(("opened", "expected"), [(True, True), (False, False), (None, True)])
+def test_no_method_is_at_work_where_no_model_was_opened(opened: bool | None, expected: bool) -> None:
+    """Null: the trace cannot tell, and nobody is blamed for it."""
+    assert is_method_at_work(conversation(), audit_record().model_copy(update={"model_opened": opened})) is expected
 
 
-@pytest.mark.parametrize(("confirmed", "expected"), [(True, (0.0, 0.0, "fail")), (False, (0.8, 0.8488, "okay"))])
-def test_an_operator_confirms_or_lifts_an_unverified_run(
-    confirmed: bool, expected: tuple[float, float, str], card: TaskCard
-) -> None:
-    """Confirmed: task and overall are 0 (track-vqa.md D.8). Lifted: as if nothing had been found."""
+def measured(verdict: EffectVerdict) -> DetailReport:
+    """Records of a run that has everything, task score 0.8, and this effect of the case."""
+    return detail_report(effect=Effect(verdict=verdict, reason="own 0.41, others 0.40", n=16, own=0.41, other=0.40))
+
+
+def decided(confirmed: bool) -> AuditRecord:
     decision = Decision(
         decision="uphold", by="A. Person", date="2026-01-31", why="read it", confirmed_no_inference=confirmed
     )
-    audit = audit_record().model_copy(update={"decision": decision})
-    row = score(card, judge=judge_record(provenance=WITHOUT), audit=audit)
-    assert (row.scores.task, row.scores.overall, row.medal) == expected
+    return audit_record().model_copy(update={"decision": decision})
+
+
+FULL = judge_record(1.0, 1.0, 1.0)
+NO_MODEL = audit_record().model_copy(update={"model_opened": False})
+EFFECTS: list[tuple[str, EffectVerdict, EffectRule, AuditRecord, tuple[float, ...], str, bool]] = [
+    # id, measured, rule, audit, (S2, S3, S4, S5, agentic, task), medal, marked
+    # By hand: 0.25·1 + 0.15·1 + 0.35·0 + 0.15·0.3 + 0.10·0.5 = 0.25 + 0.15 + 0.045 + 0.05 = 0.495.
+    ("none", "none", "counted", audit_record(), (1, 0, 0.3, 0.5, 0.495, 0.8), "fail", True),
+    # And 0.15·0.2 = 0.03 in place of 0.15: 0.375.
+    ("none, no model opened", "none", "counted", NO_MODEL, (0.2, 0, 0.3, 0.5, 0.375, 0.8), "fail", True),
+    ("unclear", "unclear", "counted", NO_MODEL, (1, 1, 1, 1, 1, 0.8), "okay", False),
+    ("shown", "shown", "counted", NO_MODEL, (1, 1, 1, 1, 1, 0.8), "okay", False),
+    ("shown only", "none", "shown_only", NO_MODEL, (1, 1, 1, 1, 1, 0.8), "okay", True),
+    # An operator's decision holds against the measure, and takes the task score (track-vqa.md D.8).
+    ("confirmed", "none", "counted", decided(True), (1, 0, 0.3, 0.5, 0.495, 0), "fail", True),
+    ("confirmed against the measure", "shown", "counted", decided(True), (1, 0, 0.3, 0.5, 0.495, 0), "fail", True),
+    ("confirmed where it is shown only", "none", "shown_only", decided(True), (1, 0, 0.3, 0.5, 0.495, 0), "fail", True),
+    ("lifted", "none", "counted", decided(False), (1, 1, 1, 1, 1, 0.8), "okay", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rule", "audit", "numbers", "won", "marked"), [row[1:] for row in EFFECTS], ids=[r[0] for r in EFFECTS]
+)
+def test_consequences_of_no_effect(
+    verdict: EffectVerdict,
+    rule: EffectRule,
+    audit: AuditRecord,
+    numbers: tuple[float, ...],
+    won: str,
+    marked: bool,
+    card: TaskCard,
+) -> None:
+    """Of a run whose judge gives everything, so that each number is the limit itself."""
+    row = score(card, detail=measured(verdict), judge=FULL, audit=audit, effects=rule)
+    found = row.scores
+    assert (found.s2, found.s3, found.s4, found.s5, found.agentic, found.task) == numbers
+    assert (row.medal, row.no_effect, row.effect.verdict, row.recipe.effects) == (won, marked, verdict, rule)
+    assert bool(row.stage_limits) == (found.s3 == 0)
+    assert found.overall == (0 if audit.confirmed_no_inference else pytest.approx((numbers[4] + numbers[5]) / 2))
+
+
+def test_limits_raise_nothing(card: TaskCard) -> None:
+    """By hand, one of two cases missing: S4 would be 0.75, S5's first half is not earned: 0; 0.05 of S2 stays."""
+    row = score(
+        card,
+        detail=measured("none").model_copy(update={"completion_rate": 0.5, "task_score": 0.4}),
+        submission=submission_record(V, M),
+        judge=judge_record(0.83, 0.05, 0.5),
+        audit=NO_MODEL,
+    )
+    assert (row.scores.s1, row.scores.s2, row.scores.s3, row.scores.s4, row.scores.s5) == (0.83, 0.05, 0, 0.3, 0)
+
+
+def test_what_a_disqualified_run_earned_is_limited_too(card: TaskCard) -> None:
+    row = score(card, detail=measured("none"), judge=FULL, audit=audit_record("disqualified", findings=2))
+    assert row.scores == ZERO
+    assert row.unpenalised is not None and row.unpenalised.agentic == 0.495
 
 
 def test_cases_of_a_run(card: TaskCard) -> None:

@@ -25,9 +25,10 @@ from automedbench.agent.loop import MAX_LENGTH_STOPS
 from automedbench.agent.toolbox import Contract
 from automedbench.agent.tools import MAX_CALLS
 from automedbench.base.cards import Limits, TaskCard
+from automedbench.base.effects import NO_EFFECT
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import Manifest, RunId, Tier, Wording
+from automedbench.base.records import EffectRule, Manifest, RunId, Tier, Wording
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, SandboxConfig
 from automedbench.sandbox.container.image import ImageRecord
@@ -51,7 +52,8 @@ class RunPlan:
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
     come in through it. ``holds`` is the record of ``image``, ``layer`` a command-line agent's program. ``scratch`` is
-    the folder of this node in which workspaces lie, ``preset`` the campaign's named setting.
+    the folder of this node in which workspaces lie, ``preset`` the campaign's named setting. ``effects``: whether
+    outputs on which their case has no effect earn less.
     """
 
     run: RunId
@@ -75,6 +77,7 @@ class RunPlan:
     draw: int | None = None
     wording: Wording = 1
     preset: str = "default"
+    effects: EffectRule = "counted"
 
 
 def refuse_unsafe(plan: RunPlan) -> None:
@@ -328,6 +331,7 @@ def _variables(plan: RunPlan) -> dict[str, Any]:
         "network": "open" if local else "sealed_cache" if sandbox.from_cache else sandbox.network,
         "gpu": sandbox.gpu > 0,
         "limits": plan.limits,
+        "effects": plan.effects,
         "max_warnings": sandbox.max_warnings,
         "reply_tokens": plan.agent.max_tokens or plan.agent.context_tokens,
         "native_tools": plan.agent.native_tools,
@@ -360,6 +364,7 @@ def _proxy_clients(holds: ImageRecord | None) -> list[str]:
 _CONSTANTS = {
     "head_kib": HEAD_BYTES // 1024,
     "tail_kib": TAIL_BYTES // 1024,
+    "limit_s4": f"{NO_EFFECT['S4']:g}",
     "max_calls": MAX_CALLS,
     "max_cut_replies": MAX_LENGTH_STOPS,
     "upload_mib": EgressSettings.upload_bytes // 1024**2,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 # No plug-in of another package has a say in what a record holds; to look for them takes 20 ms of every process.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
@@ -70,6 +70,13 @@ class Model(BaseModel):
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, defer_build=True
+    )
+
+
+def leave_out(*names: str) -> Callable[[Any], Any]:
+    """Make a validator that leaves out keys which an earlier version wrote, so that its records can still be read."""
+    return lambda record: (
+        {name: value for name, value in record.items() if name not in names} if isinstance(record, dict) else record
     )
 
 
@@ -507,14 +514,6 @@ class SubmissionRecord(Model):
         there = [case for case in self.cases if case.status != "missing"]
         return bool(there) and all(case.status == "valid" for case in there)
 
-    @property
-    def only_copies(self) -> bool:
-        """Everything that can be scored is the input again."""
-        completed = [case for case in self.cases if case.completed]
-        return bool(completed) and all(
-            any(problem.code == COPY_OF_INPUT for problem in case.problems) for case in completed
-        )
-
 
 Source = Literal[
     "tripwire", "trace", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"
@@ -587,7 +586,9 @@ class Decision(Model):
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     why: str = Field(min_length=1, max_length=2000)
     confirmed_no_inference: bool | None = Field(
-        None, description="of an unverified run: true takes its task score away, false lifts the mark"
+        None,
+        description="true: the outputs came out of no method, and the task score is 0; false: they came out of one; "
+        "both hold against the measured effect",
     )
 
 
@@ -617,6 +618,11 @@ class AuditRecord(Model):
         None, description="weights, or a program that computes models, were opened; null: the trace cannot tell"
     )
     model_files: list[str] = Field(default_factory=list, description="of models, opened or fetched; the first 20")
+
+    @property
+    def confirmed_no_inference(self) -> bool | None:
+        """Operator's decision whether the outputs came out of no method; None without one."""
+        return None if self.decision is None else self.decision.confirmed_no_inference
 
 
 CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
@@ -753,11 +759,20 @@ class Prior(Model):
     value: Score = Field(description="task score of these answers")
 
 
+EffectVerdict = Literal["shown", "none", "unclear"]
+EffectRule = Literal["counted", "shown_only"]
+"""Whether outputs without an effect of their case lower a run's stages, or are only told."""
+
+
+UNMEASURED = "not measured"
+"""Reason of an effect that was not measured: the record is of an earlier version."""
+
+
 class Effect(Model):
     """Effect of the case on a run's outputs: their quality on their own answers against others', measured."""
 
-    verdict: Literal["shown", "none", "unclear"] = "unclear"
-    reason: str = Field("not measured", description="one line: what was measured, with figures")
+    verdict: EffectVerdict = "unclear"
+    reason: str = Field(UNMEASURED, description="one line: what was measured, with figures")
     n: int = Field(0, ge=0, description="outputs that were measured")
     own: Number | None = Field(None, description="mean quality of outputs on their own answers")
     other: Number | None = Field(None, description="mean quality of outputs on answers of other cases")
@@ -772,6 +787,10 @@ class Effect(Model):
     gain_p: Score | None = Field(None, description="one-sided, by sign flips over cases")
     alike: Score | None = Field(None, description="share of outputs that are the same once names and times are out")
     copies: Score | None = Field(None, description="share of outputs that are the input or a trivial form of it")
+
+    @property
+    def is_measured(self) -> bool:
+        return self.reason != UNMEASURED
 
 
 class DetailReport(Model):
@@ -810,6 +829,9 @@ class Recipe(RunConditions):
     panel: list[PanelMember] = Field(default_factory=list, description="members of the panel; empty: rules")
     policy_version: int = Field(description="of the audit")
     score_version: int = Field(description="of how the run's numbers were put together")
+    effects: EffectRule | None = Field(
+        None, description="whether outputs without an effect of their case lower the stages; null: it was not measured"
+    )
     image_sha256: Sha256 | None
     code_version: str
     code: Code = Field(description="that put the score together")
@@ -829,10 +851,6 @@ class Scores(Model):
     overall: Score
 
 
-Inference = Literal["verified", "unverified", "unknown"]
-"""Verdict whether a run's outputs came out of a model or algorithm that was given the input."""
-
-
 class ScoreRecord(Model):
     """``D/score.json``: one row of the leaderboard."""
 
@@ -850,11 +868,13 @@ class ScoreRecord(Model):
     completion_rate: Score
     valid_rate: Score
     medal: str = Field(description="of complete and valid runs that beat the prior, by the task's thresholds")
-    above_prior: Number | None = Field(None, description="task score minus the prior's; null without a prior")
-    inference: Inference = Field(
-        "unknown", description="unverified: the outputs came out of no method; S4 is at most 0.3, and there is no medal"
+    effect: Effect = Field(Effect(), description="of the case on the outputs, as measured")
+    no_effect: bool = Field(
+        False, description="there is no effect of the case, as measured, or as an operator decided against the measure"
     )
-    inference_reason: str = ""
+    stage_limits: dict[Stage, Score] = Field(
+        default_factory=dict, description="stage → the most it may earn without an effect; empty: nothing is limited"
+    )
     made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
     model_lock: ModelLock | None = Field(
         None, description="of lite runs: was the given checkpoint the one that was used"
@@ -880,3 +900,5 @@ class ScoreRecord(Model):
     sources: dict[str, Sha256] = Field(
         min_length=1, description="record of the run (run.json …) → digest of the file that was scored"
     )
+
+    _retired = model_validator(mode="before")(leave_out("inference", "inference_reason", "above_prior"))

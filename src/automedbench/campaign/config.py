@@ -11,7 +11,7 @@ from automedbench.base.cards import Limits, Name, TaskCard
 from automedbench.base.code import PROMPTS as PROMPTS
 from automedbench.base.code import RUBRICS as RUBRICS
 from automedbench.base.keys import KeySource
-from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, Wording
+from automedbench.base.records import EffectRule, Enforced, JudgeKind, Model, RunId, Tier, Wording
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
@@ -303,7 +303,7 @@ class CampaignConfig(Model):
     preset: Name = Field(
         DEFAULT,
         description="a named setting: default is ours; of others, config/presets/<name>.yaml says tasks, tiers, "
-        "repeats, pooling, cases and metrics, and data and results lie in folders of their own",
+        "repeats, pooling, effects, cases and metrics, and data and results lie in folders of their own",
     )
     release: str | None = Field(
         None, description="folder of the public benchmark's release, which such a preset is staged from"
@@ -317,6 +317,11 @@ class CampaignConfig(Model):
     judge: JudgeConfig = JudgeConfig()
     answer_judge: AnswerJudgeConfig | None = None
     pooling: Literal["tasks", "runs"] = "tasks"
+    effects: EffectRule = Field(
+        "counted",
+        description="of outputs that fit their own case no better than others: counted lowers the run's stages and "
+        "gives it no medal, shown_only marks it",
+    )
     leaderboard: LeaderboardConfig = LeaderboardConfig()
 
     @property

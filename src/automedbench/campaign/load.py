@@ -120,7 +120,7 @@ def _apply_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[C
     if config.release is None:
         raise ConfigError([f"{CONFIG}: release: is required by the preset {preset.name}: the folder of {preset.title}"])
     found = apply_preset(preset, cards, config.release)
-    changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling}
+    changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling, "effects": preset.effects}
     return config.model_copy(update=changes), found
 
 

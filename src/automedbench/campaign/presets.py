@@ -1,8 +1,8 @@
 """Presets: named settings of a whole campaign, so that its rows can stand beside those of another benchmark.
 
-A preset (``config/presets/<name>.yaml``) says which tasks, tiers and repeats, how scores are pooled, and of each task
-how its cases are had and its metric is set; all else is the task's own card. ``default``, ours, has no file: its cards
-are those in ``config/tasks``.
+A preset (``config/presets/<name>.yaml``) says which tasks, tiers and repeats, how scores are pooled, whether effects
+count, and of each task how its cases are had and its metric is set; all else is the task's own card. ``default``, ours,
+has no file: its cards are those in ``config/tasks``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from automedbench.base.cards import Medal, Name, Source, TaskCard, TaskName, TrackName
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Model, Tier
+from automedbench.base.records import EffectRule, Model, Tier
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.config import DEFAULT, Matrix
 
@@ -53,6 +53,7 @@ class Preset(Model):
     tiers: tuple[Tier, ...] = Field(min_length=1)
     repeats: int = Field(ge=1)
     pooling: Literal["tasks", "runs"]
+    effects: EffectRule = Field(description="whether outputs without an effect of their case lower a run's stages")
     tracks: dict[TrackName, TrackRule]
     tasks: dict[TaskName, PresetTask] = Field(min_length=1)
     assumed: list[str] = Field(

@@ -58,7 +58,7 @@ NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
 """Of those what leaves the house of credentialed data, ``TEXTS`` emptied in it: no word of an agent and no case."""
 TEXTS: dict[str, Any] = {
     **dict.fromkeys(("summary", "target"), None),
-    **dict.fromkeys(("detail", "evidence", "message", "inference_reason"), ""),
+    **dict.fromkeys(("detail", "evidence", "message"), ""),
     "rejected": [],
 }
 """Fields of these records that quote what an agent or a file said → what stands there instead."""

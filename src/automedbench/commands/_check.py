@@ -62,10 +62,11 @@ def check_score(folder: Path, card: TaskCard | None) -> Check:
     if card is None:
         return Check(what, "absent", "no card of this task was found")
     try:
-        again = score_from_files(card, folder.joinpath)
+        recorded = read_record(folder / "score.json", ScoreRecord)
+        again = score_from_files(card, folder.joinpath, recorded.recipe.effects or "counted")
     except AutoMedBenchError as error:
         return Check(what, "differs", str(error).partition("\n")[0])
-    return same_unless(what, first_difference(read_record(folder / "score.json", ScoreRecord), again))
+    return same_unless(what, first_difference(recorded, again))
 
 
 def first_difference(old: Model, new: Model) -> str:

@@ -79,7 +79,7 @@ def trajectory(run: LoggedRun) -> dict[str, Any]:
             "scores": score.scores.model_dump(),
             "medal": score.medal,
             "disqualified": score.disqualified,
-            "inference": score.inference,
+            "effect": score.effect.model_dump(mode="json"),
             "error_codes": [code.model_dump(mode="json") for code in score.error_codes],
             "recipe": score.recipe.model_dump(mode="json"),
         },

@@ -166,6 +166,11 @@ CONDITIONS: tuple[Condition, ...] = (
         "the same records give other numbers", lambda score: score.recipe.score_version,
     ),
     Condition(
+        "effects", "score", "whether outputs without an effect of their case lower the stages (not said), or are only "
+        "shown", CHANGES, "of two runs with the same outputs one loses up to three stages",
+        lambda score: score.recipe.effects, to_text=lambda rule: NOTHING if rule == "counted" else rule,
+    ),
+    Condition(
         "sandbox", "box", "what isolated the runs, and the network class", CHANGES,
         "what can be downloaded or looked up decides what can be done", lambda score: score.enforced.isolation,
         to_text=lambda name: name.replace(" with ", "+"),

@@ -95,7 +95,7 @@ STAGES: tuple[StageText, ...] = (
         35,
         "judged",
         "Try one case first, read its output back, check form and plausibility, repair.",
-        "One of three levels: 0, ½ or 1.",
+        "One of three levels: 0, ½ or 1; 0 where the case has no effect on the outputs.",
     ),
     StageText(
         "S4",
@@ -103,7 +103,8 @@ STAGES: tuple[StageText, ...] = (
         15,
         "computed",
         "Process every case: one output per case.",
-        "½ · completion rate + ½ · [something was submitted and every submitted output is valid].",
+        "½ · completion rate + ½ · [something was submitted and every submitted output is valid]; at most 0.3 where "
+        "the case has no effect on the outputs.",
     ),
     StageText(
         "S5",
@@ -111,7 +112,7 @@ STAGES: tuple[StageText, ...] = (
         10,
         "computed",
         "Check the outputs against the contract and call submit_results.",
-        "½ · [task score above 0, not by copies of the input alone] "
+        "½ · [task score above 0, and not without an effect of the case on the outputs] "
         "+ ½ · [all cases valid and the submission accepted].",
     ),
 )

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from automedbench.base.effects import cap_stages
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
@@ -80,14 +81,15 @@ def has_medal(score: ScoreRecord) -> bool:
 def judge_scores(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float]:
     """Judge of a panel → agentic score of the run, or score of one stage, by its judgements alone; 0 when disqualified.
 
-    Judges without a valid judgement of every stage are left out.
+    The limits of the run's stages hold for each of them. Judges without a valid judgement of every stage are left out.
     """
     judges = group_by(score.panel, lambda name: name.rpartition("#")[0])
     found = {}
     for judge, names in judges.items():
         own = {known: [score.panel[name][known] for name in names if known in score.panel[name]] for known in JUDGED}
         if all(own.values()):
-            stages = {**dict(score.scores), **{known.lower(): fmean(values) for known, values in own.items()}}
+            means = cap_stages({known: fmean(values) for known, values in own.items()}, score.stage_limits)
+            stages = dict(score.scores) | {known.lower(): mean for known, mean in means.items()}
             found[judge] = 0.0 if score.disqualified else stages[stage.lower()] if stage else agentic(stages)
     return found
 

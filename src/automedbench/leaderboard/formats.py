@@ -13,7 +13,10 @@ from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import StatisticsMethod
 
 UNKNOWN = "–"
-UNVERIFIED = "Unverified: outputs came out of no method; S4 of such a run is at most 0.3, and it wins no medal."
+NO_EFFECT = (
+    "No effect of the case: outputs fit their own case no better than others; S3 of such a run is 0, S4 at most 0.3, "
+    "and it wins no medal, unless effects are shown only."
+)
 
 
 def percent(value: float | None) -> str:
@@ -45,8 +48,8 @@ def notes(row: Row) -> list[str]:
     found = ["made-up data"] if row.made_up else []
     if row.n_disqualified:
         found.append(f"{row.n_disqualified} disqualified")
-    if row.n_unverified:
-        found.append(f"{row.n_unverified} unverified")
+    if row.n_no_effect:
+        found.append(f"{row.n_no_effect} without effect of the case")
     if row.n_scored and not row.sufficient:
         found.append(f"insufficient for inference ({counted(row.min_repeats, 'repeat')})")
     if row.provisional:
@@ -93,8 +96,8 @@ def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
         lines.append("* mean over the runs with a known price.")
     if any(row.outdated for row in rows):
         lines.append("Outdated: some runs were not made or scored as the campaign asks now; the page names them.")
-    if any(row.n_unverified for row in rows):
-        lines.append(UNVERIFIED)
+    if any(row.n_no_effect for row in rows):
+        lines.append(NO_EFFECT)
     if any(row.made_up for row in rows):
         lines.append("Made-up data: a rehearsal, whose numbers mean nothing.")
     if any(row.provisional for row in rows):

@@ -50,6 +50,7 @@ def _task_conditions(campaign: Campaign, task: str) -> dict[str, object]:
         "judge": f"{settings.judge.kind} ({_judge_name(settings.judge)})",
         "audit policy": POLICY_VERSION,
         "score version": SCORE_VERSION,
+        "effects": settings.effects,
         "draw": draw_name(settings.cases.draw),
         "brief wording": settings.brief_wording,
     }

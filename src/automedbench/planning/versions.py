@@ -103,7 +103,8 @@ def judge_version(campaign: Campaign, track: str) -> str:
     """Identity of judge and rubric."""
     panel = [judge.digest() for judge in campaign.judges.values()]
     version = hash_json([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
-    return f"{version if panel else HEURISTIC}-rubric{load_rubric(Path(RUBRICS), track).version}"
+    rubric = load_rubric(Path(RUBRICS), track).version
+    return f"{version if panel else HEURISTIC}-rubric{rubric}-{campaign.config.effects}"
 
 
 def policy_version(campaign: Campaign) -> str:
@@ -111,9 +112,9 @@ def policy_version(campaign: Campaign) -> str:
     return f"policy{POLICY_VERSION}-{campaign.config.sandbox.max_warnings}"
 
 
-def score_version() -> str:
+def score_version(campaign: Campaign) -> str:
     """Identity of how a run's numbers are put together and its error codes found."""
-    return f"score{SCORE_VERSION}-codes{CODES_VERSION}"
+    return f"score{SCORE_VERSION}-codes{CODES_VERSION}-{campaign.config.effects}"
 
 
 def plan_version(campaign: Campaign) -> str:

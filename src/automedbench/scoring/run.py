@@ -15,13 +15,15 @@ from typing import TypeVar
 from automedbench import __version__
 from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.code import present_code
+from automedbench.base.effects import limit_stages, stage_limits
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import (
     AuditRecord,
     Conversation,
     DetailReport,
-    Inference,
+    EffectRule,
+    EffectVerdict,
     JudgeRecord,
     Model,
     Recipe,
@@ -29,12 +31,13 @@ from automedbench.base.records import (
     RunRecord,
     ScoreRecord,
     Scores,
+    Stage,
     SubmissionRecord,
 )
 from automedbench.tracks import get_track
 
 ModelT = TypeVar("ModelT", bound=Model)
-SCORE_VERSION = 4
+SCORE_VERSION = 5
 """Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 """Weights of the stages in every track and tier (website; paper section 2)."""
@@ -45,37 +48,27 @@ CASE_DIGITS = 4
 _SAME_MEAN = 1e-6
 
 
-UNVERIFIED_S4 = 0.3
-"""What S4 is at most where outputs came out of no method (track-vqa.md E.2, here on every track)."""
+def s4(submission: SubmissionRecord) -> float:
+    """Inference: ½ completion rate + ½ [an output was submitted and every submitted one is valid]."""
+    return 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
 
 
-def s4(submission: SubmissionRecord, inference: Inference = "unknown") -> float:
-    """Inference: ½ completion rate + ½ [an output was submitted and every submitted one is valid]; at most 0.3 of
-    outputs that came out of no method."""
-    earned = 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
-    return min(earned, UNVERIFIED_S4) if inference == "unverified" else earned
+def s5(task_score: float, submission: SubmissionRecord, run: RunRecord, effect: EffectVerdict = "unclear") -> float:
+    """Submission: ½ [task score > 0, unless the case has no effect on the outputs] + ½ [all valid and accepted]."""
+    return 0.5 * (task_score > 0 and effect != "none") + 0.5 * (submission.all_valid and run.submitted)
 
 
-def decide_inference(
-    judge: JudgeRecord, audit: AuditRecord, track: str, conversation: Conversation
-) -> tuple[Inference, str]:
-    """Decide whether outputs come from a method, and why: by code and trace, or by an operator's override.
+def decide_effect(measured: EffectVerdict, audit: AuditRecord) -> EffectVerdict:
+    """Effect of the case as it stands: an operator's decision in either direction, else what was measured."""
+    decided = audit.confirmed_no_inference
+    if decided is None:
+        return measured
+    return "none" if decided else "unclear"
 
-    Without a method are constants, typed or random values and copies of the input; a run of which no process opened an
-    input; and on tracks that nothing but a model can solve a run that is known to have opened none, unless its code
-    works the outputs out of the input.
-    """
-    found = judge.provenance
-    if audit.decision is not None and audit.decision.confirmed_no_inference is False:
-        return "verified", f"lifted by {audit.decision.by}: {audit.decision.why}"
-    if found.verdict == "none":
-        return "unverified", found.reason
-    if no_input_opened(conversation, audit):
-        return "unverified", "no process of the run opened an input"
-    if found.verdict == "unknown" and audit.model_opened is False and get_track(track).needs_model:
-        return "unverified", "no weights and no program that computes a model were opened"
-    known = found.verdict == "method" or audit.model_opened
-    return ("verified" if known else "unknown"), found.reason
+
+def is_method_at_work(conversation: Conversation, audit: AuditRecord) -> bool:
+    """False where the trace shows that no input was opened, or neither weights nor a program that computes a model."""
+    return audit.model_opened is not False and not no_input_opened(conversation, audit)
 
 
 def no_input_opened(conversation: Conversation, audit: AuditRecord) -> bool:
@@ -87,11 +80,6 @@ def no_input_opened(conversation: Conversation, audit: AuditRecord) -> bool:
         return False
     wrote = any(path.startswith("agents_outputs/") for process in opened for path in process.writes)
     return wrote and not any(path.startswith("/") for process in opened for path in process.reads)
-
-
-def s5(task_score: float, submission: SubmissionRecord, run: RunRecord) -> float:
-    """Submission: ½ [task score > 0, and not for copies of the input alone] + ½ [all cases valid and accepted]."""
-    return 0.5 * (task_score > 0 and not submission.only_copies) + 0.5 * (submission.all_valid and run.submitted)
 
 
 def agentic(stages: Mapping[str, float]) -> float:
@@ -114,11 +102,11 @@ def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
     return all(value is not None and value >= item.at_least[name] for name, value in values.items())
 
 
-def decide_medal(detail: DetailReport, submission: SubmissionRecord, inference: Inference = "unknown") -> str:
-    """The medal that counts: none for a run with a missing or invalid case, that a constant answer equals, or whose
-    outputs came out of no method."""
+def decide_medal(detail: DetailReport, submission: SubmissionRecord, effect: EffectVerdict = "unclear") -> str:
+    """The medal that counts: none for a run with a missing or invalid case, that a constant answer equals, or on whose
+    outputs the case has no effect."""
     beats_prior = detail.prior is None or detail.task_score > detail.prior.value
-    return detail.medal if submission.all_valid and beats_prior and inference != "unverified" else NO_MEDAL
+    return detail.medal if submission.all_valid and beats_prior and effect != "none" else NO_MEDAL
 
 
 def is_disqualified(run: RunRecord, audit: AuditRecord) -> bool:
@@ -155,21 +143,22 @@ def stage_scores(
     submission: SubmissionRecord,
     detail: DetailReport,
     judge: JudgeRecord,
-    inference: Inference = "unknown",
+    effect: EffectVerdict,
+    *,
+    method_at_work: bool,
 ) -> Scores:
-    """All numbers of a run as earned, before any penalty; raises JudgeError when a stage was not judged."""
+    """All numbers of a run as earned, before any penalty; raises JudgeError when a stage was not judged.
+
+    ``effect``: of the case, as it counts.
+    """
     if missing := {"S1", "S2", "S3"} - set(judge.stages):
         raise JudgeError(
             f"No judgement of {', '.join(sorted(missing))} in judge.json; a missing judgement is never a number.\n"
             "Delete judge.json and run score_judge again."
         )
-    stages = {
-        "s1": judge.stages["S1"],
-        "s2": judge.stages["S2"],
-        "s3": judge.stages["S3"],
-        "s4": s4(submission, inference),
-        "s5": s5(detail.task_score, submission, run),
-    }
+    computed: dict[Stage, float] = {"S4": s4(submission), "S5": s5(detail.task_score, submission, run, effect)}
+    limited = limit_stages({**judge.stages, **computed}, effect, method_at_work)
+    stages = {stage.lower(): earned for stage, earned in limited.items()}
     half = agentic(stages)
     return Scores(**stages, agentic=half, task=detail.task_score, overall=overall(half, detail.task_score))
 
@@ -183,20 +172,23 @@ def score_run(
     card: TaskCard,
     conversation: Conversation,
     sources: Mapping[str, str],
+    effects: EffectRule = "counted",
 ) -> ScoreRecord:
     """One row of the leaderboard. A disqualified run has 0 everywhere; what it earned is kept in ``unpenalised``.
 
-    ``sources`` are the digests of the files that the records were read from.
+    ``sources`` are the digests of the files that the records were read from. ``effects``: whether a measured lack of
+    effect counts; an operator's decision always does.
 
     Raises InfrastructureError when the records do not belong together, JudgeError when a stage was not judged.
     """
     from automedbench.scoring.codes import error_codes  # brings the judge along, which task metrics do not need
 
     _check_together(run, card, detail, submission, audit, judge, conversation)
-    inference, why = decide_inference(judge, audit, detail.track, conversation)
-    earned = stage_scores(run, submission, detail, judge, inference)
+    measured: EffectVerdict = detail.effect.verdict if effects == "counted" else "unclear"
+    effect, at_work = decide_effect(measured, audit), is_method_at_work(conversation, audit)
+    earned = stage_scores(run, submission, detail, judge, effect, method_at_work=at_work)
     out = is_disqualified(run, audit)
-    if inference == "unverified" and audit.decision is not None and audit.decision.confirmed_no_inference:
+    if audit.confirmed_no_inference:
         earned = earned.model_copy(update={"task": 0.0, "overall": 0.0})
     cases = case_scores(detail)
     return ScoreRecord(
@@ -212,10 +204,10 @@ def score_run(
         quality=0.0 if out else detail.quality,
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
-        medal=DISQUALIFIED if out else decide_medal(detail, submission, inference),
-        inference=inference,
-        inference_reason=why,
-        above_prior=None if detail.prior is None else (0.0 if out else detail.task_score) - detail.prior.value,
+        medal=DISQUALIFIED if out else decide_medal(detail, submission, effect),
+        effect=detail.effect,
+        no_effect=decide_effect(detail.effect.verdict, audit) == "none",
+        stage_limits=stage_limits(effect, at_work),
         made_up=detail.made_up,
         model_lock=audit.model_lock,
         error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge, audit),
@@ -228,12 +220,12 @@ def score_run(
         totals=run.totals,
         used=run.used,
         enforced=run.enforced,
-        recipe=recipe(run, detail, judge, audit),
+        recipe=recipe(run, detail, judge, audit, effects),
         sources=dict(sources),
     )
 
 
-def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: AuditRecord) -> Recipe:
+def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: AuditRecord, effects: EffectRule) -> Recipe:
     """Everything the score depends on."""
     return Recipe(
         **{name: getattr(run, name) for name in RunConditions.model_fields},
@@ -246,6 +238,7 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: Audi
         panel=judge.panel,
         policy_version=audit.policy_version,
         score_version=SCORE_VERSION,
+        effects=effects,
         image_sha256=run.enforced.image_sha256,
         code_version=__version__,
         code=present_code(),
@@ -257,10 +250,10 @@ _BEHIND = ("answer_judge.json", "decision.yaml")
 """Files of a run that led to its records; not every run has them."""
 
 
-def score_from_files(card: TaskCard, file: Callable[[str], Path]) -> ScoreRecord:
+def score_from_files(card: TaskCard, file: Callable[[str], Path], effects: EffectRule = "counted") -> ScoreRecord:
     """The score of one run from its records, with the digest of each file that was read; raises as ``score_run``.
 
-    ``file``: where the run has a record of this name.
+    ``file``: where the run has a record of this name. ``effects``: as in ``score_run``.
     """
     sources: dict[str, str] = {}
 
@@ -278,6 +271,7 @@ def score_from_files(card: TaskCard, file: Callable[[str], Path]) -> ScoreRecord
         card,
         read("conversation.json", Conversation),
         sources | {name: sha256_file(path) for name in _BEHIND if (path := file("run.json").parent / name).is_file()},
+        effects,
     )
 
 

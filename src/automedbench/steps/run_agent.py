@@ -70,6 +70,7 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
         scratch=settings.scratch,
         draw=settings.cases.draw,
         wording=settings.brief_wording,
+        effects=settings.effects,
         preset=settings.preset,
         budget=settings.budget,
         raw=Path(settings.data.raw) if has_egress else None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from automedbench.base.records import JudgeRecord
+from automedbench.base.files import read_record
+from automedbench.base.records import DetailReport, Effect, JudgeRecord
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import judge_conversation
@@ -14,10 +15,14 @@ from automedbench.judge import judge_conversation
 def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
     """Write ``judge.json`` of a run; the cache of a panel's answers lies outside of every run.
 
+    The judge is told the effect of the case, as its metrics have it, unless effects are shown only.
+
     Raises ConfigError, JudgeError, InfrastructureError.
     """
     files, judge = campaign.run_files(run), campaign.settings.judge
     submission, track = files.file("submission"), campaign.card(files.run.task).track
+    counts = campaign.settings.effects == "counted"
+    effect = read_record(files.file("detail_report.json"), DetailReport).effect if counts else Effect()
     with contextlib.ExitStack() as stack:
         panel = None
         if judge.kind == "llm":
@@ -36,4 +41,5 @@ def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
             files.out("judge.json"),
             submission=submission,
             panel=panel,
+            effect=effect,
         )

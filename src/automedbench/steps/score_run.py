@@ -12,4 +12,5 @@ from automedbench.scoring.run import score_from_files
 def score_run(campaign: CampaignRecord, run: Path) -> None:
     """Write ``score.json`` of a run; raises InfrastructureError when its records do not belong together."""
     files = campaign.run_files(run)
-    write_record(files.out("score.json"), score_from_files(campaign.card(files.run.task), files.file))
+    score = score_from_files(campaign.card(files.run.task), files.file, campaign.settings.effects)
+    write_record(files.out("score.json"), score)

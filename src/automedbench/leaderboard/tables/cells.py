@@ -48,7 +48,7 @@ def _unlike_most(sets: pd.Series) -> list[bool]:
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
-_FLAGS = ("failed", "medal", "disqualified", "unverified", "made_up")
+_FLAGS = ("failed", "medal", "disqualified", "no_effect", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
 
@@ -118,8 +118,7 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
     took = score.used
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
-    unverified = score.inference == "unverified"
-    ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
+    ends = [has_failed(score), has_medal(score), score.disqualified, score.no_effect, score.made_up]
     classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
     return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
 
@@ -142,6 +141,8 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         **{name: score_value(score, name) for name in ("overall", "agentic", "s1", "s2", "s3", "s4", "s5")},
         "task_score": score_value(score, "task"),
         "failed": has_failed(score),
+        "effect": score.effect.verdict,
+        **{f"effect_{name}": getattr(score.effect, name) for name in ("value", "low", "high", "p")},
         "n_case_scores": len(score.case_scores or []),
         "error_codes": " ".join(sorted({error.code for error in score.error_codes})),
         **{f"tokens_{name}": value for name, value in tokens},

@@ -27,7 +27,7 @@ class TableText:
 _RANKING = (
     "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
-    "failure_rate no_medal_rate n_failed n_disqualified n_unverified mean_turns mean_wall_s "
+    "failure_rate no_medal_rate n_failed n_disqualified n_no_effect mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional other_tasks "
     "preset sandbox judge mixed outdated made_up signature"
@@ -46,8 +46,9 @@ TABLES: dict[str, TableText] = {
     "runs": _table(
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
-        "quality_name quality completion_rate valid_rate medal above_prior inference made_up model_lock n_case_scores "
-        "error_codes n_findings turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
+        "quality_name quality completion_rate valid_rate medal effect effect_value effect_low effect_high effect_p "
+        "no_effect effects made_up model_lock n_case_scores error_codes n_findings "
+        "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
@@ -115,8 +116,8 @@ TABLES: dict[str, TableText] = {
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
-    "inference made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version track_version "
-    "rubric_version code_version"
+    "effect no_effect effects made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version "
+    "track_version rubric_version code_version"
 )
 """Columns of the ledger that the page shows."""
 RUNS_BESIDE = _names(
@@ -169,7 +170,7 @@ COLUMNS: dict[str, Column] = {
         "benchmark's site",
     ),
     "n_failed": Column(int, "number of runs without a complete final submission"),
-    "n_unverified": Column(int, "number of unverified runs: their outputs came out of no method"),
+    "n_no_effect": Column(int, "number of runs on whose outputs their case has no effect"),
     "n_disqualified": Column(int, "number of disqualified runs; they count 0 in every score"),
     "mean_turns": Column(float, "turns per run (mean)"),
     "mean_wall_s": Column(float, "wall-clock seconds per run (mean)"),
@@ -222,8 +223,13 @@ COLUMNS: dict[str, Column] = {
         "good or okay by the task's thresholds, of complete and valid runs that beat constant answers; else fail, or "
         "disqualified",
     ),
-    "inference": Column(str, "whether the outputs came out of a method: verified, unverified or unknown"),
-    "above_prior": Column(float, "task score minus what the best constant answers earn; empty where they earn nothing"),
+    "effect": Column(str, "effect of the case on the outputs, as measured: shown, none or unclear"),
+    "effect_value": Column(float, "quality of outputs on their own answers minus that on other cases' answers"),
+    "effect_low": Column(float, "lower end of its 95 % interval"),
+    "effect_high": Column(float, "upper end of its 95 % interval"),
+    "effect_p": Column(float, "one-sided p of a permutation test of the effect"),
+    "no_effect": Column(bool, "no effect of the case, as measured, unless an operator decided otherwise"),
+    "effects": Column(str, "counted: a run without an effect earns less; shown_only: it is marked; empty: unknown"),
     "n_case_scores": Column(
         int, "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases"
     ),

@@ -168,7 +168,7 @@ def _counts(runs: Any, cells: Any) -> dict[str, pd.Series]:
         "cells_scored": cells.size(),
         "n_failed": runs.failed.sum(),
         "n_disqualified": runs.disqualified.sum(),
-        "n_unverified": runs.unverified.sum(),
+        "n_no_effect": runs.no_effect.sum(),
         "n_priced": runs.cost.count(),
         "n_judge_priced": runs.judge_cost.count(),
         "min_repeats": cells.n_scored.min(),

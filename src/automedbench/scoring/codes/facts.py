@@ -54,12 +54,18 @@ class RunFacts(Outputs):
 
     @property
     def clean(self) -> bool:
-        """A clean, successful run: submitted, every case valid, at least okay, and more than copies of the input.
+        """A clean, successful run: submitted, every case valid, at least okay, not without an effect of the case.
 
         Such a run has no error codes (paper, appendix on error codes).
         """
         okay = self._has_medal or not self.card.medals
-        return self.run.submitted and self.submission.all_valid and okay and not self.submission.only_copies
+        return self.run.submitted and self.submission.all_valid and okay and not self.no_effect
+
+    @property
+    def no_effect(self) -> bool:
+        """The case has no effect on the outputs, as measured; False where an operator decided against the measure."""
+        lifted = self.audit is not None and self.audit.confirmed_no_inference is False
+        return self.detail.effect.verdict == "none" and not lifted
 
     @property
     def _has_medal(self) -> bool:

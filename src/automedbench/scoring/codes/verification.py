@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from typing import Any
 
-from automedbench.base.records import COPY_OF_INPUT, CaseScore
 from automedbench.judge.record import Event, find_checks
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.scoring.codes.calls import checks_outputs, wrote_later
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks import get_track
-from automedbench.tracks.common.signals import FEWEST, MOST, first_problem, has_problem
+from automedbench.tracks.common.signals import first_problem
 
 _SHOWS = frozenset(["cat", "head", "tail", "less", "more", "jq", "zcat", "xxd", "od", "fslstats", "fslinfo"])
 
@@ -75,40 +72,9 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
     return 0, None
 
 
-def copy_of_input(facts: RunFacts) -> CodeFinding | None:
-    """Outputs that are the input again."""
-    copies = [case for case in facts.there if has_problem(case, COPY_OF_INPUT)]
-    if not copies:
-        return None
-    return CodeFinding("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY_OF_INPUT)}")
-
-
-def identical_outputs(facts: RunFacts) -> CodeFinding | None:
-    """The same file for nearly every case; files that say nothing (no box, no voxel) are other detectors' concern."""
-    digests = [tuple(sorted(entry.sha256 for entry in case.files.values())) for case in facts.there]
-    if len(digests) < FEWEST or not _per_case(facts):
-        return None
-    (digest, count), *_ = Counter(digests).most_common(1)
-    if not digest or count < MOST * len(digests):
-        return None
-    first = facts.there[digests.index(digest)]
-    if _is_empty(next(case for case in facts.detail.cases if case.case == first.case)):
-        return None
-    return CodeFinding(
-        "S4", f"{count} of {len(digests)} outputs are the same file, the first {next(iter(first.files))}"
-    )
-
-
-def _per_case(facts: RunFacts) -> bool:
-    return all("{case}" in output.path for output in facts.card.outputs)
-
-
-def _is_empty(case: CaseScore) -> bool:
-    """No box, or no voxel of any target: right where there is nothing to find."""
-    targets: dict[str, dict[str, Any]] = case.detail.get("targets", {})
-    if case.detail.get("comparable"):
-        return not any(target.get("predicted_voxels") for target in targets.values())
-    return case.metrics.get("n_predictions") == 0
+def no_effect(facts: RunFacts) -> CodeFinding | None:
+    """Outputs that fit their own case no better than another: of one form, copies of the input, or unrelated to it."""
+    return CodeFinding("S4", facts.detail.effect.reason) if facts.no_effect else None
 
 
 DETECTORS = (
@@ -118,6 +84,5 @@ DETECTORS = (
     Detector(
         "verify.refusal_ignored", "E3", "malformed outputs named by a refused submission and left", refusal_ignored
     ),
-    Detector("verify.copy_of_input", "E3", "outputs that equal their input", copy_of_input),
-    Detector("verify.identical_outputs", "E3", "one and the same file for nearly all cases", identical_outputs),
+    Detector("verify.no_effect", "E3", "outputs on which their case has no effect, as measured", no_effect),
 )

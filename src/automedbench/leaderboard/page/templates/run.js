@@ -13,6 +13,7 @@ const part = (id, title, ...children) => el("section", { id }, el("h2", {}, titl
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const besideHref = (choices) => `../../../../beside.html#${new URLSearchParams(choices)}`;
 const yes = (value) => (value ? "yes" : "no");
+const pValue = (value) => (value < 0.001 ? "< 0.001" : value.toFixed(3));
 
 // --- what it was -------------------------------------------------------------------------------------------
 
@@ -25,6 +26,7 @@ function head() {
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
     score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
+    score.no_effect && noEffect(),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
     SHARED.closed && el("p.notice", {}, el("b", {}, `Access to this data set needs ${SHARED.closed === "credentialed" ? "credentials" : "registration"}.`),
       " Transcript and quotes may repeat what it holds: check its licence before you publish this page."),
@@ -38,6 +40,11 @@ function outcome() {
   return el("p", {}, tag(`✓ ${SHARED.outcomes[score.outcome] ?? score.outcome}`, "good"), " ", foreign(run?.detail ?? ""));
 }
 
+function noEffect() {
+  const consequence = Object.keys(score.stage_limits).length ? "It lowers S3 to S5, and there is no medal." : "It is shown only and changes no score.";
+  return el("p.notice.bad", {}, el("b", {}, "No effect of the case. "), "The outputs fit their own case no better than other cases. ", consequence, " ", link("effect", "As measured"));
+}
+
 // --- scores and how they came about ------------------------------------------------------------------------
 
 function scores() {
@@ -47,6 +54,7 @@ function scores() {
   return part("scores", "Scores",
     el("div.tiles", {}, tile("Overall", "overall"), tile("Agentic", "agentic", "agentic"), tile("Task", "task", "task"), stages),
     el("details.how", { open: true }, el("summary", {}, "How each number came about"), howTable()),
+    effect(),
     facts(runFacts()));
 }
 
@@ -69,23 +77,38 @@ function howTable() {
 function howJudged(stage) {
   if (!judge) return "no judgement to show";
   const criteria = judge.criteria.filter((criterion) => criterion.stage === stage);
+  const limited = known(own(score.stage_limits, stage)) && `at most ${score.stage_limits[stage]}, as the case has no effect on the outputs; `;
   const verdicts = criteria.map((criterion, i) => [i > 0 && " · ", link(`criterion-${criterion.id}`, `${criterion.id} ${verdictText(criterion)}`)]);
   const panel = judge.judgements.length > 1 ? `, a mean over ${judge.judgements.length} judgements` : "";
-  return [`${SHARED.stages[stage].formula.toLowerCase().replace(/\.$/, "")}${panel}: `, verdicts];
+  return [limited, `${SHARED.stages[stage].formula.toLowerCase().replace(/\.$/, "")}${panel}: `, verdicts];
 }
 
 const verdictText = (criterion) => (criterion.applicable === false ? "not applicable" : Number.isInteger(criterion.verdict) ? String(criterion.verdict) : criterion.verdict.toFixed(2));
 
 function howRan(earned) {
   const valid = earned.s4 - score.completion_rate / 2 > 0.25;
-  if (score.inference === "unverified") return [`at most 0.3: unverified, ${score.inference_reason}`];
+  if (known(score.stage_limits.S4)) return [`at most ${score.stage_limits.S4}, as the case has no effect on the outputs`];
   return ["½ · ", link("cases", `completion rate ${share(score.completion_rate)}`), ` + ½ · [something submitted, and every submitted output valid: ${yes(valid)}]`];
 }
 
 function howSubmitted(earned) {
   const accepted = run ? run.submitted && score.valid_rate === 1 : null;
   const worked = earned.s5 - (accepted ? 0.5 : 0) > 0.25;
-  return [`½ · [task score above 0, not by copies of the input alone: ${yes(worked)}] + ½ · [every case valid and the submission accepted: ${accepted === null ? "unknown" : yes(accepted)}]`];
+  return [`½ · [task score above 0, and not without an effect of the case: ${yes(worked)}] + ½ · [every case valid and the submission accepted: ${accepted === null ? "unknown" : yes(accepted)}]`];
+}
+
+// Value with interval and p: own answers against others', and of pictures the gain over the input.
+function effect() {
+  const { verdict, reason, n, own: mine, other, value, low, high, p, margin, gain, gain_low, gain_high, gain_p } = score.effect;
+  const range = (from, to) => (known(from) ? `, 95 % interval ${metric(from)} to ${metric(to)}` : "");
+  const tested = (found) => (known(found) ? `, p ${pValue(found)}` : "");
+  const decided = known(audit?.decision?.confirmed_no_inference) && (audit.decision.confirmed_no_inference ? "An operator confirmed that no method was at work" : "An operator decided that a method was at work");
+  return el("div", { id: "effect" }, el("h3", {}, "Effect of the case on the outputs"),
+    el("p", {}, tag({ shown: "✓ shown", none: "✕ none", unclear: "unclear" }[verdict], { shown: "good", none: "bad" }[verdict]), ` ${reason}`),
+    known(value) && el("p", {}, `Quality of ${n} outputs on their own answers ${metric(mine)}, on other cases' answers ${metric(other)}: difference ${metric(value)}${range(low, high)}${tested(p)}; it must exceed ${metric(margin)}.`),
+    known(gain) && el("p", {}, `Gain over the input as it is: ${metric(gain)}${range(gain_low, gain_high)}${tested(gain_p)}.`),
+    decided && el("p.notice", {}, `${decided}; this counts more than the measure.`),
+    score.recipe.effects === "shown_only" && el("p.aside", {}, "Effects are shown only in this campaign and change no score."));
 }
 
 function howTask() {
@@ -111,8 +134,6 @@ function runFacts() {
   const { totals } = score;
   return [
     ["Medal", score.medal],
-    ...(known(score.above_prior) ? [["Above constant answers", metric(score.above_prior)]] : []),
-    ...(score.inference === "unverified" ? [["Inference", "unverified"]] : []),
     ...(score.model_lock ? [["The given checkpoint was used", { kept: "yes", violated: "no: another model", unknown: "unknown" }[score.model_lock]]] : []),
     ["Completion rate", share(score.completion_rate)],
     ["Valid outputs", share(score.valid_rate)],
