@@ -13,7 +13,7 @@ from factories import make_brief_plan
 from automedbench.agent.plan import Brief, compose_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import TIERS, Tier
+from automedbench.base.records import TIERS, Tier, Wording
 from automedbench.campaign.config import HubToken
 from automedbench.sandbox.container.image import ImageRecord
 
@@ -255,3 +255,11 @@ def test_fragment_without_targets_and_settings(card: TaskCard) -> None:
     text = render(plain).system
     assert "by the names to use" not in text
     assert "The metric is `map50`. The task score" in text
+
+
+@pytest.mark.parametrize("wording", [1, 2])
+def test_the_effect_of_the_case_is_told_where_it_counts(card: TaskCard, wording: Wording) -> None:
+    """A rule that changes no score is none."""
+    counted, shown = (render(card, wording=wording, effects=rule).system for rule in ("counted", "shown_only"))
+    told = [line for line in counted.splitlines() if line not in shown.splitlines()]
+    assert len(told) == 1 and "answers of other cases" in told[0] and "0.3 in S4" in told[0]
