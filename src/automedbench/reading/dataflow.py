@@ -61,6 +61,7 @@ class OutputFlow:
 
     def __init__(self, nodes: list[ast.AST], markers: tuple[str, ...], *, output_argument: bool) -> None:
         self.nodes, self.markers = nodes, markers
+        self._upwards = [(node, tuple(ast.iter_child_nodes(node)), spoken(node)) for node in reversed(nodes)]
         self.bindings = list(bindings(nodes))
         given = {"argv"} if output_argument else set[str]()
         self.paths = self._spread(given, self._is_marked)
@@ -133,11 +134,9 @@ class OutputFlow:
 
     def _holding(self, begin: set[ast.AST], names: set[str], stops: Callable[[ast.AST], bool] | None) -> set[ast.AST]:
         holding: set[ast.AST] = set()
-        for node in reversed(self.nodes):
-            if stops is not None and stops(node):
-                continue
-            inside = any(child in holding for child in ast.iter_child_nodes(node))
-            if inside or node in begin or spoken(node) in names:
+        for node, children, name in self._upwards:
+            holds = name in names or node in begin or not holding.isdisjoint(children)
+            if holds and (stops is None or not stops(node)):
                 holding.add(node)
         return holding
 

@@ -67,13 +67,14 @@ def without_words(text: str, words: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
+    letter = rf"(?-i:[^\W{_SIGN}])"  # without the flag: the signs have no case, and looking for it in all takes long
     signs = [re.escape(word) for word in words if re.match(f"[{_SIGN}]", word)]
     parts = [
-        re.escape(word[:-1].rstrip()) if word.endswith("*") else rf"{re.escape(word)}(?![^\W{_SIGN}])"
+        re.escape(word[:-1].rstrip()) if word.endswith("*") else f"{re.escape(word)}(?!{letter})"
         for word in words
         if re.escape(word) not in signs
     ]
-    bounded = [rf"(?<![^\W{_SIGN}])(?:{'|'.join(parts)})"] if parts else []
+    bounded = [f"(?<!{letter})(?:{'|'.join(parts)})"] if parts else []
     return re.compile("|".join([*bounded, *signs]), re.IGNORECASE)
 
 
