@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,18 +69,62 @@ def requests(name: str, card: TaskCard) -> list[list[CodeRequest | SubmitRequest
     return turns
 
 
-def run(name: str, card: TaskCard, public: Path, folder: Path) -> Path:
-    """Execute a baseline's code as the loop does; the workspace it leaves."""
+def run(name: str, card: TaskCard, public: Path, folder: Path) -> tuple[Path, list[CodeCall]]:
+    """Execute a baseline's code as the loop does: the workspace that it leaves, and its calls."""
     workspace = folder / "workspace"
     workspace.mkdir(parents=True)
+    calls: list[CodeCall] = []
+    before = take_snapshot(workspace)
     codes = [request for turn in requests(name, card) for request in turn if isinstance(request, CodeRequest)]
     with LocalSandbox(public=public, workspace=workspace) as sandbox:
-        for call, request in enumerate(codes, start=1):
-            result = sandbox.run_code(
-                request.language, request.code, call=call, turn=call, log=folder / "log", timeout_s=120
+        for number, code in enumerate(codes, start=1):
+            done = sandbox.run_code(
+                code.language, code.code, call=number, turn=number, log=folder / "log", timeout_s=120
             )
-            assert result.status == "ok", result.stderr
-    return workspace
+            assert done.status == "ok", done.stderr
+            now = take_snapshot(workspace)
+            fields = done.model_dump(include={"status", "exit_code", "elapsed_s", "stdout", "stderr"})
+            new = list(now.changes_since(before).changed)
+            told = {"turn": number, "call": number, "language": code.language, "code": code.code, "new_files": new}
+            calls.append(CodeCall.model_validate({**fields, **told, "stage": "S4"}))
+            before = now
+    return workspace, calls
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a baseline earned on a track's toy, and what the judge's record says of how its outputs came about."""
+
+    report: DetailReport
+    method: str
+
+
+@pytest.fixture(scope="module")
+def worked(benches: Callable[[str], Bench], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Worked]:
+    """Each baseline on each toy, run once."""
+
+    @functools.cache
+    def get(track: str, name: str) -> Worked:
+        bench, folder = benches(track), tmp_path_factory.mktemp(f"{track}-{name}")
+        workspace, calls = run(name, bench.card, bench.public, folder)
+        return Worked(bench.grade(bench.collect(workspace, folder), folder), method_of(bench, calls))
+
+    return get
+
+
+def method_of(bench: Bench, calls: list[CodeCall]) -> str:
+    rubric = load_rubric(ROOT / "config/rubrics", bench.card.track)
+    told_of = Conversation(
+        run=RunId(agent="b", task=bench.card.id, tier="lite", repeat=1),
+        n_cases=len(bench.cases),
+        gpu=False,
+        messages=[],
+        calls=calls,
+        plan=None,
+        has_plot=False,
+        workspace_files={},
+    )
+    return read_history(collect_evidence(told_of), rubric).method.verdict
 
 
 @dataclass(frozen=True)
@@ -124,53 +169,14 @@ EXPECTED = {
 }
 
 
-def inference(bench: Bench, name: str, folder: Path) -> str:
-    """What the judge's record says of how the outputs came about: the run as its loop would tell it."""
-    workspace = folder / "workspace"
-    workspace.mkdir(parents=True)
-    calls: list[CodeCall] = []
-    before = take_snapshot(workspace)
-    codes = [each for turn in requests(name, bench.card) for each in turn if isinstance(each, CodeRequest)]
-    with LocalSandbox(public=bench.public, workspace=workspace) as sandbox:
-        for number, code in enumerate(codes, start=1):
-            done = sandbox.run_code(
-                code.language, code.code, call=number, turn=number, log=folder / "log", timeout_s=120
-            )
-            now = take_snapshot(workspace)
-            fields = done.model_dump(include={"status", "exit_code", "elapsed_s", "stdout", "stderr"})
-            new = list(now.changes_since(before).changed)
-            told = {"turn": number, "call": number, "language": code.language, "code": code.code, "new_files": new}
-            calls.append(CodeCall.model_validate({**fields, **told, "stage": "S4"}))
-            before = now
-    rubric = load_rubric(ROOT / "config/rubrics", bench.card.track)
-    run_id = RunId(agent="b", task=bench.card.id, tier="lite", repeat=1)
-    told_of = Conversation(
-        run=run_id,
-        n_cases=len(bench.cases),
-        gpu=False,
-        messages=[],
-        calls=calls,
-        plan=None,
-        has_plot=False,
-        workspace_files={},
-    )
-    return read_history(collect_evidence(told_of), rubric).method.verdict
-
-
 @pytest.mark.parametrize("track", track_names())
-def test_constants_are_told_from_methods(benches: Callable[[str], Bench], tmp_path: Path, track: str) -> None:
+def test_constants_are_told_from_methods(worked: Callable[[str, str], Worked], track: str) -> None:
     """Constants came out of no method; what is worked out of the input did.
 
     The classical report is one of some texts, chosen by the task's modality: it looks at no image either.
     """
-    assert inference(benches(track), "constant", tmp_path / "constant") == "none"
-    classical = inference(benches(track), "classical", tmp_path / "classical")
-    assert (classical == "none") is (track == "report_generation")
-
-
-def hand_in(bench: Bench, name: str, folder: Path) -> DetailReport:
-    workspace = run(name, bench.card, bench.public, folder)
-    return bench.grade(bench.collect(workspace, folder), folder)
+    assert worked(track, "constant").method == "none"
+    assert (worked(track, "classical").method == "none") is (track == "report_generation")
 
 
 def test_every_track_has_its_baselines() -> None:
@@ -179,9 +185,10 @@ def test_every_track_has_its_baselines() -> None:
 
 
 @pytest.mark.parametrize(("track", "name"), EXPECTED, ids=["-".join(key) for key in EXPECTED])
-def test_baseline_earns_what_it_should(benches: Callable[[str], Bench], tmp_path: Path, track: str, name: str) -> None:
-    bench, expected = benches(track), EXPECTED[track, name]
-    report = hand_in(bench, name, tmp_path)
+def test_baseline_earns_what_it_should(
+    benches: Callable[[str], Bench], worked: Callable[[str, str], Worked], track: str, name: str
+) -> None:
+    bench, expected, report = benches(track), EXPECTED[track, name], worked(track, name).report
     assert {each.case: each.status for each in report.cases} == dict.fromkeys(bench.cases, expected.status)
     if expected.score is None:
         assert 0 <= report.task_score < bench.toy.CEILING
@@ -190,14 +197,14 @@ def test_baseline_earns_what_it_should(benches: Callable[[str], Bench], tmp_path
 
 
 @pytest.mark.parametrize("track", ["enhancement", "synthesis"])
-def test_a_method_beats_a_constant(benches: Callable[[str], Bench], tmp_path: Path, track: str) -> None:
-    scores = [hand_in(benches(track), name, tmp_path / name).task_score for name in ("empty", "constant", "classical")]
+def test_a_method_beats_a_constant(worked: Callable[[str, str], Worked], track: str) -> None:
+    scores = [worked(track, name).report.task_score for name in ("empty", "constant", "classical")]
     assert scores == sorted(scores) and len(set(scores)) == len(scores)
 
 
-def test_a_constant_report_says_little(benches: Callable[[str], Bench], tmp_path: Path) -> None:
+def test_a_constant_report_says_little(worked: Callable[[str, str], Worked]) -> None:
     """It is valid and shares words with some references, no more."""
-    assert 0 < hand_in(benches("report_generation"), "constant", tmp_path).task_score < 0.4
+    assert 0 < worked("report_generation", "constant").report.task_score < 0.4
 
 
 # --- other forms of card ----------------------------------------------------------------------------------------
@@ -210,7 +217,7 @@ def checked(card: TaskCard, manifest: Manifest, workspace: Path, folder: Path) -
 @pytest.mark.parametrize("name", NAMES)
 def test_masks_per_target(benches: Callable[[str], Bench], tmp_path: Path, name: str) -> None:
     bench, card = benches("segmentation"), segmentation_toy.mask_card()
-    workspace = run(name, card, bench.public, tmp_path)
+    workspace, _ = run(name, card, bench.public, tmp_path)
     verdicts = checked(card, bench.manifest, workspace, tmp_path).cases
     assert {each.status for each in verdicts} == {"valid"}
 
@@ -227,7 +234,7 @@ def test_tasks_without_a_lost_resolution(
     value["staging"]["degradation"] = None
     value["metric"]["settings"].pop("output_shape", None)
     card = TaskCard.model_validate(value)
-    workspace = run(name, card, bench.public, tmp_path)
+    workspace, _ = run(name, card, bench.public, tmp_path)
     made = sorted(path.parent.name for path in workspace.glob("agents_outputs/*/*"))
     assert made == bench.cases
     if card.track == "synthesis":
