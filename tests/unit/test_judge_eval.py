@@ -11,7 +11,7 @@ import pytest
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
 from automedbench.commands import main
-from automedbench.commands.judge_eval import disagreement_lines, report_lines
+from automedbench.commands.judge_eval import disagreement_lines, measure, report_lines
 from automedbench.judge import load_rubric
 from automedbench.judge.gold import (
     GoldTranscript,
@@ -24,6 +24,7 @@ from automedbench.judge.gold import (
     verdict_pairs,
 )
 from automedbench.judge.rubric import Rubric, settle_verdicts, stage_score
+from automedbench.judge.rules import HeuristicJudge
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")
@@ -131,6 +132,7 @@ def test_two_transcripts_by_hand(rubric: Rubric) -> None:
     found = evaluate(
         "fake", [judge_transcript(item, rubric, ask, "fake") for item in transcripts], WEIGHTS, "all", rubric
     )
+    assert [each.exact for each in found.stages] == [0.5, 0, 0, 0]
     figures = {each.stage: (each.n, each.mae, each.bias) for each in found.stages}
     assert figures == {
         "S1": (2, pytest.approx(0.085), pytest.approx(0.085)),
@@ -215,6 +217,41 @@ def test_members_of_a_panel_are_measured_alone(rubric: Rubric) -> None:
     assert alone["b #1"]["S3"] == (1, 1)
     assert alone["b #1"]["S1"] == (0, None)
     assert {each.judge: each.invalid_share for each in found.members} == {"a #1": 0, "b #1": pytest.approx(2 / 3)}
+
+
+def test_members_agree_beyond_chance_and_have_a_price(
+    rubric: Rubric, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two members, S3 of three transcripts: (0, 0), (1, 1), (1, 0).
+
+    Krippendorff by hand (Do = 2·1/6 = 1/3 over the six paired values; of values 0, 0, 0, 1, 1, 1 the expected
+    disagreement is 2·3·3/(6·5) = 3/5): alpha = 1 - (1/3)/(3/5) = 4/9. Expected S3 is 1: mean verdicts 0, 1 and ½
+    are exact once in three. a costs 3 · 0.02 USD; one of b's costs is not known.
+    """
+    verdicts = {"x": (0, 0), "y": (1, 1), "z": (1, 0)}
+    costs = {"x": "0.01", "y": "0.01", "z": None}
+
+    def ask(talk: Conversation, rules: Rubric, tier: Tier, judge: object, plot: object) -> JudgeRecord:
+        assert talk.plan is not None
+        given = verdicts[talk.plan]
+        criteria = [record(rubric, "lite", {"s3": value}).criteria for value in given]
+        weak = [criterion.model_copy(update={"weak": criterion.id == "s3"}) for criterion in criteria[1]]
+        judgements = [
+            Judgement(judge=name, model="m", repeat=1, criteria=own, stages={"S3": value}, cost_usd=cost)
+            for name, own, value, cost in zip("ab", (criteria[0], weak), given, ("0.02", costs[talk.plan]), strict=True)
+        ]
+        return record(rubric, "lite", {"s3": sum(given) / 2}, judgements=judgements)
+
+    monkeypatch.setattr("automedbench.commands.judge_eval.judge_run", ask)
+    transcripts = [gold(name, s3=1).model_copy(update={"plan": name}) for name in verdicts]
+    found = measure(transcripts, root / "config/rubrics", HeuristicJudge(), "all")
+    s3 = found.stages[2]
+    assert (s3.exact, s3.alpha) == (pytest.approx(1 / 3), pytest.approx(4 / 9))
+    assert [(each.n_weak, each.cost_usd) for each in found.members] == [(0, "0.06"), (3, None)]
+    text = "\n".join(report_lines(found))
+    assert "a #1: 0.0% without valid answer, 0 weak quotes (0.0200 USD per judgement)" in text
+    assert "b #1: 0.0% without valid answer, 3 weak quotes\n" in text
+    assert "weak quotes: 3 verdicts not earned" in text
 
 
 def test_a_transcript_on_which_a_whole_panel_fails_is_counted(rubric: Rubric) -> None:

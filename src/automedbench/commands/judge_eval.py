@@ -1,4 +1,4 @@
-"""Measure a judge against the gold set: error and bias of stages, precision, recall and F1 of each criterion.
+"""Measure a judge against the gold set: exactness, error and bias of stages, agreement, and each criterion's F1.
 
 Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
 transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.
@@ -34,6 +34,7 @@ from automedbench.judge.gold import (
     evaluate,
     judge_transcript,
     load_gold,
+    member_ratings,
     scorer_pairs,
     verdict_pairs,
 )
@@ -99,8 +100,11 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
 
 
 def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> StageFigures:
-    """Agreement beyond chance over all verdicts of a stage; the weighted sum of stages has none."""
-    from automedbench.statistics.agreement import weighted_kappa
+    """Agreement beyond chance over all verdicts of a stage: with the gold, of its readers, between the judge's members.
+
+    The weighted sum of stages has none.
+    """
+    from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
     answers: list[GoldJudgement] = [one.answer for one in judged]
@@ -111,7 +115,9 @@ def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> St
     ends = {"kappa_low": kappa.low, "kappa_high": kappa.high} if figures.n >= MIN_TRANSCRIPTS else {}
     scored = scorer_pairs(answers, stage) if stage else []
     between = weighted_kappa([one for one, _ in scored], [other for _, other in scored]).value if scored else None
-    return figures.model_copy(update={"kappa": kappa.value, "kappa_scorers": between, **ends})
+    ratings = member_ratings(judged, stage) if stage else []
+    alpha = krippendorff_alpha(ratings).value if len(ratings) > 1 else None
+    return figures.model_copy(update={"kappa": kappa.value, "kappa_scorers": between, "alpha": alpha, **ends})
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -122,16 +128,17 @@ def report_lines(found: Evaluation) -> Iterator[str]:
     cost = "unknown" if found.cost_usd is None else f"{found.cost_usd} USD"
     yield f"{found.judge} against {counted(found.n_transcripts, 'transcript')} (split: {found.split})"
     asked, tokens = counted(found.n_asked, "stage"), counted(found.tokens.total, "token")
-    yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}{_each(found)}"
+    each = _each(found.cost_usd, found.n_transcripts * max(1, len(found.members)))
+    yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}{each}"
     if found.n_weak:
-        yield f"weak: {counted(found.n_weak, 'verdict')} quote a call that does not bear on the criterion"
+        yield f"weak quotes: {counted(found.n_weak, 'verdict')} not earned, asked twice"
     yield from (f"  {line}" for line in found.invalid)
     yield ""
-    yield from table([STAGES_HEAD, *stage_rows(found.stages)], {1, 2, 4, 6, 8})
+    yield from table([STAGES_HEAD, *stage_rows(found.stages)], {1, 2, 3, 5, 7, 9, 10})
     for member in found.members:
-        yield f"\n{member.judge}: {member.invalid_share:.1%} without valid answer"
-        head = [*STAGES_HEAD[:6], "", "", ""]
-        yield from table([head, *stage_rows(member.stages)], {1, 2, 4})
+        weak, each = counted(member.n_weak, "weak quote"), _each(member.cost_usd, found.n_transcripts)
+        yield f"\n{member.judge}: {member.invalid_share:.1%} without valid answer, {weak}{each}"
+        yield from table([STAGES_HEAD[:7], *(row[:7] for row in stage_rows(member.stages))], {1, 2, 3, 5})
     yield ""
     yield from table([CRITERIA_HEAD, *map(criterion_row, found.criteria)], range(2, 10))
     yield f"mean F1 {number(found.mean_f1)}"
@@ -140,15 +147,12 @@ def report_lines(found: Evaluation) -> Iterator[str]:
         yield from _level_lines(level)
 
 
-def _each(found: Evaluation) -> str:
+def _each(cost_usd: str | None, n_judgements: int) -> str:
     """Cost of one judgement of one transcript."""
-    if found.cost_usd is None or not float(found.cost_usd):
-        return ""
-    judgements = found.n_transcripts * max(1, len(found.members))
-    return f" ({float(found.cost_usd) / judgements:.4f} USD per judgement)"
+    return f" ({float(cost_usd) / n_judgements:.4f} USD per judgement)" if cost_usd and float(cost_usd) else ""
 
 
-STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %", "readers"]
+STAGES_HEAD = ["stage", "n", "exact", "MAE", "95 %", "bias", "95 %", "kappa", "95 %", "readers", "alpha"]
 CRITERIA_HEAD = ["id", "criterion", "n", "hits", "extra", "missed", "precision", "recall", "F1", "accuracy"]
 
 
@@ -158,6 +162,7 @@ def stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
         [
             each.stage,
             str(each.n),
+            number(each.exact),
             number(each.mae),
             _range(each.mae_low, each.mae_high),
             number(each.bias, sign=True),
@@ -165,6 +170,7 @@ def stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
             number(each.kappa),
             _range(each.kappa_low, each.kappa_high),
             number(each.kappa_scorers),
+            number(each.alpha),
         ]
         for each in stages
     ]

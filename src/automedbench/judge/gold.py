@@ -13,6 +13,7 @@ generous.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -216,6 +217,8 @@ LEVELS = (0.0, 0.5, 1.0)
 JUDGED = "S1–S3"
 """Name of the judged part of the agentic score in tables: the weighted sum of the three stages."""
 RESAMPLES = 2000
+EXACT = 1e-9
+"""Errors below are rounding of sums."""
 MIN_TRANSCRIPTS = 10
 """No interval below: a few transcripts, resampled, look surer than they are, and one alone looks certain."""
 
@@ -233,6 +236,12 @@ class GoldJudgement:
     criteria: Mapping[str, Criterion]
     stages: Mapping[JudgedStage, float]
     problems: Mapping[JudgedStage, str]
+    cost_usd: str | None = None
+
+    @property
+    def n_weak(self) -> int:
+        """Verdicts that were not earned because their quotes stayed weak."""
+        return sum(criterion.weak for criterion in self.criteria.values())
 
 
 @dataclass(frozen=True)
@@ -252,6 +261,7 @@ class StageFigures(Model):
 
     stage: str = Field(description="S1, S2, S3, or S1–S3: their weighted part of the agentic score")
     n: int = Field(description="transcripts with a valid answer")
+    exact: Number | None = Field(None, description="share of them whose score is the expected one")
     mae: Number | None
     mae_low: Number | None = None
     mae_high: Number | None = None
@@ -262,6 +272,7 @@ class StageFigures(Model):
     kappa_low: Number | None = None
     kappa_high: Number | None = None
     kappa_scorers: Number | None = Field(None, description="the same between the first two readers of the gold set")
+    alpha: Number | None = Field(None, description="Krippendorff's, between a panel's members and repeats")
 
 
 class CriterionFigures(Model):
@@ -310,6 +321,8 @@ class MemberFigures(Model):
     judge: str
     stages: list[StageFigures]
     invalid_share: Number
+    n_weak: int = Field(0, description="verdicts that were not earned because their quotes stayed weak")
+    cost_usd: Money | None = Field(None, description="of all its judgements; null where one's is not known")
 
 
 class Evaluation(Model):
@@ -357,6 +370,7 @@ def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge:
             _index_criteria(item for item in one.criteria if item.valid and item.stage not in one.invalid),
             one.stages,
             one.invalid,
+            one.cost_usd,
         )
         for one in record.judgements
     )
@@ -396,7 +410,7 @@ def evaluate(
         n_asked=n_stages,
         n_invalid=len(invalid),
         invalid_share=len(invalid) / max(1, n_stages),
-        n_weak=sum(criterion.weak for voice in voices for criterion in voice.criteria.values()),
+        n_weak=sum(voice.n_weak for voice in voices),
         invalid=invalid,
         stages=stage_figures(answers, weights),
         criteria=criteria,
@@ -440,6 +454,21 @@ def scorer_pairs(answers: Iterable[GoldJudgement], stage: JudgedStage) -> list[t
     ]
 
 
+def member_ratings(judged: Sequence[JudgedTranscript], stage: JudgedStage) -> list[list[float]]:
+    """Verdicts of each member and repeat on every criterion of a stage, NaN where it gave none."""
+    names = dict.fromkeys(member.judge for one in judged for member in one.members)
+    return [
+        [
+            given.verdict if (given := voices.get(name, {}).get(rule.id)) else math.nan
+            for one in judged
+            for voices in [{member.judge: member.criteria for member in one.members}]
+            for rule in one.answer.rubric.judged(one.answer.gold.tier)
+            if rule.stage == stage
+        ]
+        for name in names
+    ]
+
+
 def stage_figures(answers: Sequence[GoldJudgement], weights: Mapping[JudgedStage, float]) -> list[StageFigures]:
     """Errors of S1, S2, S3 and of their weighted sum, each over the transcripts that have a valid score."""
     errors: dict[str, list[float]] = {stage: [] for stage in (*JUDGED_STAGES, JUDGED)}
@@ -459,7 +488,14 @@ def _stage_figures(stage: str, errors: list[float]) -> StageFigures:
     import numpy as np
 
     values = np.asarray(errors)
-    figures = StageFigures(stage=stage, n=len(errors), mae=float(np.abs(values).mean()), bias=float(values.mean()))
+    sizes = np.abs(values)
+    figures = StageFigures(
+        stage=stage,
+        n=len(errors),
+        exact=float((sizes < EXACT).mean()),
+        mae=float(sizes.mean()),
+        bias=float(values.mean()),
+    )
     if len(errors) < MIN_TRANSCRIPTS:
         return figures
     drawn = values[np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))]
@@ -546,4 +582,6 @@ def _member_figures(members: Sequence[GoldJudgement], weights: Mapping[JudgedSta
             judge=name,
             stages=stage_figures(own, weights),
             invalid_share=sum(len(answer.problems) for answer in own) / (3 * len(own)),
+            n_weak=sum(answer.n_weak for answer in own),
+            cost_usd=sum_costs([answer.cost_usd for answer in own]),
         )
