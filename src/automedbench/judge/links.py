@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from automedbench.base.records import CodeCall, Effect
-from automedbench.judge.record import Event, History
+from automedbench.judge.record import ALL_CASES, Event, History
 
 MAX_FACTS = 40
 """Calls with outputs that are told one by one."""
@@ -22,7 +22,7 @@ _IMPORTS = re.compile(r"(?:\bimport|\bfrom|\s-m)\s+([\w.]+)")
 _DEFINED = re.compile(r"^\s*(?:def|class)\s+(\w+)|^(\w+)\s*(?:\(\)\s*\{|<-\s*function)", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+)\(")
 _PLANS = re.compile(r"plan\.(?:png|md)")
-_WEIGHTS = re.compile(
+WEIGHTS = re.compile(
     r"\.(?:safetensors|pth?|pt2|ckpt|onnx|gguf|h5|keras|tflite|bin|msgpack|zip|tar|gz)$|/blobs/", re.IGNORECASE
 )
 _LOADS = re.compile(
@@ -86,7 +86,7 @@ class Links:
         elif criterion == "s2e":
             yield from self._naming(_GPU, shown=True)
         else:
-            yield from self._where(lambda event: any(map(_WEIGHTS.search, event.call.new_files)))
+            yield from self._where(lambda event: any(map(WEIGHTS.search, event.call.new_files)))
             yield from self._where(lambda event: event.setup_failed)
             yield from self._naming(_LOADS)
             yield from self._naming(_SETS_UP)
@@ -115,8 +115,8 @@ class Links:
 def fact_lines(history: History, effect: Effect) -> tuple[str, ...]:
     """What is known without reading code: who wrote outputs, what failed, weights opened, effect of the case."""
     wrote = [index for index, event in enumerate(history.events) if event.cases]
-    marked = [index for index in (history.pilot, history.full) if index is not None]
-    told = sorted({*marked, *wrote[:MAX_FACTS]})
+    marked = {history.pilot, history.full}
+    told = [index for place, index in enumerate(wrote) if place < MAX_FACTS or index in marked]
     rest = [history.events[index].call for index in wrote if index not in told]
     opened = [event.call for event in history.events if opened_weights(event.call)]
     failed = [event.call for event in history.events if event.failed]
@@ -132,13 +132,11 @@ def fact_lines(history: History, effect: Effect) -> tuple[str, ...]:
 
 def _wrote(history: History, index: int) -> str:
     event = history.events[index]
-    count = "the output of all cases" if event.whole else f"outputs of {len(event.cases)} cases"
-    parts = [
-        *(["first case"] if index == history.pilot else []),
-        *(["full run"] if index == history.full else []),
-        *([f"wrote {count}, {len(event.new_cases)} of them new"] if event.cases else []),
-    ]
-    return f"call {index + 1} (turn {event.call.turn}): {'; '.join(parts)}"
+    where = f"call {index + 1} (turn {event.call.turn})"
+    if ALL_CASES in event.cases:
+        return f"{where}: wrote the file that holds the outputs of all cases"
+    mark = "first case; " if index == history.pilot else "full run; " if index == history.full else ""
+    return f"{where}: {mark}wrote outputs of {len(event.cases)} cases, {len(event.new_cases)} of them new"
 
 
 def _counted(what: str, calls: Sequence[CodeCall]) -> list[str]:
@@ -147,7 +145,7 @@ def _counted(what: str, calls: Sequence[CodeCall]) -> list[str]:
 
 def opened_weights(call: CodeCall) -> bool:
     """Check whether a process of the call opened a file named like weights, by the kernel trace."""
-    return any(_WEIGHTS.search(path) for process in call.processes or [] for path in process.reads)
+    return any(WEIGHTS.search(path) for process in call.processes or [] for path in process.reads)
 
 
 def effect_line(effect: Effect) -> str:
@@ -158,16 +156,18 @@ def effect_line(effect: Effect) -> str:
         *_figure("outputs on their own answers", effect.own),
         *_figure("on other cases' answers", effect.other),
         *_figure("difference", effect.value, effect.low, effect.high, effect.p),
-        *_figure("gain over the input or its best trivial form", effect.gain, *_gain(effect)),
+        *_figure(
+            "gain over the input or its best trivial form",
+            effect.gain,
+            effect.gain_low,
+            effect.gain_high,
+            effect.gain_p,
+        ),
         *_figure("share of outputs that are alike", effect.alike),
         *_figure("share of outputs that copy the input", effect.copies),
     ]
     verdict = {"shown": "effect shown", "none": "no effect", "unclear": "effect unclear"}[effect.verdict]
     return f"measured: {', '.join(parts)}: {verdict}"
-
-
-def _gain(effect: Effect) -> tuple[float | None, float | None, float | None]:
-    return effect.gain_low, effect.gain_high, effect.gain_p
 
 
 def _figure(

@@ -29,7 +29,7 @@ from automedbench.judge.evidence import (
     quote_readings,
     visible,
 )
-from automedbench.judge.links import Links, fact_lines, turn_ranges
+from automedbench.judge.links import WEIGHTS, Links, fact_lines, turn_ranges
 from automedbench.judge.record import Event, History, last_line, read_history
 from automedbench.judge.rubric import Rubric
 from automedbench.reading.injection import MARK
@@ -233,7 +233,6 @@ ALIKE = 4
 MAX_NEEDED = 1_200
 """Tokens that one of them is counted with at most: an agent's odd texts shall not make a window too small."""
 _BRIEF_SHARE, _PLAN_SHARE, _FILES_SHARE, _FOLD_SHARE = 0.2, 0.5, 0.1, 0.05
-_WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|zip|tar|gz)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -381,7 +380,7 @@ def _files_block(evidence: RunEvidence, stage: JudgedStage, room: float) -> tupl
 
 _FILE_ORDER: dict[JudgedStage, Callable[[str, int], bool]] = {
     "S1": lambda path, size: path.startswith("plan/"),
-    "S2": lambda path, size: bool(_WEIGHTS.search(path)) or size >= 1_000_000,
+    "S2": lambda path, size: bool(WEIGHTS.search(path)) or size >= 1_000_000,
     "S3": lambda path, size: "agents_outputs/" in path,
 }
 
