@@ -163,7 +163,7 @@ def test_few_labels() -> None:
 
 
 def of_answers(outputs: Sequence[str], golds: Sequence[str], kinds: Sequence[Any]) -> Effect:
-    both = [[vqa._text(text, kind) for text, kind in zip(texts, kinds, strict=True)] for texts in (outputs, golds)]
+    both = [[vqa.text_answer(*pair) for pair in zip(texts, kinds, strict=True)] for texts in (outputs, golds)]
     return judge_effect(EffectEvidence(*both, vqa.quality, vqa.same, labels=True, groups=kinds), MARGIN)
 
 
@@ -189,8 +189,8 @@ def test_answers_are_compared_within_their_kind() -> None:
 
 def test_answer_score_is_the_tracks() -> None:
     """Yes/no by the first word, negation shares nothing, else token F1 of words: 2 · 1 / (2 + 1)."""
-    given = [vqa._text(text, "open") for text in ("Yes, it is", "no mass", "left lung")]
-    gold = [vqa._text(text, "open") for text in ("yes", "mass", "lung")]
+    given = [vqa.text_answer(text, "open") for text in ("Yes, it is", "no mass", "left lung")]
+    gold = [vqa.text_answer(text, "open") for text in ("yes", "mass", "lung")]
     assert np.diag(vqa.quality(given, gold)) == pytest.approx([1, 0, 2 / 3])
 
 

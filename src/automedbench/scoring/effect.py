@@ -21,6 +21,7 @@ from automedbench.statistics.crossing import (
     Crossed,
     MeanDifference,
     cross,
+    difference,
     draw_blocks,
     largest_share,
     mean_difference,
@@ -134,8 +135,7 @@ def measure(evidence: EffectEvidence, margin_share: float) -> Findings:
     blocks = draw_blocks(evidence.groups or [""] * n)
     outputs = [[evidence.outputs[row] for row in block] for block in blocks]
     answers = [[evidence.answers[row] for row in block] for block in blocks]
-    itself = cross([evidence.quality(each, each) for each in answers])
-    attainable = itself.value if itself else 0.0
+    attainable = difference([evidence.quality(each, each) for each in answers])
     alike = largest_share(evidence.same(each, each) for each in outputs)
     answers_alike = largest_share(evidence.same(each, each) for each in answers)
     findings = Findings(

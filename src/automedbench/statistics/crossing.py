@@ -72,8 +72,7 @@ def cross(matrices: Sequence[Floats]) -> Crossed | None:
     blocks = [np.asarray(matrix, float) for matrix in matrices if len(matrix) > 1]
     if not blocks:
         return None
-    own = np.concatenate([np.diagonal(block) for block in blocks])
-    other = np.concatenate([_off_diagonal_means(block) for block in blocks])
+    own, other = _own_and_other(blocks)
     sums = permuted_sums(blocks)
     seen = float(own.sum())
     exact = len(blocks) == 1 and len(own) <= MAX_EXACT_CASES
@@ -83,6 +82,19 @@ def cross(matrices: Sequence[Floats]) -> Crossed | None:
         terms=np.concatenate([centred_terms(block) for block in blocks]),
         p=_share(sums >= seen - _ROUNDING, exact),
         p_below=_share(sums <= seen + _ROUNDING, exact),
+    )
+
+
+def difference(matrices: Sequence[Floats]) -> float:
+    """Own less other alone; 0 where nothing can be compared."""
+    blocks = [np.asarray(matrix, float) for matrix in matrices if len(matrix) > 1]
+    return float(np.subtract(*_own_and_other(blocks)).mean()) if blocks else 0.0
+
+
+def _own_and_other(blocks: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Each row's value on the diagonal, and its mean off it; (n,) of all blocks."""
+    return np.concatenate([np.diagonal(each) for each in blocks]), np.concatenate(
+        [_off_diagonal_means(each) for each in blocks]
     )
 
 

@@ -46,7 +46,7 @@ def occupancy(planes: Iterator[Numbers], *, shape: tuple[int, ...], side: int, n
     cells = (rows[:, None] * side + columns).ravel().astype(np.intp)
     counts = np.zeros((n_targets + 1, side, side * side))
     for layer, numbers in zip(layers, planes, strict=True):
-        places = np.flatnonzero(numbers)
+        places = np.flatnonzero(numbers != 0)  # of booleans it is five times as fast
         found = np.minimum(numbers[places], n_targets + 1).astype(np.intp) - 1
         counts[:, layer] += np.bincount(found * side**2 + cells[places], minlength=(n_targets + 1) * side**2).reshape(
             n_targets + 1, side**2
@@ -57,7 +57,11 @@ def occupancy(planes: Iterator[Numbers], *, shape: tuple[int, ...], side: int, n
 
 def overlap(first: Sequence[Occupancy], second: Sequence[Occupancy]) -> NDArray[np.float64]:
     """Mean over targets of 2 · a·b / (a·a + b·b) of their cells, (m, k); 1 for a target that neither has."""
-    left, right = np.stack(first, axis=1), np.stack(second, axis=1)
-    shared = 2 * np.matmul(left, right.transpose(0, 2, 1)).astype(np.float64)
-    total = (left.astype(np.float64) ** 2).sum(-1)[:, :, None] + (right.astype(np.float64) ** 2).sum(-1)[:, None, :]
-    return np.asarray(np.where(total > 0, shared / np.where(total > 0, total, 1), 1.0).mean(axis=0))
+    tables = zip(np.stack(first, axis=1), np.stack(second, axis=1), strict=True)
+    return np.asarray(np.mean([_overlap(*pair) for pair in tables], axis=0))
+
+
+def _overlap(left: Occupancy, right: Occupancy) -> NDArray[np.float64]:
+    """The same of one target, (m, cells) and (k, cells)."""
+    total = np.add.outer(*((cells**2).sum(axis=1, dtype=np.float64) for cells in (left, right)))
+    return np.asarray(np.where(total > 0, 2 * (left @ right.T) / np.where(total > 0, total, 1), 1.0))

@@ -58,18 +58,20 @@ def _score(answer: ComparedAnswer, gold: ComparedAnswer) -> float:
 
 
 def _given(truth: QuestionTruth, answer: QuestionAnswer) -> ComparedAnswer:
-    return _letter(answer.label) if truth.kind == "choice" else _text(answer.text, truth.kind)
+    return letter_answer(answer.label) if truth.kind == "choice" else text_answer(answer.text, truth.kind)
 
 
 def _gold(truth: QuestionTruth) -> ComparedAnswer:
-    return _letter(truth.answer_label) if truth.kind == "choice" else _text(truth.answer_text, truth.kind)
+    return letter_answer(truth.answer_label) if truth.kind == "choice" else text_answer(truth.answer_text, truth.kind)
 
 
-def _letter(label: str | None) -> ComparedAnswer:
+def letter_answer(label: str | None) -> ComparedAnswer:
+    """An option's letter."""
     return ComparedAnswer(label or "", (label or "",), label or "")
 
 
-def _text(text: str, kind: Kind) -> ComparedAnswer:
+def text_answer(text: str, kind: Kind) -> ComparedAnswer:
+    """A text as it is compared; of an open answer words with digits do not make the form."""
     normalised, _ = normalise_pair(text, text)
     words = tuple(normalised.split())
     named = [word for word in words if not _NUMBERED.search(word)] if kind == "open" else []
