@@ -19,7 +19,7 @@ DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml
 # What any machine can try in minutes: units, contracts, one workflow from end to end, one look at the page.
 EVERYWHERE = tests/unit tests/contract tests/workflow/test_demo.py
 LOOK = tests/browser/test_leaderboard_page.py
-# `.ci/run` checks once and tests twice.
+# `.ci/run` has checked types and style when it comes to `test-all`.
 BEFORE_TESTS ?= check
 # A process more than there are cores, as some tests wait; where most do, for containers, jobs and processes, two more.
 CORES := $(shell nproc 2>/dev/null || echo 2)
@@ -102,8 +102,11 @@ types: .venv/.test-ready
 lint: .venv/.test-ready
 	@$(SNAKEMAKE) --lint
 
-test: $(BEFORE_TESTS)
-	@$(PYTEST) $(BUSY) $(EVERYWHERE) $(LOOK)
+# Types take one core for most of a minute: they are checked while the tests run, and what is wrong is told afterwards.
+test: format lint
+	@mkdir -p build
+	@.venv/bin/mypy >build/types.log 2>&1 & types=$$!; $(PYTEST) $(BUSY) $(EVERYWHERE) $(LOOK); tests=$$?; \
+	  wait $$types || { cat build/types.log; exit 2; }; exit $$tests
 
 test-all: $(BEFORE_TESTS)
 	@$(PYTEST) $(WAITING) tests
