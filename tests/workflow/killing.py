@@ -26,7 +26,7 @@ from automedbench.agent.durable.attempts import list_attempts, read_lines, read_
 Kind = Literal["head", "driver", "scorer"]
 WEIGHTS: dict[Kind, int] = {"head": 1, "driver": 8, "scorer": 5}
 """How often each is aimed at; where none is alive, nothing is killed this time."""
-LONGEST_PAUSE_S = 8.0
+LONGEST_PAUSE_S = 6.0
 SCRIPTS = ("careful", "crasher", "hasty", "silent", "cheater")
 SPEECHES = (("chat", False), ("responses", False), ("messages", True))
 """What the agents' endpoint speaks, whole or streamed; in turn."""
