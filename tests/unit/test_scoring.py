@@ -580,6 +580,14 @@ def test_consequences_of_no_effect(
     assert found.overall == (0 if audit.confirmed_no_inference else pytest.approx((numbers[4] + numbers[5]) / 2))
 
 
+@pytest.mark.parametrize(("verdict", "agentic"), [("unclear", 0.375), ("shown", 1.0)])
+def test_unclear_effect_of_a_run_that_opened_no_input(verdict: EffectVerdict, agentic: float, card: TaskCard) -> None:
+    """Counts as none: 0.25 + 0.15·0.2 + 0.15·0.3 + 0.10·0.5 = 0.375. What was shown stands."""
+    run = conversation([call(1, "x", processes=[opened([], OUTPUT)])])
+    row = score(card, detail=measured(verdict), judge=FULL, conversation=run)
+    assert (row.scores.agentic, row.no_effect) == (agentic, verdict == "unclear")
+
+
 def test_limits_raise_nothing(card: TaskCard) -> None:
     """By hand, one of two cases missing: S4 would be 0.75, S5's first half is not earned: 0; 0.05 of S2 stays."""
     row = score(

@@ -58,12 +58,15 @@ def s5(task_score: float, submission: SubmissionRecord, run: RunRecord, effect: 
     return 0.5 * (task_score > 0 and effect != "none") + 0.5 * (submission.all_valid and run.submitted)
 
 
-def decide_effect(measured: EffectVerdict, audit: AuditRecord) -> EffectVerdict:
-    """Effect of the case as it stands: an operator's decision in either direction, else what was measured."""
+def decide_effect(measured: EffectVerdict, audit: AuditRecord, conversation: Conversation) -> EffectVerdict:
+    """Effect of the case as it stands: an operator's decision in either direction, else what was measured.
+
+    Where too little was measured to tell, outputs of a run that opened no input owe nothing to their case.
+    """
     decided = audit.confirmed_no_inference
-    if decided is None:
-        return measured
-    return "none" if decided else "unclear"
+    if decided is not None:
+        return "none" if decided else "unclear"
+    return "none" if measured == "unclear" and no_input_opened(conversation, audit) else measured
 
 
 def is_method_at_work(conversation: Conversation, audit: AuditRecord) -> bool:
@@ -184,8 +187,9 @@ def score_run(
     from automedbench.scoring.codes import error_codes  # brings the judge along, which task metrics do not need
 
     _check_together(run, card, detail, submission, audit, judge, conversation)
-    measured: EffectVerdict = detail.effect.verdict if effects == "counted" else "unclear"
-    effect, at_work = decide_effect(measured, audit), is_method_at_work(conversation, audit)
+    found, at_work = decide_effect(detail.effect.verdict, audit, conversation), is_method_at_work(conversation, audit)
+    decided = audit.confirmed_no_inference is not None
+    effect: EffectVerdict = found if effects == "counted" or decided else "unclear"
     earned = stage_scores(run, submission, detail, judge, effect, method_at_work=at_work)
     out = is_disqualified(run, audit)
     if audit.confirmed_no_inference:
@@ -206,7 +210,7 @@ def score_run(
         valid_rate=submission.valid_rate,
         medal=DISQUALIFIED if out else decide_medal(detail, submission, effect),
         effect=detail.effect,
-        no_effect=decide_effect(detail.effect.verdict, audit) == "none",
+        no_effect=found == "none",
         stage_limits=stage_limits(effect, at_work),
         made_up=detail.made_up,
         model_lock=audit.model_lock,
