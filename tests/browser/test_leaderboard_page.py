@@ -152,6 +152,12 @@ def visit(browser: playwright.Browser, board_path: Path, request: pytest.Fixture
     yield from visited(browser, board_path, request.param)
 
 
+@pytest.fixture(scope="module")
+def shown(browser: playwright.Browser, board_path: Path) -> Iterator[Visit]:
+    """One visit for the tests that only read."""
+    yield from visited(browser, board_path, DESKTOP)
+
+
 @pytest.fixture
 def hostile(browser: playwright.Browser, hostile_path: Path) -> Iterator[Visit]:
     yield from visited(browser, hostile_path, DESKTOP)
@@ -174,25 +180,25 @@ on_phone = pytest.mark.parametrize("visit", [PHONE], ids=["phone"], indirect=Tru
 # --- ranking ----------------------------------------------------------------------------------------------------
 
 
-def test_ranking_is_visible(visit: Visit) -> None:
-    assert visit.agents() == [GOOD, SILENT, BAD]
-    rows = visit.page.locator("#ranking-table tbody tr").all_inner_texts()
+def test_ranking_is_visible(shown: Visit) -> None:
+    assert shown.agents() == [GOOD, SILENT, BAD]
+    rows = shown.page.locator("#ranking-table tbody tr").all_inner_texts()
     assert "75.0" in rows[0] and "18 / 19" in rows[0] and "provisional" in rows[0]
     assert "18 disq." in rows[2]
-    assert "54 of 55 planned runs" in visit.page.locator("#provisional").inner_text()
-    assert "Judged by rules, not by a model" in visit.page.locator("#heuristic").inner_text()
+    assert "54 of 55 planned runs" in shown.page.locator("#provisional").inner_text()
+    assert "Judged by rules, not by a model" in shown.page.locator("#heuristic").inner_text()
 
 
-def test_ranking_is_drawn(visit: Visit) -> None:
-    texts = visit.chart_texts("ranking")
+def test_ranking_is_drawn(shown: Visit) -> None:
+    texts = shown.chart_texts("ranking")
     assert [text for text in texts if text in (GOOD, SILENT, BAD)] == [GOOD, SILENT, BAD]
     assert any(text.startswith("75.0") for text in texts)
-    label = visit.page.locator('[data-chart="ranking"]').get_attribute("aria-label")
+    label = shown.page.locator('[data-chart="ranking"]').get_attribute("aria-label")
     assert label == "Overall score of agents: careful 75.0, silent 27.0, cheater 0.0"
 
 
-def test_unknown_price_is_a_dash(visit: Visit) -> None:
-    silent = visit.page.locator("#ranking-table tbody tr", has_text=SILENT)
+def test_unknown_price_is_a_dash(shown: Visit) -> None:
+    silent = shown.page.locator("#ranking-table tbody tr", has_text=SILENT)
     assert "–" in silent.inner_text() and "$0.00" not in silent.inner_text()
 
 
@@ -247,8 +253,8 @@ def test_number_leads_to_its_runs_and_back(visit: Visit) -> None:
     assert "54 of 54 scored runs" in visit.page.locator("#run-table").inner_text()
 
 
-def test_both_poolings_are_named(visit: Visit) -> None:
-    text = visit.page.locator("#certainty").inner_text()
+def test_both_poolings_are_named(shown: Visit) -> None:
+    text = shown.page.locator("#certainty").inner_text()
     assert "By tasks or by runs: both poolings give the same scores and ranks." in text
 
 
@@ -292,8 +298,8 @@ def test_every_table_is_saved(visit: Visit) -> None:
     assert ",0.75," in first
 
 
-def test_foot_says_how_to_cite(visit: Visit, root: Path) -> None:
-    foot = visit.page.locator("footer").inner_text()
+def test_foot_says_how_to_cite(shown: Visit, root: Path) -> None:
+    foot = shown.page.locator("footer").inner_text()
     cited = (root / "CITATION.cff").read_text()
     for part in ("arXiv:2606.01961", "AutoMedBench: Towards Medical AutoResearch with Agentic AI Models", "MIT"):
         assert part in foot and part in cited
@@ -377,8 +383,8 @@ def test_stage_shows_its_criteria(visit: Visit) -> None:
     assert not visit.page.locator("#stage-S3").is_visible()
 
 
-def test_one_judge_has_no_agreement(visit: Visit) -> None:
-    text = visit.page.locator("#agreement").inner_text()
+def test_one_judge_has_no_agreement(shown: Visit) -> None:
+    text = shown.page.locator("#agreement").inner_text()
     assert text == "Each run was judged once (by heuristic-1): there is no agreement to measure."
 
 
@@ -405,8 +411,8 @@ def test_typing_is_one_step_back(visit: Visit) -> None:
     assert visit.hash() == "" and "54 of 54" in visit.page.locator("#run-table").inner_text()
 
 
-def test_runs_link_to_their_page_and_file(visit: Visit) -> None:
-    links = visit.page.locator("#run-table tbody tr").first.locator("a")
+def test_runs_link_to_their_page_and_file(shown: Visit) -> None:
+    links = shown.page.locator("#run-table tbody tr").first.locator("a")
     assert [link.get_attribute("href") for link in links.all()] == [
         f"runs/{GOOD}/bccd-det-task/lite/r1.html",
         f"../runs/{GOOD}/bccd-det-task/lite/r1/score.json",
@@ -433,12 +439,11 @@ def test_address_restores_the_view(visit: Visit) -> None:
     assert pressed.inner_text() == "Turns"
 
 
-@pytest.mark.parametrize(
-    "hash_", ["#tier=nope&track=<img>&task=..&x=1&stage=S9", "#compare=%E0%A4%A&hide=%", "#=&&&=", "#unknown"]
-)
-def test_strange_addresses_show_the_headline(visit: Visit, hash_: str) -> None:
-    visit.open(hash_)
-    assert visit.agents() == [GOOD, SILENT, BAD]
+def test_strange_addresses_show_the_headline(shown: Visit) -> None:
+    for address in ("#tier=nope&track=<img>&task=..&x=1&stage=S9", "#compare=%E0%A4%A&hide=%", "#=&&&=", "#unknown"):
+        shown.open(address)
+        assert shown.agents() == [GOOD, SILENT, BAD], address
+    shown.open()
 
 
 def test_k_of_reliability_can_be_chosen(visit: Visit) -> None:

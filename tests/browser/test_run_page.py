@@ -257,7 +257,7 @@ def visit(browser: Any, pages: Path, request: pytest.FixtureRequest) -> Iterator
     visit = Visit(context.new_page(), pages)
     yield visit
     assert visit.complaints == []
-    assert [url for url in visit.requests if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in visit.requests if not url.startswith(("file:", "data:", "about:blank"))] == []
     assert len({url.split("#")[0] for url in visit.requests if url.startswith("file:")}) <= 1
     context.close()
 
@@ -359,18 +359,19 @@ def marked(visit: Visit) -> str:
     return str(mark.inner_text())
 
 
-@pytest.mark.parametrize(
-    ("where", "passage"),
-    [
-        pytest.param("#criterion-s2a a.to-turn", "print('first step')", id="judge's quote, other white space"),
-        pytest.param("#criterion-s1a a.to-turn", "Threshold first, then watershed.", id="of the plan"),
-        pytest.param("#errors a.to-turn", "ValueError:   no", id="error code, in the error output"),
-        pytest.param("#judge [aria-label=Injections] a.to-turn", "198\n199", id="in folded output"),
-    ],
-)
-def test_quote_leads_to_its_passage(visit: Visit, where: str, passage: str) -> None:
-    visit.open(GOOD).locator(where).click()
-    assert marked(visit) == passage
+QUOTES = {
+    "#criterion-s2a a.to-turn": "print('first step')",  # the judge's quote, other white space
+    "#criterion-s1a a.to-turn": "Threshold first, then watershed.",  # of the plan
+    "#errors a.to-turn": "ValueError:   no",  # error code, in the error output
+    "#judge [aria-label=Injections] a.to-turn": "198\n199",  # in folded output
+}
+
+
+def test_quote_leads_to_its_passage(visit: Visit) -> None:
+    for where, passage in QUOTES.items():
+        visit.open(GOOD).locator(where).click()
+        assert marked(visit) == passage
+        visit.page.goto("about:blank")
 
 
 def test_quote_of_what_is_not_on_the_page_leads_nowhere(visit: Visit) -> None:
@@ -406,23 +407,20 @@ def shown_turns(visit: Visit) -> list[str]:
     return [str(id_) for id_ in visit.page.locator(".turn:not([hidden])").evaluate_all("all => all.map(t => t.id)")]
 
 
-def test_transcript_has_lines_output_and_time(visit: Visit) -> None:
-    turn = visit.open(GOOD).locator("#turn-2")
+def test_turns_of_the_transcript(visit: Visit) -> None:
+    """Lines, output and time; a program's own prompt, which is no brief.
+
+    The reasoning of turn 2 is folded, and holds the judge's quote word for word, before the code that it is of.
+    """
+    page = visit.open(GOOD)
+    turn = page.locator("#turn-2")
     assert turn.locator(".lines").inner_text() == "1\n2"
     assert "python · ok, exit code 0 · 2.0 s" in turn.inner_text()
-
-
-def test_reasoning_is_folded_and_no_quote_is_found_in_it(visit: Visit) -> None:
-    """The reasoning of turn 2 holds the judge's quote word for word, before the code that it is of."""
-    visit.open(GOOD)
-    thoughts = visit.page.locator("#turn-2 details.thoughts")
+    thoughts = turn.locator("details.thoughts")
     assert thoughts.count() == 1
     assert thoughts.get_attribute("open") is None
     assert thoughts.locator("summary").inner_text().startswith("reasoning · ")
-
-
-def test_a_programs_own_prompt_is_no_brief(visit: Visit) -> None:
-    said = visit.open(GOOD).locator("#turn-4").inner_text()
+    said = page.locator("#turn-4").inner_text()
     assert "Program's own system prompt" in said and "You are a program." in said and "Brief" not in said
 
 
@@ -433,20 +431,18 @@ def test_long_output_is_folded(visit: Visit) -> None:
     assert output.locator("pre").inner_text().endswith("199")
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        ("Failed", ["turn-4", "plan"]),
-        ("Quoted", ["turn-2", "turn-3", "turn-4", "plan"]),
-        ("S2", ["turn-2", "plan"]),
-    ],
-)
-def test_transcript_is_filtered(visit: Visit, choice: str, expected: list[str]) -> None:
-    page = visit.open(GOOD)
-    page.locator("#transcript").get_by_role("button", name=choice, exact=True).click()
-    assert shown_turns(visit) == expected
-    page.locator("#transcript").get_by_role("button", name="All", exact=True).press("Enter")
-    assert len(shown_turns(visit)) == 5
+def test_transcript_is_filtered(visit: Visit) -> None:
+    chosen = {
+        "Failed": ["turn-4", "plan"],
+        "Quoted": ["turn-2", "turn-3", "turn-4", "plan"],
+        "S2": ["turn-2", "plan"],
+    }
+    transcript = visit.open(GOOD).locator("#transcript")
+    for choice, expected in chosen.items():
+        transcript.get_by_role("button", name=choice, exact=True).click()
+        assert shown_turns(visit) == expected
+        transcript.get_by_role("button", name="All", exact=True).press("Enter")
+        assert len(shown_turns(visit)) == 5
 
 
 def test_transcript_is_searched(visit: Visit) -> None:
