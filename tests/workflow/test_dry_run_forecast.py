@@ -77,7 +77,6 @@ def test_money_without_a_key(clone: Project) -> None:
     [
         pytest.param(("--quiet", "all"), id="quiet"),
         pytest.param(("prepare",), id="no run is planned"),
-        pytest.param(("plan_campaign",), id="one rule"),
     ],
 )
 def test_nothing_to_say(clone: Project, options: tuple[str, ...]) -> None:
@@ -86,8 +85,6 @@ def test_nothing_to_say(clone: Project, options: tuple[str, ...]) -> None:
 
 
 def test_only_planned_runs_count(clone: Project) -> None:
-    _, err = streams(clone, "results/demo/runs/hasty/bccd-det-task/lite/r1/score.json")
-    assert "Forecast of 1 run still to do" in err
     _, err = streams(clone, *only("careful", "hasty"))
     assert "Forecast of 2 runs still to do" in err
 
