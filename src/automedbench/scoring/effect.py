@@ -8,6 +8,7 @@ of the agent is looked at.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -29,12 +30,16 @@ from automedbench.statistics.crossing import (
 )
 from automedbench.tracks import EffectEvidence, Restoration, ScoringInputs, get_track
 
-EFFECT_VERSION = 1
+EFFECT_VERSION = 2
 """Raised when the same outputs could get another effect; scores every run again and re-runs no agent."""
 SIGNIFICANT = 0.01
 FEWEST, FEWEST_ALIKE, FEWEST_LABELS = 5, 3, 10
 """Outputs without which nothing is said: of the interval, of outputs that are one, of labels that are one."""
+NO_SIGN = 0.2
+"""p above which the permutation test sees no sign of an effect."""
 ALIKE, COPIES = 0.95, 0.95
+NEAR = 0.25
+"""Distance from smoothings of the input below which a picture that is worse than another of them is no method's."""
 LEAST_ATTAINABLE = 0.02
 """Answers that differ less than this cannot tell whose output is whose."""
 EXPECTED = (AutoMedBenchError, ArithmeticError, MemoryError, OSError, ValueError)
@@ -85,8 +90,9 @@ def judge_effect(evidence: EffectEvidence, margin_share: float) -> Effect:
 class Findings:
     """Everything that the verdict is made of.
 
-    ``margin`` is for the difference own - other, ``gain_margin`` for the gain. ``gain`` is over the best trivial form
-    of the input, ``gain_over_input`` over the input itself.
+    ``margin`` is for the difference own - other, ``gain_margin`` for the gain, ``none_below`` for the upper end of the
+    difference's interval where nothing is to be proved. ``gain`` is over the best trivial form of the input,
+    ``gain_over_input`` over the input itself; ``distance`` is the outputs' median distance from smoothings of it.
     """
 
     n: int
@@ -94,9 +100,12 @@ class Findings:
     crossed: Crossed | None
     attainable: float
     margin: float
+    none_below: float
+    alike_margin: float
     alike: float
     answers_alike: float
     copies: float | None = None
+    distance: float = math.inf
     gain: MeanDifference | None = None
     gain_over_input: MeanDifference | None = None
     gain_margin: float = 0.0
@@ -138,12 +147,15 @@ def measure(evidence: EffectEvidence, margin_share: float) -> Findings:
     attainable = difference([evidence.quality(each, each) for each in answers])
     alike = largest_share(evidence.same(each, each) for each in outputs)
     answers_alike = largest_share(evidence.same(each, each) for each in answers)
+    telling = telling_share(alike, answers_alike)
     findings = Findings(
         n=n,
         labels=evidence.labels,
         crossed=cross([evidence.quality(*pair) for pair in zip(outputs, answers, strict=True)]),
         attainable=attainable,
-        margin=margin_share * attainable * telling_share(alike, answers_alike),
+        margin=margin_share * attainable * telling,
+        none_below=max(margin_share, evidence.none_below) * attainable * telling,
+        alike_margin=margin_share * attainable,
         alike=alike,
         answers_alike=answers_alike,
         restores=evidence.restoration is not None,
@@ -161,7 +173,13 @@ def _with_gain(findings: Findings, restoration: Restoration, margin_share: float
     copies = float(np.mean(restoration.distance < margin_share))
     given = next(iter(restoration.trivial.values()))
     best = max(restoration.trivial, key=lambda name: float(restoration.trivial[name].mean()))
-    findings = replace(findings, copies=copies, best_form=best, gain_margin=margin_share * float(np.mean(1 - given)))
+    findings = replace(
+        findings,
+        copies=copies,
+        distance=float(np.median(restoration.distance)),
+        best_form=best,
+        gain_margin=margin_share * float(np.mean(1 - given)),
+    )
     if findings.n < 2:
         return findings
     return replace(
@@ -184,6 +202,7 @@ def decide(findings: Findings) -> tuple[Verdict, str]:
         ("shown", _shown),
         ("none", _no_difference),
         ("none", _no_gain),
+        ("none", _worse_than_trivial),
         ("unclear", lambda found: f"neither an effect nor its absence is proved: {_all_figures(found)}"),
     )
     return next((verdict, reason) for verdict, rule in rules if (reason := rule(findings)) is not None)
@@ -192,7 +211,7 @@ def decide(findings: Findings) -> tuple[Verdict, str]:
 def _copied(found: Findings) -> str | None:
     if found.copies is None or found.copies < COPIES:
         return None
-    return f"{found.copies:.0%} of {found.n} outputs are the input or a trivial form of it"
+    return f"{found.copies:.0%} of {found.n} outputs are the input, a smoothing or an interpolation of it"
 
 
 def _not_comparable(found: Findings) -> str | None:
@@ -207,7 +226,9 @@ def _all_alike(found: Findings) -> str | None:
     """Few words may all be one by right: there every single output must be the same."""
     share, fewest = (1.0, FEWEST_LABELS) if found.labels else (ALIKE, FEWEST_ALIKE)
     assert found.crossed is not None
-    if found.alike < share or found.answers_alike >= share or found.n < fewest or found.crossed.p <= SIGNIFICANT:
+    if found.alike < share or found.answers_alike >= share or found.n < fewest:
+        return None
+    if found.crossed.p <= SIGNIFICANT and found.crossed.value > found.alike_margin:
         return None
     return f"{found.alike:.0%} of {found.n} outputs are one and the same, of the answers {found.answers_alike:.0%}"
 
@@ -226,12 +247,14 @@ def _shown(found: Findings) -> str | None:
 
 
 def _no_difference(found: Findings) -> str | None:
-    """The interval leaves no room for a noteworthy effect, and the test sees neither a positive nor a negative one.
+    """The interval leaves no room: for an effect above the margin, or for a larger one of which the test sees no sign.
 
     Outputs that fit their own case clearly worse depend on it as well (classes mixed up).
     """
     assert found.crossed is not None
-    if found.highest >= found.margin or min(found.crossed.p, found.crossed.p_below) <= SIGNIFICANT:
+    no_room = found.highest < found.margin and found.crossed.p > SIGNIFICANT
+    no_sign = found.highest < found.none_below and found.crossed.p > NO_SIGN
+    if not (no_room or no_sign) or found.crossed.p_below <= SIGNIFICANT:
         return None
     return f"outputs fit other cases as well as their own: {found.figures}"
 
@@ -244,6 +267,13 @@ def _no_gain(found: Findings) -> str | None:
         f"outputs are no better than the input: gain {gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], "
         f"margin {found.gain_margin:.4f}, n {found.n}"
     )
+
+
+def _worse_than_trivial(found: Findings) -> str | None:
+    """Nearly a smoothing of the input, and clearly worse than the best one."""
+    if found.gain is None or found.gain.high >= 0 or found.distance >= NEAR:
+        return None
+    return f"outputs are nearly smoothings of the input (distance {found.distance:.2f}): {_all_figures(found)}"
 
 
 def _all_figures(found: Findings) -> str:

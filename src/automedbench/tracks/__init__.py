@@ -99,8 +99,8 @@ class Drawing:
 class Restoration:
     """Pictures made of pictures: quality (n,) of the outputs and of trivial forms of the input, the input itself first.
 
-    ``distance`` (n,): residual of an output after the least-squares fit of the input's forms, as a share of that of the
-    answer; 0 is a copy.
+    ``distance`` (n,): residual of an output after the least-squares fit by smoothings of the input, as a share of that
+    of the answer; 0 is a copy.
     """
 
     outputs: NDArray[np.float64]
@@ -114,7 +114,8 @@ class EffectEvidence:
 
     ``quality`` takes m outputs (or answers) and k answers and returns values in [0, 1], (m, k), 1 for equal ones.
     ``same`` takes m and k outputs and says which are one output, names and times aside; ``labels``: outputs are among a
-    few words, so that many may rightly be one. Only cases of one of the ``groups`` are compared with each other.
+    few words, so that many may rightly be one. Only cases of one of the ``groups`` are compared with each other. An
+    effect below the share ``none_below`` of the attainable counts as none where the interval proves it.
     """
 
     outputs: Sequence[Any]
@@ -123,6 +124,7 @@ class EffectEvidence:
     same: Callable[[Sequence[Any], Sequence[Any]], NDArray[np.bool_]]
     labels: bool = False
     groups: Sequence[str] | None = None
+    none_below: float = 0.15
     restoration: Restoration | None = None
 
 

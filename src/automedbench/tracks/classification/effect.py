@@ -22,6 +22,7 @@ def read_effect(inputs: ScoringInputs) -> EffectEvidence:
         quality=lambda first, second: equal(first, second).astype(float),
         same=equal,
         labels=True,
+        none_below=0.10,
     )
 
 

@@ -20,6 +20,12 @@ Floats = NDArray[np.float64]
 _EXACT = 1e-6
 
 
+BORDER, LEAST_SIDE = 4, 32
+"""Pixels around the part that is compared, which only filters of the input reach; smaller pictures keep them."""
+NEAREST = "the smoothing of the input that is nearest to it"
+"""Name of the form that is made for each output."""
+
+
 @dataclass(frozen=True)
 class RestoredCase:
     """Quality of one case's output and of each trivial form of its input, and how far from them the output is."""
@@ -33,18 +39,28 @@ def compare_restored(
     output: Floats,
     answer: Floats,
     forms: Mapping[str, Floats],
-    mixtures: Sequence[Sequence[str]],
+    parts: Sequence[Floats],
     quality: Callable[[Floats, Floats], float],
 ) -> RestoredCase:
     """Measures of one case; ``quality`` takes a picture and the answer.
 
-    ``mixtures`` are groups of names of forms: a weighted sum of the forms of a group is a copy.
+    A sum of ``parts`` with weights of at least 0 is a copy; the one nearest to the output is one more trivial form.
     """
+    output, answer = inside(output), inside(answer)
+    columns = [inside(part) for part in parts]
+    nearest = min((fit_positive(sign * output, columns) * sign for sign in (1, -1)), key=lambda it: _rest(output, it))
+    compared = {name: inside(form) for name, form in forms.items()} | {NEAREST: nearest}
     return RestoredCase(
-        output=quality(fit(answer, [output]), answer),
-        trivial={name: quality(fit(answer, [form]), answer) for name, form in forms.items()},
-        distance=min(distance(output, answer, [forms[name] for name in mixture]) for mixture in mixtures),
+        output=quality(fit(answer, output), answer),
+        trivial={name: quality(fit(answer, form), answer) for name, form in compared.items()},
+        distance=distance(output, answer, columns),
     )
+
+
+def inside(planes: Floats) -> Floats:
+    """Planes (n, rows, columns) without ``BORDER`` pixels around, where they are large enough."""
+    cut = slice(BORDER, -BORDER) if min(planes.shape[1:]) >= LEAST_SIDE else slice(None)
+    return planes[:, cut, cut]
 
 
 def collect_restored(cases: Sequence[RestoredCase]) -> Restoration | None:
@@ -58,29 +74,52 @@ def collect_restored(cases: Sequence[RestoredCase]) -> Restoration | None:
     )
 
 
-def distance(output: Floats, answer: Floats, forms: Sequence[Floats]) -> float:
-    """What the forms leave unexplained of the output, as a share of what they leave unexplained of the answer.
+def distance(output: Floats, answer: Floats, parts: Sequence[Floats]) -> float:
+    """What the parts leave unexplained of the output, as a share of what they leave unexplained of the answer.
 
     0 for a copy, about 1 for the answer itself; infinite where one of them is constant or the answer is a copy too.
     """
-    of_answer, of_output = unexplained(answer, forms), unexplained(output, forms)
+    of_answer, of_output = unexplained(answer, parts), unexplained(output, parts)
     return of_output / of_answer if of_answer > _EXACT and math.isfinite(of_output) else math.inf
 
 
-def unexplained(picture: Floats, forms: Sequence[Floats]) -> float:
-    """Root of 1 - R² of the picture's fit by the forms; infinite for a constant picture."""
+def unexplained(picture: Floats, parts: Sequence[Floats]) -> float:
+    """Root of 1 - R² of the fit of the picture, or of its negative, by the parts; infinite for a constant picture."""
     spread = float(np.std(picture))
     if spread <= _EXACT * float(np.abs(picture).max()):
         return math.inf
-    return float(np.sqrt(np.mean((picture - fit(picture, forms)) ** 2))) / spread
+    return min(_rest(sign * picture, fit_positive(sign * picture, parts)) for sign in (1, -1)) / spread
 
 
-def fit(picture: Floats, forms: Sequence[Floats]) -> Floats:
-    """Weighted sum of the forms and a constant that is closest to the picture (least squares)."""
-    centred = np.stack([np.ravel(form) - form.mean() for form in forms])
-    target = np.ravel(picture) - picture.mean()
-    weights = np.linalg.pinv(centred @ centred.T, hermitian=True) @ (centred @ target)
-    return np.asarray((weights @ centred).reshape(picture.shape) + picture.mean())
+def _rest(picture: Floats, explained: Floats) -> float:
+    return float(np.sqrt(np.mean((picture - explained) ** 2)))
+
+
+def fit(picture: Floats, form: Floats) -> Floats:
+    """The form, scaled and shifted to be closest to the picture (least squares)."""
+    centred, spread = form - form.mean(), float(form.var())
+    slope = float(np.mean(centred * (picture - picture.mean()))) / spread if spread > 0 else 0.0
+    return np.asarray(slope * centred + picture.mean())
+
+
+def fit_positive(picture: Floats, parts: Sequence[Floats]) -> Floats:
+    """Sum of the parts with weights of at least 0, and a constant, that is closest to the picture (least squares)."""
+    from scipy.optimize import nnls
+
+    centred = np.stack([np.ravel(part) - part.mean() for part in parts], axis=1)
+    weights, _ = nnls(centred, np.ravel(picture) - picture.mean())
+    return np.asarray((centred @ weights).reshape(picture.shape) + picture.mean())
+
+
+def smoothings(planes: Floats) -> list[Floats]:
+    """Parts of which every smoothing of the planes (n, rows, columns) is a positive sum.
+
+    The 25 pixels up to two rows and columns away, and wider passes of the binomial filter.
+    """
+    padded = np.pad(planes, [(0, 0), (2, 2), (2, 2)], mode="edge")
+    rows, columns = planes.shape[1:]
+    moved = [padded[:, i : i + rows, j : j + columns] for i in range(5) for j in range(5)]
+    return [*moved, *(smoothed(planes, times) for times in (4, 8, 16))]
 
 
 def smoothed(planes: Floats, times: int) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,14 @@ Sides = tuple[Floats, Ints]
 
 @dataclass(frozen=True)
 class ImageBoxes:
-    """Boxes of one image: corners (n, 4) in pixels and as shares of width and height, and class numbers (n,)."""
+    """Boxes of one image, the most certain first: corners (n, 4) in pixels and as shares of width and height, class
+    numbers (n,), and how many of them are compared with answers (None: all).
+    """
 
     pixels: Floats
     shares: Floats
     category: Ints
+    compared: int | None = None
 
 
 def read_effect(inputs: ScoringInputs) -> EffectEvidence:
@@ -49,11 +52,12 @@ def quality(outputs: Sequence[ImageBoxes], answers: Sequence[ImageBoxes]) -> Flo
 
     Finer than F1 at one threshold, so that a weak detector is told from one that does not look at the image.
     """
-    return mutual_overlap(_sides(outputs), _sides(answers), other_class=OTHER_CLASS)
+    chosen = [(each.shares[: each.compared], each.category[: each.compared]) for each in outputs]
+    return mutual_overlap(chosen, _sides(answers), other_class=OTHER_CLASS)
 
 
 def same(first: Sequence[ImageBoxes], second: Sequence[ImageBoxes]) -> NDArray[np.bool_]:
-    """Whether two images have the same boxes, (m, k): in pixels or in shares of the image."""
+    """Whether two images have the same boxes, (m, k), whatever their scores: in pixels or in shares of the image."""
     shares = mutual_overlap(_sides(first), _sides(second), other_class=0.0)
     pixels = mutual_overlap(
         *([(each.pixels, each.category) for each in side] for side in (first, second)), other_class=0.0
@@ -105,9 +109,9 @@ def _least_score(evidence: DetectionEvidence, measured: Sequence[int]) -> float:
 
 
 def _predicted(evidence: DetectionEvidence, number: int, least: float) -> ImageBoxes:
-    chosen = [box for box in evidence.predictions[number].boxes if box.score >= least]
-    chosen = sorted(chosen, key=lambda box: -box.score)[:MAX_BOXES]
-    return _boxes(evidence, number, [box.corners for box in chosen], [box.name for box in chosen])
+    found = sorted(evidence.predictions[number].boxes, key=lambda box: -box.score)[:MAX_BOXES]
+    boxes = _boxes(evidence, number, [box.corners for box in found], [box.name for box in found])
+    return replace(boxes, compared=sum(box.score >= least for box in found))
 
 
 def _true(evidence: DetectionEvidence, number: int) -> ImageBoxes:

@@ -12,12 +12,20 @@ from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import ssim
 from automedbench.tracks import EffectEvidence, ScoringInputs
 from automedbench.tracks.common.coarse import coarse_plane, correlation, same_picture
-from automedbench.tracks.common.restoration import RestoredCase, centre, collect_restored, compare_restored, smoothed
+from automedbench.tracks.common.restoration import (
+    BORDER,
+    RestoredCase,
+    centre,
+    collect_restored,
+    compare_restored,
+    smoothed,
+    smoothings,
+)
 from automedbench.tracks.enhancement.score import clip_ssim, read_prediction
 from automedbench.tracks.enhancement.truth import Ranges, read_reference
 
 Floats = NDArray[np.float64]
-COARSE, CROP = 32, 128
+COARSE, CROP = 32, 128 + 2 * BORDER
 """Sides of the coarse image, which is compared with all answers, and of the part that is compared with the input."""
 
 
@@ -44,9 +52,9 @@ def _restored(
     path = inputs.given(case.id) / inputs.card.inputs[0].file
     given = parse_float_array(path.read_bytes(), (int(height), int(width))).values
     forms = trivial_forms(given, reference.shape)
-    copies = [(name,) for name in forms if not name.startswith("smoothed")]
+    parts = [*forms.values(), *smoothings(forms["input" if given.shape == reference.shape else "bicubic input"])]
     output, answer = (centre(image[None], CROP) for image in (prediction, reference))
-    return compare_restored(output, answer, forms, copies, functools.partial(_quality, data_range=data_range))
+    return compare_restored(output, answer, forms, parts, functools.partial(_quality, data_range=data_range))
 
 
 def trivial_forms(given: NDArray[np.float32], shape: tuple[int, ...]) -> dict[str, Floats]:
@@ -64,6 +72,8 @@ def trivial_forms(given: NDArray[np.float32], shape: tuple[int, ...]) -> dict[st
             ("repeated input", filters.NEAREST),
             ("bilinear input", filters.BILINEAR),
             ("bicubic input", filters.BICUBIC),
+            ("Hamming input", filters.HAMMING),
+            ("Lanczos input", filters.LANCZOS),
         )
     }
 

@@ -15,7 +15,15 @@ from automedbench.metrics.structural_similarity import plane_ssim
 from automedbench.tracks import EffectEvidence, ScoringInputs, track_settings
 from automedbench.tracks.common.cases import case_output, output_path
 from automedbench.tracks.common.coarse import coarse_plane, correlation, same_picture
-from automedbench.tracks.common.restoration import RestoredCase, centre, collect_restored, compare_restored, smoothed
+from automedbench.tracks.common.restoration import (
+    BORDER,
+    RestoredCase,
+    centre,
+    collect_restored,
+    compare_restored,
+    smoothed,
+    smoothings,
+)
 from automedbench.tracks.synthesis.measures import Plane
 from automedbench.tracks.synthesis.score import is_scorable, predicted_planes
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -24,7 +32,7 @@ from automedbench.tracks.synthesis.stage import TRUTH
 Floats = NDArray[np.float64]
 PLACES = (0.30, 0.37, 0.44, 0.51, 0.58)
 """Places of the planes along z, as shares of the depth: nothing behind the last is read."""
-COARSE, CROP = 16, 160
+COARSE, CROP = 16, 160 + 2 * BORDER
 """Sides of the coarse planes, which are compared with all answers, and of the part that is compared with the input."""
 
 
@@ -78,7 +86,8 @@ def _restored(
         f"smoothed {first}, more": smoothed(given[first], 4),
     }
     quality = functools.partial(_quality, settings=settings)
-    return compare_restored(centre(prediction, CROP), centre(truth, CROP), forms, [tuple(given)], quality)
+    parts = [*given.values(), *(-planes for planes in given.values()), *smoothings(given[first])]
+    return compare_restored(centre(prediction, CROP), centre(truth, CROP), forms, parts, quality)
 
 
 def _quality(planes: Floats, truth: Floats, settings: SynthesisSettings) -> float:

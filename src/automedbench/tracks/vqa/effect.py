@@ -36,6 +36,7 @@ def read_effect(inputs: ScoringInputs) -> EffectEvidence:
         quality=quality,
         same=same,
         labels=True,
+        none_below=0.10,
         groups=[truth.kind for truth, _ in rows],
     )
 
