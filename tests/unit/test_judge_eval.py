@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from panel_fakes import answer, judge_model
 
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
@@ -25,6 +27,7 @@ from automedbench.judge.gold import (
 )
 from automedbench.judge.rubric import Rubric, settle_verdicts, stage_score
 from automedbench.judge.rules import HeuristicJudge
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")
@@ -307,6 +310,32 @@ def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"against {found['n_transcripts']} transcripts" in text
     assert f"{len(found['disagreements'])} verdicts differ" in text
     assert all(f"{each['transcript']} {each['criterion']}: expected" in text for each in found["disagreements"])
+
+
+def test_command_measures_a_panel_over_http(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two repeats that give nothing: no stage of a good run is exact. completion() counts 3 + 2 tokens for each of six
+    requests; at 1 and 1 USD per million that is 0.00003 USD, or 0.000015 per judgement."""
+    (tmp_path / "gold/vqa").mkdir(parents=True)
+    shutil.copytree(root / "config/gold/briefs", tmp_path / "gold/briefs")
+    shutil.copy(root / "config/gold/vqa/vqa-lite-good.yaml", tmp_path / "gold/vqa")
+    monkeypatch.setenv("JUDGE_KEY", "canary")
+    answers = [answer(stage, 0, asked=[name for name in LITE if name.startswith(stage.lower())]) for stage in WEIGHTS]
+    with ScriptedServer(answers=[Answer(body=completion(text)) for text in answers for _ in range(2)]) as server:
+        price = {"input": "1", "output": "1", "as_of": "2026-01-01", "source": "x"}
+        judge = judge_model(base_url=server.url, pricing=price).model_dump(mode="json", exclude_unset=True)
+        (tmp_path / "judges.yaml").write_text(json.dumps({"judges": {"first": judge}}))
+        asked = ["--panel", "first", "--repeats", "2", "--judges", str(tmp_path / "judges.yaml")]
+        paths = ["--gold", str(tmp_path / "gold"), "--rubrics", str(root / "config/rubrics")]
+        main(["judge-eval", *asked, *paths, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert len(server.requests) == 6
+    assert [(each["stage"], each["exact"]) for each in found["stages"][1:3]] == [("S2", 0.0), ("S3", 0.0)]
+    assert [(each["judge"], float(each["cost_usd"])) for each in found["members"]] == [
+        ("first #1", pytest.approx(0.000015)),
+        ("first #2", pytest.approx(0.000015)),
+    ]
 
 
 @pytest.mark.parametrize(
