@@ -24,11 +24,13 @@ from factories import (
 )
 
 from automedbench.base.cards import load_card
+from automedbench.base.effects import NO_EFFECT
 from automedbench.base.records import (
     CaseScore,
     CaseSubmission,
     Criterion,
     Decision,
+    Effect,
     ErrorCode,
     Injection,
     Judgement,
@@ -51,6 +53,7 @@ HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"> \u202egnp.exe
 GOOD, BAD, SILENT = make_run("careful"), make_run("cheater"), make_run("silent")
 QUOTE = "print('first   step')"  # with other white space than the code has
 COLOUR = "#e69f00"
+NONE = Effect(verdict="none", reason="every output is one form", n=16, alike=1.0)
 
 
 # --- the runs -------------------------------------------------------------------------------------------------
@@ -195,7 +198,9 @@ def write_bad_run(results: Path) -> Any:
 
 
 def write_silent_run(results: Path) -> Any:
-    score = make_score(SILENT, make_scores((0.5, 0.5, 0.5, 0.5, 0.5), task=0.0), outcome="stopped", failed=True)
+    without = {"effect": NONE, "no_effect": True, "stage_limits": NO_EFFECT}
+    stages = make_scores((0.5, 0.5, 0.0, 0.3, 0.0), task=0.0)
+    score = make_score(SILENT, stages, outcome="stopped", failed=True, **without)
     records: Any = run_records(score)
     problem = Problem(code="not_found", message="was not submitted")
     cases = [CaseSubmission(case="bccd_0001", status="missing", completed=False, problems=[problem])]
@@ -289,6 +294,23 @@ def test_every_number_says_how_it_came_about(visit: Visit) -> None:
     assert "map50 0.5000" in page.locator("#how-task").inner_text()
     page.locator("#how-s2").get_by_role("link", name="s2a 0.50").click()
     assert page.locator("#criterion-s2a").evaluate("e => e.getBoundingClientRect().top < innerHeight")
+
+
+def test_effect_of_the_case(visit: Visit) -> None:
+    """Verdict, value with interval and p."""
+    shown = visit.open(GOOD).locator("#effect").inner_text()
+    assert "✓ shown own answers fit better than others'" in shown
+    assert "difference 0.4100, 95 % interval 0.3600 to 0.4600, p < 0.001; it must exceed 0.0300." in shown
+    assert visit.page.get_by_text("No effect of the case.").count() == 0
+
+
+def test_no_effect_of_the_case(visit: Visit) -> None:
+    """A mark at the top, and what it takes away at each stage."""
+    page = visit.open(SILENT)
+    assert "✕ none every output is one form" in page.locator("#effect").inner_text()
+    assert page.get_by_text("No effect of the case.").is_visible()
+    assert "at most 0.3, as the case has no effect" in page.locator("#how-s4").inner_text()
+    assert "not without an effect of the case: no" in page.locator("#how-s5").inner_text()
 
 
 def test_what_the_run_took_of_machines(visit: Visit) -> None:

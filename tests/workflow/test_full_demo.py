@@ -64,11 +64,15 @@ def test_the_leaderboard_is_the_promised_one(demo: FinishedDemo) -> None:
 
 
 def test_better_work_ranks_higher(demo: FinishedDemo) -> None:
-    """On every track careful is ahead of hasty, hasty of crasher, and the cheater has nothing."""
+    """On every track careful is ahead of silent and hasty, both of crasher, and the cheater has nothing.
+
+    Of the two in the middle the one whose outputs are the same for all cases may be the last.
+    """
     found = rows(demo.path / "results/demo/leaderboard/runs.csv")
     for task in {task for _, task in found}:
         overall = {agent: float(found[agent, task]["overall"]) for agent in AGENTS}
-        assert overall["careful"] > overall["silent"] > overall["hasty"] > overall["crasher"] > overall["cheater"] == 0
+        middle = overall["silent"], overall["hasty"]
+        assert overall["careful"] > max(middle) >= min(middle) > overall["crasher"] > overall["cheater"] == 0
 
 
 def test_task_scores_are_verified_by_other_libraries(demo: FinishedDemo) -> None:

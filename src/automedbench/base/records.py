@@ -454,10 +454,6 @@ class Conversation(Model):
     n_unlisted: int = Field(0, description="further files of the workspace, which are too many to be listed")
 
 
-COPY_OF_INPUT = "copy_of_input"
-"""Code of a problem of an output that is the input again: it may score, but it is no work."""
-
-
 class Problem(Model):
     """Why a case is not valid: a stable code and one line for a person."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import (
@@ -32,6 +32,8 @@ from automedbench.tracks.synthesis.stage import read_degradation
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""
 AFFINE_TOLERANCE = 1e-3
+COPY_OF_INPUT = "copy_of_input"
+"""Code of a volume that is the case's input again."""
 COPY_TOLERANCE = 0.5
 _LARGEST = float(np.finfo(np.float32).max)
 

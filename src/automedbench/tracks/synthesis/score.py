@@ -14,12 +14,12 @@ import numpy as np
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.files import read_record
-from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission, Prior
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, not_as_collected, output_path
-from automedbench.tracks.synthesis.check import UNSCORABLE
+from automedbench.tracks.synthesis.check import COPY_OF_INPUT, UNSCORABLE
 from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
 from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, InputBaseline
