@@ -354,7 +354,11 @@ def test_what_is_not_clean(given: dict[str, Any]) -> None:
 def test_outputs_that_an_operator_found_to_be_of_a_method_are_clean() -> None:
     given = {"quality": 0.97, "medal": "okay", "effect": NONE}
     assert codes_of("synthesis", [case("c1")], audit=decided(False), **given) == []
-    assert codes_of("synthesis", [case("c1")], audit=decided(True), **given) != []
+    (code,) = codes_of("synthesis", [case("c1")], audit=decided(True), **given)
+    assert (code.detector, code.evidence) == (
+        "verify.no_effect",
+        "A. Person decided that no method was at work: read it",
+    )
 
 
 DETECTORS = detectors(*track_names())

@@ -13,6 +13,7 @@ from hand_made_runs import RUN, call, conversation, failing
 from toys._bench import stage, toy_names
 
 from automedbench.base.cards import Medal, TaskCard, load_card
+from automedbench.base.effects import is_method_at_work
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.records import (
     AuditRecord,
@@ -41,7 +42,6 @@ from automedbench.scoring.run import (
     case_scores,
     decide_medal,
     is_failed,
-    is_method_at_work,
     medal,
     overall,
     s4,

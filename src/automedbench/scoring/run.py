@@ -15,7 +15,7 @@ from typing import TypeVar
 from automedbench import __version__
 from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.code import present_code
-from automedbench.base.effects import limit_stages, stage_limits
+from automedbench.base.effects import decide_effect, is_method_at_work, limit_stages, stage_limits
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import (
@@ -56,33 +56,6 @@ def s4(submission: SubmissionRecord) -> float:
 def s5(task_score: float, submission: SubmissionRecord, run: RunRecord, effect: EffectVerdict = "unclear") -> float:
     """Submission: ½ [task score > 0, unless the case has no effect on the outputs] + ½ [all valid and accepted]."""
     return 0.5 * (task_score > 0 and effect != "none") + 0.5 * (submission.all_valid and run.submitted)
-
-
-def decide_effect(measured: EffectVerdict, audit: AuditRecord, conversation: Conversation) -> EffectVerdict:
-    """Effect of the case as it stands: an operator's decision in either direction, else what was measured.
-
-    Where too little was measured to tell, outputs of a run that opened no input owe nothing to their case.
-    """
-    decided = audit.confirmed_no_inference
-    if decided is not None:
-        return "none" if decided else "unclear"
-    return "none" if measured == "unclear" and no_input_opened(conversation, audit) else measured
-
-
-def is_method_at_work(conversation: Conversation, audit: AuditRecord) -> bool:
-    """False where the trace shows that no input was opened, or neither weights nor a program that computes a model."""
-    return audit.model_opened is not False and not no_input_opened(conversation, audit)
-
-
-def no_input_opened(conversation: Conversation, audit: AuditRecord) -> bool:
-    """The trace knows every file that every process of the run opened, outputs among them, and none was an input."""
-    traced = [call.processes for call in conversation.calls if call.status != "refused"]
-    opened = [process for processes in traced for process in processes or ()]
-    unseen = None in traced or any(process.left_out for process in opened)
-    if unseen or any(finding.rule == "trace.unread" for finding in audit.findings):
-        return False
-    wrote = any(path.startswith("agents_outputs/") for process in opened for path in process.writes)
-    return wrote and not any(path.startswith("/") for process in opened for path in process.reads)
 
 
 def agentic(stages: Mapping[str, float]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from automedbench.base.effects import decide_effect, why_no_effect
 from automedbench.base.records import (
     AuditRecord,
     CodeName,
@@ -62,10 +63,13 @@ class RunFacts(Outputs):
         return self.run.submitted and self.submission.all_valid and okay and not self.no_effect
 
     @property
-    def no_effect(self) -> bool:
-        """The case has no effect on the outputs, as measured; False where an operator decided against the measure."""
-        lifted = self.audit is not None and self.audit.confirmed_no_inference is False
-        return self.detail.effect.verdict == "none" and not lifted
+    def no_effect(self) -> str:
+        """Reason why the case has no effect on the outputs; empty where it may have one."""
+        effect = self.detail.effect
+        if self.audit is None:
+            return effect.reason if effect.verdict == "none" else ""
+        none = decide_effect(effect.verdict, self.audit, self.conversation) == "none"
+        return why_no_effect(effect, self.audit) if none else ""
 
     @property
     def _has_medal(self) -> bool:

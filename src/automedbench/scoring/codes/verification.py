@@ -74,7 +74,7 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
 
 def no_effect(facts: RunFacts) -> CodeFinding | None:
     """Outputs that fit their own case no better than another: of one form, copies of the input, or unrelated to it."""
-    return CodeFinding("S4", facts.detail.effect.reason) if facts.no_effect else None
+    return CodeFinding("S4", facts.no_effect) if facts.no_effect else None
 
 
 DETECTORS = (

@@ -107,6 +107,7 @@ function effect() {
     el("p", {}, tag({ shown: "✓ shown", none: "✕ none", unclear: "unclear" }[verdict], { shown: "good", none: "bad" }[verdict]), ` ${reason}`),
     known(value) && el("p", {}, `Quality of ${n} outputs on their own answers ${metric(mine)}, on other cases' answers ${metric(other)}: difference ${metric(value)}${range(low, high)}${tested(p)}; it must exceed ${metric(margin)}.`),
     known(gain) && el("p", {}, `Gain over the input as it is: ${metric(gain)}${range(gain_low, gain_high)}${tested(gain_p)}.`),
+    score.no_effect && verdict !== "none" && !decided && el("p.notice", {}, "No process of the run opened an input, so there can be none."),
     decided && el("p.notice", {}, `${decided}; this counts more than the measure.`),
     score.recipe.effects === "shown_only" && el("p.aside", {}, "Effects are shown only in this campaign and change no score."));
 }
