@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from campaigns import AGENTS, TASK, FinishedDemo, at, commands, copy_of_finished, finished_demo, run_folder, steps
+from campaigns import AGENTS, TASK, FinishedDemo, at, copy_of_finished, finished_demo, run_folder
 from conftest import Project
 
 from automedbench.base.files import read_record
@@ -197,7 +195,7 @@ def test_nothing_half_written_is_left(demo: FinishedDemo) -> None:
     assert [path.name for path in left if path.name not in (".fetched-by-automedbench", ".snakemake_timestamp")] == []
 
 
-# --- again, by hand, as a report ------------------------------------------------------------------------------
+# --- again, as a report ------------------------------------------------------------------------------
 
 
 def test_second_run_does_nothing(finished: Project) -> None:
@@ -218,39 +216,6 @@ def dates(place: Path) -> dict[str, int]:
         for root in ("results", "data")
         for path in sorted((place / root).rglob("*"))
     }
-
-
-@pytest.mark.parametrize("agent", ["hasty", "cheater"])
-def test_commands_by_hand_give_the_same_bytes(finished: Project, agent: str) -> None:
-    """Each step behind the run is executed as it was printed; every file is the same afterwards."""
-    folder = run_folder(finished, agent)
-    made = ("submission.json", "audit.json", "detail_report.json", "judge.json", "score.json")
-    before = {name: (folder / name).read_bytes() for name in made}
-    pictures = {path.relative_to(folder): path.read_bytes() for path in (folder / "submission").rglob("*.png")}
-    printed = finished.snakemake("-n", "-p", "--forceall", f"{folder.relative_to(finished.path)}/score.json").stdout
-    by_hand = [line for line in commands(printed) if f"/{agent}/" in line and "run_agent.py" not in line]
-    assert len(by_hand) == len(made)
-    for name in made:
-        (folder / name).unlink()
-    shutil.rmtree(folder / "submission", ignore_errors=True)  # of an agent without a picture there is none
-    for line in sorted(by_hand, key=lambda line: ORDER.index(steps(f"Shell command: {line}")[0])):
-        done = finished.run("bash", "-c", line)
-        assert done.returncode == 0, (line, done.stdout)
-    assert {name: (folder / name).read_bytes() for name in made} == before
-    assert {path.relative_to(folder): path.read_bytes() for path in (folder / "submission").rglob("*.png")} == pictures
-
-
-ORDER = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
-
-
-def test_verified_by_hand(finished: Project) -> None:
-    """The printed command with ``--verify``: pycocotools computes the same mAP."""
-    printed = finished.snakemake("-n", "-p", "--forcerun", "score_metrics", "--", "leaderboard").stdout
-    (line,) = [line for line in commands(printed) if "score_metrics.py" in line and "/careful/" in line]
-    words = shlex.split(line.removesuffix(" --log"))
-    done = finished.run(*words, "--verify")
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"verified with pycocotools .*: 0\.829", done.stdout)
 
 
 def test_report(finished: Project) -> None:

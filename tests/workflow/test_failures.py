@@ -105,17 +105,8 @@ def failed_step(project: Project, *options: str) -> str:
     return done.stdout
 
 
-def test_raw_data_absent(project: Project) -> None:
-    """The message of the step is shown by Snakemake itself and says how to get the data."""
-    printed = failed_step(project, "prepare", "--config", "datasets={bccd: {path: nowhere}}")
-    lines = message_in(project, "logs/fetch_dataset/bccd.log")
-    assert lines[0].startswith("MissingDataError: No raw data for 'bccd': nowhere is not a folder")
-    assert lines[1].startswith("How to get it: ")
-    assert lines[1] in printed
-
-
 def test_no_source_answers(project: Project) -> None:
-    """Without the user's copy and without network: the same way out."""
+    """Without the user's copy and without network: the message says how to get the data."""
     campaign = "--campaign results/campaign.json"
     planned = project.run(*f"python scripts/plan_campaign.py {campaign} --config results=results".split())
     assert planned.returncode == 0, planned.stdout
@@ -166,27 +157,13 @@ def test_purged_data(finished: Project) -> None:
     ]
 
 
-def _truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:200])
-
-
-@pytest.mark.parametrize(
-    ("file", "damage", "expected"),
-    [
-        pytest.param("JPEGImages/BloodImage_00019.jpg", Path.unlink, "does not exist", id="missing image"),
-        pytest.param("Annotations/BloodImage_00019.xml", _truncate, "not a readable annotation", id="unreadable XML"),
-        pytest.param("JPEGImages/BloodImage_00019.jpg", _truncate, "BloodImage_00019.jpg", id="damaged image"),
-    ],
-)
-def test_damaged_data(project: Project, file: str, damage: object, expected: str) -> None:
+def test_damaged_data(project: Project) -> None:
     """Named file and remedy; nothing is staged half, and repaired data goes on without anything else."""
-    path = project.path / "demo/data/bccd/BCCD" / file
+    path = project.path / "demo/data/bccd/BCCD/JPEGImages/BloodImage_00019.jpg"
     whole = path.read_bytes()
-    damage(path)  # type: ignore[operator]
+    path.write_bytes(whole[:200])
     failed_step(project, "prepare")
-    lines = message_in(project, f"logs/stage_task/{TASK}.log")
-    assert Path(file).name in lines[0]
-    assert expected in lines[0]
+    assert path.name in message_in(project, f"logs/stage_task/{TASK}.log")[0]
     assert not list((project.path / "data").rglob("image.png"))
     assert not (project.path / f"data/demo/manifests/{TASK}.json").exists()
     path.write_bytes(whole)

@@ -133,11 +133,3 @@ def test_ctrl_c_on_a_terminal(project: Project) -> None:
     assert "Terminating processes on user request" in shown.text
     assert "Traceback" not in shown.text
     assert shown.text.rindex(SHOW_CURSOR) > shown.text.rindex(HIDE_CURSOR)
-
-
-def test_dry_run_shows_every_command(project: Project) -> None:
-    """Whoever asks for details gets Snakemake's usual output."""
-    printed = project.snakemake("-n", "-p", "prepare").stdout
-    assert "Shell command: python scripts/fetch_dataset.py" in printed
-    assert "stage_task" in printed
-    assert "steps done" not in printed
