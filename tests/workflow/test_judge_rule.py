@@ -19,7 +19,7 @@ from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, c
 RUN = "results/demo/runs/careful/bccd-det-task/lite/r1"
 KEY = "sk-canary-of-the-judges"
 PLAN = ("Decision: I choose the last one as detector.", None)
-SETUP = ("import skimage", 3)
+SETUP = ('DATA = Path(os.environ["DATA_DIR"])', 4)
 CHECK = ("bccd_0001 640 x 480 {'wbc': 1", 6)
 ASKED = {
     "S1": (PLAN, ("s1a", "s1b", "s1c")),  # the lite tier credits s1d, s1e and s1f
