@@ -68,6 +68,7 @@ class Pool:
             quality=lambda first, second: self.quality[np.ix_(first, second)],
             same=lambda first, second: self.same[np.ix_(first, second)],
             labels=self.labels,
+            none_below=0.10 if self.labels else 0.15,
             groups=self.kinds or None,
         )
         return replace(found, restoration=_gained(random, n, gain)) if self.pictures else found

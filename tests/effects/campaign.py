@@ -74,9 +74,9 @@ figure.save("plan/plan.png")
 print(figure.size)
 """
 ENVIRONMENT = """\
-import numpy, PIL, scipy, scipy.ndimage, skimage
+import numpy, PIL, scipy, scipy.ndimage
 
-for package in (numpy, PIL, scipy, skimage):
+for package in (numpy, PIL, scipy):
     print(package.__name__, package.__version__)
 """
 CHECK = """\
@@ -121,7 +121,9 @@ def write_campaign(folder: Path, kinds: Sequence[Kind]) -> Path:
         (folder / name).mkdir(parents=True)
     for name, toy in toys.items():
         toy.make_raw(folder / "raw" / name)
-        (folder / f"cards/{toy.CARD.id}.yaml").write_text(yaml.safe_dump(toy.CARD.model_dump(mode="json")))
+        card = toy.CARD.model_dump(mode="json")
+        card["dataset"]["sources"] = [{"kind": "path", "where": str(folder / "raw" / name)}]
+        (folder / f"cards/{toy.CARD.id}.yaml").write_text(yaml.safe_dump(card))
     for kind in kinds:
         (folder / f"agents/{kind.id}.yaml").write_text(yaml.safe_dump(transcript(kind)))
     agents = {

@@ -88,7 +88,7 @@ def raw_classification(raw: Path) -> None:
             picture.save(raw / f"Testing/{name}/Te-{name}_{number:04d}.jpg", quality=95)
 
 
-# --- detection: 40 smears ------------------------------------------------------------------------------------------
+# --- detection: 30 smears ------------------------------------------------------------------------------------------
 
 SMEAR = (72, 96)
 CELLS = {"RBC": ((200, 90, 90), 5.0, 6.5), "WBC": ((110, 60, 160), 9.0, 11.0), "Platelets": ((150, 70, 150), 2.0, 2.6)}
@@ -99,7 +99,7 @@ def raw_detection(raw: Path) -> None:
     chance = np.random.default_rng(2)
     for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (raw / "BCCD" / folder).mkdir(parents=True)
-    names = [f"BloodImage_{number:05d}" for number in range(40)]
+    names = [f"BloodImage_{number:05d}" for number in range(30)]
     for name in names:
         values, cells = _smear(chance)
         grey(values).save(raw / f"BCCD/JPEGImages/{name}.jpg", quality=95)
@@ -172,7 +172,7 @@ def _volume(path: Path, values: Array, affine: Array) -> None:
     path.write_bytes(gzip.compress(image.to_bytes(), 1, mtime=0))
 
 
-# --- enhancement: 32 slices with noise, 40 X-rays at half the resolution --------------------------------------------
+# --- enhancement: 24 slices with noise, 24 X-rays at half the resolution --------------------------------------------
 
 FINE = (48, 48)
 
@@ -191,15 +191,15 @@ def scene(chance: Noise, *shape: int) -> Array:
 
 def _denoising(card: dict[str, Any]) -> None:
     card["staging"]["options"] |= {"size": list(FINE)}
-    card["staging"]["sampling"] |= {"count": 32}
+    card["staging"]["sampling"] |= {"count": 24}
     card["staging"]["degradation"] |= {"sigma": 0.1}
     card["metric"]["settings"] |= {"output_shape": list(FINE), "lpips": "off"}
 
 
 def raw_denoising(raw: Path) -> None:
-    """DeepLesion's layout: 16-bit PNG, HU + 32768, of 32 patients."""
+    """DeepLesion's layout: 16-bit PNG, HU + 32768, of 24 patients."""
     chance = np.random.default_rng(4)
-    for number in range(1, 33):
+    for number in range(1, 25):
         folder = raw / f"Images_png/{number:06d}_01_01"
         folder.mkdir(parents=True)
         stored = np.rint(scene(chance, *FINE) * 2000 - 1000 + 32768).astype(np.uint16)
@@ -208,19 +208,19 @@ def raw_denoising(raw: Path) -> None:
 
 def _super_resolution(card: dict[str, Any]) -> None:
     card["staging"]["options"] |= {"size": list(FINE)}
-    card["staging"]["sampling"] |= {"count": 40, "options": {}}
+    card["staging"]["sampling"] |= {"count": 24, "options": {}}
     card["metric"]["settings"] |= {"output_shape": list(FINE), "lpips": "off"}
 
 
 def raw_super_resolution(raw: Path) -> None:
-    """NIH's layout: 8-bit PNG of 40 patients."""
+    """NIH's layout: 8-bit PNG of 24 patients."""
     chance = np.random.default_rng(5)
     (raw / "images").mkdir(parents=True)
-    for number in range(40):
+    for number in range(24):
         grey(255 * scene(chance, *FINE)).save(raw / f"images/{number + 1:08d}_000.png")
 
 
-# --- synthesis: 24 CT of which every fourth slice is kept ------------------------------------------------------
+# --- synthesis: 16 CT of which every fourth slice is kept ------------------------------------------------------
 
 SCAN = (20, 20, 24)
 
@@ -233,7 +233,7 @@ def _synthesis(card: dict[str, Any]) -> None:
 def raw_synthesis(raw: Path) -> None:
     """TotalSegmentator's layout: a body with a spine and balls."""
     chance = np.random.default_rng(6)
-    for number in range(24):
+    for number in range(16):
         folder = raw / f"s{number + 1:04d}"
         folder.mkdir(parents=True)
         values = np.where(ball(SCAN, (10, 10, 12), (9, 8, 60)), 40.0, -1000.0)

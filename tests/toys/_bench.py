@@ -110,8 +110,12 @@ class Bench:
 
 
 def stage(name: str, folder: Path, workers: int = 1) -> Bench:
+    """Make the raw data of a toy of this name and stage it below ``folder``."""
+    return stage_toy(load_toy(name), folder, workers)
+
+
+def stage_toy(toy: Any, folder: Path, workers: int = 1) -> Bench:
     """Make a toy's raw data and stage it below ``folder``."""
-    toy = load_toy(name)
     raw, card = folder / "raw", folder / f"{toy.CARD.id}.yaml"
     raw.mkdir(parents=True)
     toy.make_raw(raw)
