@@ -116,6 +116,11 @@ def test_pooling_by_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert ["all", "2", expected] in [line.split()[:3] for line in text.splitlines()]
 
 
+def test_runs_without_an_effect_of_their_case_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, cell("a", LOW, no_effect=True), cell("b", HIGH))
+    assert "Without effect of the case on the outputs: A 5 runs, B 0 runs.\n" in compare(capsys, tmp_path, "a", "b")
+
+
 def test_two_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, cell("a", [0.9, 0.9]), cell("b", [0.1, 0.1, 0.1]))
     text = compare(capsys, tmp_path, "a", "b")

@@ -79,6 +79,7 @@ LOCAL: dict[str, tuple[Callable[[Project], object], Steps]] = {
         lose(RUNS.format(SECOND, REPORTS) + "/judge.json"),
         steps_of(("score_judge", "score_run"), [(SECOND, REPORTS)]),
     ),
+    "effects": (configure(effects="shown_only"), steps_of(("score_judge", "score_run"), EVERY)),
     "audit policy": (configure(sandbox={"max_warnings": 7}), steps_of(("audit_run", "score_run"), EVERY)),
     "resources of a metric": (other_word_list, steps_of(SCORING, of_task(REPORTS))),
     "track version": (

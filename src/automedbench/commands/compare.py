@@ -198,9 +198,15 @@ def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
         *_cell_lines(found),
         "",
         *table([("", "A", "B", "difference"), *stages], right=range(1, 4)),
+        *_no_effect_line(found["no_effect"]),
         "",
         found["conclusion"],
     ]
+
+
+def _no_effect_line(counts: Sequence[int]) -> list[str]:
+    a, b = (counted(count, "run") for count in counts)
+    return [f"Without effect of the case on the outputs: A {a}, B {b}."] if any(counts) else []
 
 
 def _warnings(found: Comparison) -> list[str]:
@@ -333,6 +339,7 @@ def compare_agents(
         "wins": sum(cell["difference"] >= EQUAL for cell in cells),
         "ties": sum(abs(cell["difference"]) < EQUAL for cell in cells),
         "losses": sum(cell["difference"] <= -EQUAL for cell in cells),
+        "no_effect": [sum(score.no_effect for score in list_scores(side)) for side in (first, second)],
         "stages": {stage.upper(): (_mean(first, stage, method), _mean(second, stage, method)) for stage in STAGES},
         "conflicts": conflicts,
         "cautions": cautions,
