@@ -30,7 +30,7 @@ from automedbench.statistics.crossing import (
 )
 from automedbench.tracks import EffectEvidence, Restoration, ScoringInputs, get_track
 
-EFFECT_VERSION = 2
+EFFECT_VERSION = 3
 """Raised when the same outputs could get another effect; scores every run again and re-runs no agent."""
 SIGNIFICANT = 0.01
 FEWEST, FEWEST_ALIKE, FEWEST_LABELS = 5, 3, 10
@@ -90,9 +90,10 @@ def judge_effect(evidence: EffectEvidence, margin_share: float) -> Effect:
 class Findings:
     """Everything that the verdict is made of.
 
-    ``margin`` is for the difference own - other, ``gain_margin`` for the gain, ``none_below`` for the upper end of the
-    difference's interval where nothing is to be proved. ``gain`` is over the best trivial form of the input,
-    ``gain_over_input`` over the input itself; ``distance`` is the outputs' median distance from smoothings of it.
+    ``margin`` is what the difference own - other must exceed to be shown. ``none_below`` are what the upper end of its
+    interval must stay below to be none: where nothing is proved, and where the test sees no sign. ``gain`` is over the
+    best trivial form of the input, ``gain_over_input`` over the input itself, which must stay below ``gain_margin`` to
+    be none. ``distance`` is the outputs' median distance from smoothings of the input.
     """
 
     n: int
@@ -100,8 +101,7 @@ class Findings:
     crossed: Crossed | None
     attainable: float
     margin: float
-    none_below: float
-    alike_margin: float
+    none_below: tuple[float, float]
     alike: float
     answers_alike: float
     copies: float | None = None
@@ -121,11 +121,12 @@ class Findings:
     def highest(self) -> float:
         """Upper end of the interval, or what full successes could add that are too rare to be among n cases.
 
-        A share s of them is missed by chance with probability (1 - s)^n, here 2.5 %: without it, outputs that fit no
-        answer at all would have an interval of no width however few they are.
+        A share s of them is missed by chance with probability (1 - s)^n, here 5 %: without it, outputs that fit no
+        answer at all would have an interval of no width however few they are. Pictures always fit to some degree.
         """
-        unseen: float = 1 - ((1 - CONFIDENCE) / 2) ** (1 / self.n)
-        return max((self.interval or (0.0, 0.0))[1], self.attainable * unseen)
+        high = (self.interval or (0.0, 0.0))[1]
+        unseen: float = 1 - (1 - CONFIDENCE) ** (1 / self.n)
+        return high if self.restores else max(high, self.attainable * unseen)
 
     @property
     def figures(self) -> str:
@@ -147,15 +148,14 @@ def measure(evidence: EffectEvidence, margin_share: float) -> Findings:
     attainable = difference([evidence.quality(each, each) for each in answers])
     alike = largest_share(evidence.same(each, each) for each in outputs)
     answers_alike = largest_share(evidence.same(each, each) for each in answers)
-    telling = telling_share(alike, answers_alike)
+    room = attainable * telling_share(alike, answers_alike)
     findings = Findings(
         n=n,
         labels=evidence.labels,
         crossed=cross([evidence.quality(*pair) for pair in zip(outputs, answers, strict=True)]),
         attainable=attainable,
-        margin=margin_share * attainable * telling,
-        none_below=max(margin_share, evidence.none_below) * attainable * telling,
-        alike_margin=margin_share * attainable,
+        margin=margin_share * attainable,
+        none_below=(margin_share * room, max(margin_share, evidence.none_below) * room),
         alike=alike,
         answers_alike=answers_alike,
         restores=evidence.restoration is not None,
@@ -209,7 +209,7 @@ def decide(findings: Findings) -> tuple[Verdict, str]:
 
 
 def _copied(found: Findings) -> str | None:
-    if found.copies is None or found.copies < COPIES:
+    if found.copies is None or found.copies < COPIES or _gains(found):
         return None
     return f"{found.copies:.0%} of {found.n} outputs are the input, a smoothing or an interpolation of it"
 
@@ -228,7 +228,7 @@ def _all_alike(found: Findings) -> str | None:
     assert found.crossed is not None
     if found.alike < share or found.answers_alike >= share or found.n < fewest:
         return None
-    if found.crossed.p <= SIGNIFICANT and found.crossed.value > found.alike_margin:
+    if found.crossed.p <= SIGNIFICANT and found.crossed.value > found.margin:
         return None
     return f"{found.alike:.0%} of {found.n} outputs are one and the same, of the answers {found.answers_alike:.0%}"
 
@@ -241,9 +241,14 @@ def _shown(found: Findings) -> str | None:
     assert found.crossed is not None
     if found.crossed.p > SIGNIFICANT or found.crossed.value <= found.margin:
         return None
-    if found.restores and (found.gain is None or found.gain.p > SIGNIFICANT or found.gain.mean <= 0):
+    if found.restores and (not _gains(found) or (found.copies or 0.0) >= COPIES):
         return None
     return f"outputs fit their own case better: {_all_figures(found)}"
+
+
+def _gains(found: Findings) -> bool:
+    """A gain over every trivial form is proved, however small."""
+    return found.gain is not None and found.gain.p <= SIGNIFICANT and found.gain.mean > 0
 
 
 def _no_difference(found: Findings) -> str | None:
@@ -252,8 +257,9 @@ def _no_difference(found: Findings) -> str | None:
     Outputs that fit their own case clearly worse depend on it as well (classes mixed up).
     """
     assert found.crossed is not None
-    no_room = found.highest < found.margin and found.crossed.p > SIGNIFICANT
-    no_sign = found.highest < found.none_below and found.crossed.p > NO_SIGN
+    small, larger = found.none_below
+    no_room = found.highest < small and found.crossed.p > SIGNIFICANT
+    no_sign = found.highest < larger and found.crossed.p > NO_SIGN
     if not (no_room or no_sign) or found.crossed.p_below <= SIGNIFICANT:
         return None
     return f"outputs fit other cases as well as their own: {found.figures}"

@@ -18,6 +18,10 @@ from automedbench.tracks import Restoration
 
 Floats = NDArray[np.float64]
 _EXACT = 1e-6
+FITTED_PIXELS = 4096
+"""Pixels on which the weights of some thirty parts are found; the rest is measured on all."""
+LEAST_REST = 1e-4
+"""Unexplained share of an answer that leaves nothing to restore: it is a copy itself."""
 
 
 BORDER, LEAST_SIDE = 4, 32
@@ -47,13 +51,12 @@ def compare_restored(
     A sum of ``parts`` with weights of at least 0 is a copy; the one nearest to the output is one more trivial form.
     """
     output, answer = inside(output), inside(answer)
-    columns = [inside(part) for part in parts]
-    nearest = min((fit_positive(sign * output, columns) * sign for sign in (1, -1)), key=lambda it: _rest(output, it))
-    compared = {name: inside(form) for name, form in forms.items()} | {NEAREST: nearest}
+    sums = PositiveSums.of([inside(part) for part in parts])
+    compared = {name: inside(form) for name, form in forms.items()} | {NEAREST: sums.nearest(output)}
     return RestoredCase(
         output=quality(fit(answer, output), answer),
         trivial={name: quality(fit(answer, form), answer) for name, form in compared.items()},
-        distance=distance(output, answer, columns),
+        distance=distance(output, answer, sums),
     )
 
 
@@ -74,21 +77,56 @@ def collect_restored(cases: Sequence[RestoredCase]) -> Restoration | None:
     )
 
 
-def distance(output: Floats, answer: Floats, parts: Sequence[Floats]) -> float:
-    """What the parts leave unexplained of the output, as a share of what they leave unexplained of the answer.
+@dataclass(frozen=True)
+class PositiveSums:
+    """All sums of some pictures with weights of at least 0, and a constant.
+
+    ``columns`` (pixels, parts) are the pictures less their means, of length 1; weights are found on every ``step``-th
+    pixel. ``factor`` (parts, parts) is R of the QR decomposition of these: least squares on it are those on them.
+    """
+
+    columns: Floats
+    step: int
+    factor: Floats
+
+    @classmethod
+    def of(cls, parts: Sequence[Floats]) -> PositiveSums:
+        """The sums of pictures of one shape."""
+        columns = np.stack([np.ravel(part) - part.mean() for part in parts], axis=1)
+        length = np.sqrt((columns**2).sum(axis=0))
+        columns /= np.where(length > 0, length, 1.0)
+        step = len(columns) // FITTED_PIXELS | 1  # odd: no period of rows
+        some = columns[::step]
+        return cls(columns, step, np.linalg.cholesky(some.T @ some + _EXACT**2 * np.eye(len(parts))).T)
+
+    def nearest(self, picture: Floats) -> Floats:
+        """The sum, or the negative of one, that is closest to the picture (least squares)."""
+        found = (sign * self._nearest(sign * picture) for sign in (1, -1))
+        return min(found, key=lambda each: _rest(picture, each))
+
+    def _nearest(self, picture: Floats) -> Floats:
+        from scipy.optimize import nnls
+
+        centred = (np.ravel(picture) - picture.mean())[:: self.step]
+        weights, _ = nnls(self.factor, np.linalg.solve(self.factor.T, self.columns[:: self.step].T @ centred))
+        return np.asarray((self.columns @ weights).reshape(picture.shape) + picture.mean())
+
+
+def distance(output: Floats, answer: Floats, sums: PositiveSums) -> float:
+    """What the sums leave unexplained of the output, as a share of what they leave unexplained of the answer.
 
     0 for a copy, about 1 for the answer itself; infinite where one of them is constant or the answer is a copy too.
     """
-    of_answer, of_output = unexplained(answer, parts), unexplained(output, parts)
-    return of_output / of_answer if of_answer > _EXACT and math.isfinite(of_output) else math.inf
+    of_answer, of_output = unexplained(answer, sums), unexplained(output, sums)
+    return of_output / of_answer if of_answer > LEAST_REST and math.isfinite(of_output) else math.inf
 
 
-def unexplained(picture: Floats, parts: Sequence[Floats]) -> float:
-    """Root of 1 - R² of the fit of the picture, or of its negative, by the parts; infinite for a constant picture."""
+def unexplained(picture: Floats, sums: PositiveSums) -> float:
+    """Root of 1 - R² of the picture's fit by the sums; infinite for a constant picture."""
     spread = float(np.std(picture))
     if spread <= _EXACT * float(np.abs(picture).max()):
         return math.inf
-    return min(_rest(sign * picture, fit_positive(sign * picture, parts)) for sign in (1, -1)) / spread
+    return _rest(picture, sums.nearest(picture)) / spread
 
 
 def _rest(picture: Floats, explained: Floats) -> float:
@@ -102,15 +140,6 @@ def fit(picture: Floats, form: Floats) -> Floats:
     return np.asarray(slope * centred + picture.mean())
 
 
-def fit_positive(picture: Floats, parts: Sequence[Floats]) -> Floats:
-    """Sum of the parts with weights of at least 0, and a constant, that is closest to the picture (least squares)."""
-    from scipy.optimize import nnls
-
-    centred = np.stack([np.ravel(part) - part.mean() for part in parts], axis=1)
-    weights, _ = nnls(centred, np.ravel(picture) - picture.mean())
-    return np.asarray((centred @ weights).reshape(picture.shape) + picture.mean())
-
-
 def smoothings(planes: Floats) -> list[Floats]:
     """Parts of which every smoothing of the planes (n, rows, columns) is a positive sum.
 
@@ -119,7 +148,9 @@ def smoothings(planes: Floats) -> list[Floats]:
     padded = np.pad(planes, [(0, 0), (2, 2), (2, 2)], mode="edge")
     rows, columns = planes.shape[1:]
     moved = [padded[:, i : i + rows, j : j + columns] for i in range(5) for j in range(5)]
-    return [*moved, *(smoothed(planes, times) for times in (4, 8, 16))]
+    wide = smoothed(planes, 4)
+    wider = smoothed(wide, 4)
+    return [*moved, wide, wider, smoothed(wider, 8)]
 
 
 def smoothed(planes: Floats, times: int) -> Floats:
