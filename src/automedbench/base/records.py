@@ -866,7 +866,7 @@ class ScoreRecord(Model):
     medal: str = Field(description="of complete and valid runs that beat the prior, by the task's thresholds")
     effect: Effect = Field(Effect(), description="of the case on the outputs, as measured")
     no_effect: bool = Field(
-        False, description="there is no effect of the case, as measured, or as an operator decided against the measure"
+        False, description="no effect of the case: as measured, as an operator decided, or as no input was opened"
     )
     stage_limits: dict[Stage, Score] = Field(
         default_factory=dict, description="stage → the most it may earn without an effect; empty: nothing is limited"

@@ -228,7 +228,7 @@ COLUMNS: dict[str, Column] = {
     "effect_low": Column(float, "lower end of its 95 % interval"),
     "effect_high": Column(float, "upper end of its 95 % interval"),
     "effect_p": Column(float, "one-sided p of a permutation test of the effect"),
-    "no_effect": Column(bool, "no effect of the case, as measured, unless an operator decided otherwise"),
+    "no_effect": Column(bool, "no effect of the case: as measured, as an operator decided, or as no input was opened"),
     "effects": Column(str, "counted: a run without an effect earns less; shown_only: it is marked; empty: unknown"),
     "n_case_scores": Column(
         int, "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases"
