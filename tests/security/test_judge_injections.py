@@ -31,7 +31,7 @@ from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
 from automedbench.judge.rules import HeuristicJudge
 from automedbench.judge.selection import select
-from automedbench.reading.injection import MARK, AgentText, explicit, find_injections, mask, mask_texts
+from automedbench.reading.injection import MARK, AgentText, find_injections, mask, mask_texts
 from automedbench.sandbox.evidence.audit import judge_findings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +165,7 @@ def test_the_transcript_with_an_order_is_found() -> None:
     trapped = [item for item in gold().values() if "judge_order" in item.traps]
     assert trapped
     for item in trapped:
-        assert any(finding.severity == "warning" for finding in judge_findings(item.conversation)), item.id
+        assert judge_findings(item.conversation), item.id
 
 
 # --- fences -----------------------------------------------------------------------------------------------------
@@ -340,14 +340,11 @@ def test_the_prompt_says_what_a_picture_is() -> None:
 
 @for_each(WRITTEN)
 def test_the_audit_finds_what_the_rules_find(name: str) -> None:
-    """Explicit text of the agent's own is a strike, printed text a warning without one, the rest a notice."""
+    """A notice that counts for nothing, whatever it is."""
     attempt, base = WRITTEN[name], shown()
     findings = judge_findings(inserted(base.conversation, attempt))
     assert bool(findings) is (attempt.expected == "found")
-    assert {finding.category for finding in findings} <= {"judge_injection"}
-    certain = any(explicit(injection) for injection in find_injections(attempt.texts))
-    own = attempt.where not in ("stdout", "stderr")
-    weights = {(finding.severity, finding.confidence) for finding in findings}
-    assert (("warning", "high") in weights) is (certain and own)
-    assert (("warning", "medium") in weights) or own or not certain
-    assert all("\n" not in finding.evidence and finding.evidence.isprintable() for finding in findings)
+    assert {(item.category, item.severity, item.confidence) for item in findings} <= {
+        ("judge_injection", "notice", "low")
+    }
+    assert all(item.evidence.isprintable() for item in findings)
