@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, islice
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from automedbench.base.records import Injection
@@ -23,8 +24,7 @@ MARK = "[masked: text that addresses the judge]"
 """Replacement of a masked passage."""
 VERDICT, UNSEARCHED = "judge.verdict", "judge.unsearched"
 MAX_SEARCHED = 1_000_000  # characters of each kind of text; the rest is masked
-MAX_FOUND, MAX_PASSAGE = 1_000, 300
-MAX_PASSES = 4
+MAX_FOUND, MAX_PASSAGE, MAX_PASSES = 1_000, 300, 4
 MAX_OBJECT = 4_000  # characters of a bracketed object that is masked as a whole when it holds a verdict
 MAX_DEPTH = 2  # encodings inside encodings
 REACH = 300  # characters around a telling word that are searched
@@ -262,7 +262,7 @@ _READERS: dict[str, Callable[[str, int], str]] = {
 
 _GAP = re.compile(r"(?:[^a-z0-9.,/%]|[.,/](?!\d)|(?<!\d)[.,/%])+")
 _BEFORE_ORDER = re.compile(r"(?:[.:]|\b(?:please|must|should|always|simply|just|now|therefore|kindly|so|but|and)) $")
-_ROT13 = {ord(char): codecs.encode(char, "rot13") for char in "abcdefghijklmnopqrstuvwxyz"}
+_ROT13 = str.maketrans(ascii_lowercase, codecs.encode(ascii_lowercase, "rot13"))
 _DIGITS = [str.maketrans("013457@$!|", f"o{one}eastas{one}{one}") for one in "il"]
 _SHIFTED = re.compile(r"\b(?:whqtr|tenqre|rinyhngbe|ireqvpg|ehoevp|vafgehpgvba)")
 _DIGIT_IN_WORD = re.compile(r"[a-z]{2}[013457@$!|]|\b[013457@$!|][a-z]{2}")
@@ -299,8 +299,8 @@ def _in_words(text: str) -> Iterator[_Span]:
     """Passages around telling words, also in rot13 or with digits for letters."""
     for begin, end in _windows(text):
         piece = text[begin:end]
-        tables = [{}, *([_ROT13] if _SHIFTED.search(piece) else []), *(_DIGITS if _DIGIT_IN_WORD.search(piece) else [])]
-        for reading in map(piece.translate, tables):
+        tables = [_ROT13] * bool(_SHIFTED.search(piece)) + _DIGITS * bool(_DIGIT_IN_WORD.search(piece))
+        for reading in (piece, *(piece.translate(table) for table in tables)):
             words = _substituted(reading, _GAP, _joint)
             for rule, regex, at_start in _patterns(in_words=True):
                 for match in regex.finditer(words.text):
