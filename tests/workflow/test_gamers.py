@@ -11,16 +11,13 @@ from effects.kinds import load_kinds
 FEW = (
     ("reports", "template filled by sed"),
     ("reports", "program in base64"),
-    ("reports", "one report with numbers filled in"),
-    ("reports", "heart alone"),
     ("reports", "rules on the picture"),
     ("detection", "equal boxes with score by brightness"),
     ("detection", "box in the middle"),
-    ("detection", "network times zero"),
     ("detection", "white cells only"),
     ("detection", "every second case only"),
 )
-"""Six without a method, four with one; all kinds run in benchmarks/bench_gamers.py."""
+"""Four without a method, three with one; all kinds run in benchmarks/bench_gamers.py."""
 
 
 def test_without_a_method_half_of_the_agentic_half_is_lost(tmp_path: Path) -> None:
