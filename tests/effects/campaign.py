@@ -179,8 +179,10 @@ class Verdict:
         """Everything that is not as it must be."""
         scores = self.score.scores
         problems = [] if self.effect.verdict in self.kind.expected else [f"effect {self.effect.verdict}"]
-        if self.kind.group != "gamers":
-            return problems
+        if self.kind.group != "gamers" or self.effect.verdict != "none":
+            return (
+                problems  # what is unclear costs nothing: guesses in classification, VQA and reports, for the most part
+            )
         problems += [f"agentic {scores.agentic}"] if scores.agentic > MOST_AGENTIC else []
         problems += [f"medal {self.score.medal}"] if self.score.medal != "fail" else []
         return problems + ([f"overall {scores.overall}"] if scores.overall > 0.35 and scores.task <= 0.2 else [])
