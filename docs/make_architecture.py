@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,8 +140,14 @@ def imported(file: Path) -> set[str]:
     return {name.split(".")[1] for name in _modules(file)}
 
 
-def _modules(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+@cache
+def _modules(file: Path) -> tuple[str, ...]:
+    """Modules of the package that a file imports, functions included."""
+    return tuple(_imports(ast.parse(file.read_text("utf-8"))))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module == PACKAGE:

@@ -6,7 +6,7 @@ import ast
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ MODULES = sorted(
     for package in (PACKAGE, REHEARSAL, *EXECUTORS)
     for path in (SOURCE / package).rglob("*.py")
 )
+NAMES = frozenset(MODULES)
 FLOORS = (
     {"base", "metrics", "statistics"},
     {"campaign", "datasets", "reading"},
@@ -71,21 +72,27 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All nodes of a file's tree, walked once."""
+    return list(ast.walk(tree_of(path)))
+
+
+@functools.cache
 def imports_of(path: Path, module: str = "") -> tuple[str, ...]:
     """Dotted names that a file imports anywhere, functions included; relative ones made absolute."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return tuple(imports_below(tree_of(path), package))
+    return tuple(imports_among(nodes_of(path), package))
 
 
-def imports_below(tree: ast.AST, package: str = "") -> Iterator[str]:
-    """The same for a part of a file of this package."""
-    for node in ast.walk(tree):
+def imports_among(nodes: Iterable[ast.AST], package: str = "") -> Iterator[str]:
+    """The same for some nodes of a file of this package."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parents, node.module] if node.module else parents)
-            yield from (name if name in MODULES else base for name in (f"{base}.{alias.name}" for alias in node.names))
+            yield from (name if name in NAMES else base for name in (f"{base}.{alias.name}" for alias in node.names))
 
 
 def part_of(module: str) -> str:
@@ -151,7 +158,7 @@ def test_no_track_is_known_outside() -> None:
 
 def names_of_tracks(path: Path) -> set[str]:
     """Names of tracks that stand as texts in a file."""
-    texts = {node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant)}
+    texts = {node.value for node in nodes_of(path) if isinstance(node, ast.Constant)}
     return texts & set(track_names())
 
 
@@ -174,16 +181,16 @@ def test_names_of_tracks_would_be_found(tmp_path: Path) -> None:
 def test_what_stands_in_for_the_world_stays_out() -> None:
     """A rehearsal is loaded when it is asked for: four functions of one module import it, when they are called."""
     files = [path for folder in (SOURCE / PACKAGE, ROOT / "scripts") for path in sorted(folder.rglob("*.py"))]
+    importing = [path for path in files if any(REHEARSAL in name for name in imports_of(path))]
     users = {
         f"{path.stem}.{node.name}"
-        for path in files
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef) and any(REHEARSAL in name for name in imports_below(node))
+        for path in importing
+        for node in nodes_of(path)
+        if isinstance(node, ast.FunctionDef) and any(REHEARSAL in name for name in imports_among(ast.walk(node)))
     }
     functions = ("has_stand_in", "serve_stand_in", "make_up_resources", "scripted_model")
     assert users == {f"rehearsal.{name}" for name in functions}
-    named = {path.stem for path in files if any(REHEARSAL in name for name in imports_of(path))}
-    assert named == {"rehearsal"}
+    assert {path.stem for path in importing} == {"rehearsal"}
     assert not any(REHEARSAL in name for name in imports_at_top("automedbench.planning.rehearsal"))
 
 
@@ -209,7 +216,7 @@ def test_scripts_do_not_know_snakemake(script: Path) -> None:
 
 def test_no_import_cycle() -> None:
     """Between modules, as far as they are imported on loading."""
-    graph = {module: {name for name in imports_at_top(module) if name in MODULES} for module in MODULES}
+    graph = {module: {name for name in imports_at_top(module) if name in NAMES} for module in MODULES}
     assert find_cycle(graph) == []
 
 
@@ -223,7 +230,7 @@ def imports_at_top(module: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif node.module:
             names |= {
-                name if name in MODULES else node.module for name in (f"{node.module}.{a.name}" for a in node.names)
+                name if name in NAMES else node.module for name in (f"{node.module}.{a.name}" for a in node.names)
             }
     return names - {module}
 
@@ -300,7 +307,9 @@ def test_modules_say_what_they_are() -> None:
     wrong = []
     for module in MODULES:
         text, tree = path_of(module).read_text(), tree_of(path_of(module))
-        functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        functions = [
+            node for node in nodes_of(path_of(module)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ]
         if not ast.get_docstring(tree):
             wrong.append(f"{module}: no docstring")
         if functions and "from __future__ import annotations" not in text:
@@ -329,7 +338,7 @@ def class_names(source: Path) -> dict[str, list[str]]:
     """Name of a class → files below ``source`` that define one, at any depth."""
     found: dict[str, list[str]] = {}
     for path in sorted(source.rglob("*.py")):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(path.relative_to(source).as_posix())
     return found

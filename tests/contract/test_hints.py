@@ -10,10 +10,9 @@ import functools
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
-from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
+from test_briefs import BASE, CARDS, HUB, PROMPTS, ROOT, card_of, render
 
 from automedbench.agent.plan import HINTED, list_requirements
 from automedbench.base.cards import TaskCard
@@ -21,8 +20,8 @@ from automedbench.base.records import TIERS, Tier
 from automedbench.reading.injection import AgentText, find_injections
 from automedbench.sandbox.evidence.policy import check_code
 
-SETTING = replace(BASE, network="proxied", gpu=True, hub=True)
-SEALED = replace(BASE, network="sealed", command=True)
+SETTING = BASE | {"network": "proxied", "gpu": 1, "hub": HUB}
+SEALED = BASE | {"network": "sealed", "provider": "command"}
 LITE = PROMPTS / "hints/lite"
 ROUTES = sorted(path.name for path in LITE.iterdir())
 LITE_BYTES = (4000, 6144)

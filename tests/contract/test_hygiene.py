@@ -40,10 +40,11 @@ def texts() -> dict[str, str]:
 
 
 def matches(texts: dict[str, str], pattern: str, flags: re.RegexFlag = re.NOFLAG) -> list[str]:
-    """``file:line: text`` of every match."""
+    """``file:line: text`` of every match; most files have none, so each is first searched as a whole."""
     return [
         f"{name}:{number}: {line.strip()[:160]}"
         for name, text in texts.items()
+        if re.search(pattern, text, flags | re.MULTILINE)
         for number, line in enumerate(text.splitlines(), start=1)
         if re.search(pattern, line, flags)
     ]

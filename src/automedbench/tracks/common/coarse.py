@@ -15,7 +15,7 @@ ROUNDING = 1e-6
 
 
 def coarse_plane(plane: NDArray[np.generic], side: int) -> Floats:
-    """Mean of a plane's pixels in each cell of a ``side`` × ``side`` grid, whatever the plane's own size."""
+    """Mean of a plane's pixels in each cell of a ``side`` × ``side`` grid, regardless of the plane's own size."""
     rows, columns = (area_weights(length, side) for length in plane.shape)
     return np.asarray(rows @ plane.astype(np.float64) @ columns.T)
 

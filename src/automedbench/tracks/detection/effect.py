@@ -57,7 +57,7 @@ def quality(outputs: Sequence[ImageBoxes], answers: Sequence[ImageBoxes]) -> Flo
 
 
 def same(first: Sequence[ImageBoxes], second: Sequence[ImageBoxes]) -> NDArray[np.bool_]:
-    """Whether two images have the same boxes, (m, k), whatever their scores: in pixels or in shares of the image."""
+    """Whether two images have the same boxes, (m, k), at any scores: in pixels or in shares of the image."""
     shares = mutual_overlap(_sides(first), _sides(second), other_class=0.0)
     pixels = mutual_overlap(
         *([(each.pixels, each.category) for each in side] for side in (first, second)), other_class=0.0
