@@ -58,6 +58,16 @@ def quality(outputs: Sequence[ImageBoxes], answers: Sequence[ImageBoxes]) -> Flo
 
 def same(first: Sequence[ImageBoxes], second: Sequence[ImageBoxes]) -> NDArray[np.bool_]:
     """Whether two images have the same boxes, (m, k), at any scores: in pixels or in shares of the image."""
+    counts = [np.array([len(each.category) for each in images]) for images in (first, second)]
+    result = np.zeros((len(first), len(second)), bool)
+    for count in set(counts[0]) & set(counts[1]):  # few images are compared where numbers of boxes differ
+        rows, columns = (np.flatnonzero(each == count).tolist() for each in counts)
+        result[np.ix_(rows, columns)] = _same([first[row] for row in rows], [second[column] for column in columns])
+    return result
+
+
+def _same(first: Sequence[ImageBoxes], second: Sequence[ImageBoxes]) -> NDArray[np.bool_]:
+    """The same of images with equally many boxes."""
     shares = mutual_overlap(_sides(first), _sides(second), other_class=0.0)
     pixels = mutual_overlap(
         *([(each.pixels, each.category) for each in side] for side in (first, second)), other_class=0.0
