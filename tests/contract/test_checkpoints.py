@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import re
 import runpy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_briefs import BASE, render
+from test_briefs import BASE, HUB, render
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, Checkpoints, load_checkpoints
@@ -19,7 +18,7 @@ from automedbench.campaign.load import describe_missing_tier
 from automedbench.datasets.fetchers import PLANNERS
 
 ROOT = Path(__file__).resolve().parents[2]
-ONLINE, FENCED = replace(BASE, network="proxied", hub=True), re.DOTALL | re.MULTILINE
+ONLINE, FENCED = BASE | {"network": "proxied", "hub": HUB}, re.DOTALL | re.MULTILINE
 HASHED = {"drunet", "yolov8m-bccd", "resnet18-kather100k", "blip-base", "swin2sr-x2", "llava-med"}
 """Those for which a public page gave a checksum, when the table was made."""
 
