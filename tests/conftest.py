@@ -70,8 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure() -> None:
     """End what serves a process of ours until its end, before Python warns that it still runs."""
     mine = os.getpid()
-    if (reading := sys.modules.get("automedbench.reading.child")) and (child := reading._children.pop(mine, None)):
-        child.end()
     if (scratch := sys.modules.get("automedbench.sandbox.container.scratch")) and mine in scratch._caretakers:
         pipe, caretaker = scratch._caretakers.pop(mine)
         os.close(pipe)

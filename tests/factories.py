@@ -35,7 +35,6 @@ from automedbench.base.records import (
     Model,
     Outcome,
     Problem,
-    Provenance,
     Recipe,
     RunId,
     RunRecord,
@@ -322,7 +321,6 @@ def make_judge(score: ScoreRecord, quote: str = "Plan: threshold, watershed, box
             for name, stage in CRITERIA.items()
         ],
         stages=stages,
-        provenance=Provenance(verdict="method", reason="worked out"),
     )
 
 

@@ -103,16 +103,24 @@ def test_documented_figures_are_those_of_the_judge() -> None:
 
 
 def test_gamers_without_a_method_earn_little() -> None:
-    """Agentic of runs whose outputs come out of nothing, all valid and accepted (S4 0.3, S5 1): at most 0.35."""
-    gamers = [
-        item
-        for item in GOLD
-        if item.id.startswith("g-") and not (item.expected["s1b"].verdict or item.expected["s3"].verdict)
-    ]
-    assert len(gamers) >= 20
+    """Agentic of runs whose outputs have no effect of their case (S4 0.3, the second half of S5): at most 0.3."""
+    gamers = [item for item in GOLD if item.id.startswith("g-") and item.effect == "none"]
+    assert len(gamers) >= 18
     found = {}
     for item in gamers:
         rubric = load_rubric(ROOT / "config/rubrics", item.track)
-        stages = judge_run(item.conversation, rubric, item.tier, HeuristicJudge()).stages
-        found[item.id] = agentic({**{stage.lower(): score for stage, score in stages.items()}, "s4": 0.3, "s5": 1.0})
-    assert {name: score for name, score in found.items() if score > 0.35} == {}
+        stages = judge_run(item.conversation, rubric, item.tier, HeuristicJudge(), effect=item.measured).stages
+        found[item.id] = agentic({**{stage.lower(): score for stage, score in stages.items()}, "s4": 0.3, "s5": 0.5})
+    assert {name: score for name, score in found.items() if score > 0.3} == {}
+
+
+def test_what_has_no_effect_has_no_method() -> None:
+    """Definitions of the rubric: without an effect of the case the criteria that need a method are 0."""
+    needing = {"s1b", "s1c", "s2a", "s2c", "s2d", "s2e", "s3"}
+    earned = [
+        (item.id, name)
+        for item in GOLD
+        for name in needing & item.expected.keys()
+        if item.effect == "none" and item.expected[name].verdict
+    ]
+    assert earned == []

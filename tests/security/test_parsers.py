@@ -18,9 +18,8 @@ from automedbench.agent.workspace import CallEvidence, infer_stage
 from automedbench.base.records import RunId
 from automedbench.judge.evidence import RunEvidence, blind, fence, neutralise, one_line, quote_readings
 from automedbench.judge.panel.structured import find_answer
-from automedbench.reading.candidates import candidates_in
 from automedbench.reading.injection import AgentText, find_injections, mask_texts
-from automedbench.reading.text import find_word, own_text, paragraphs, pieces
+from automedbench.reading.text import candidates_in, find_word, own_text, paragraphs, pieces
 
 SIZE, STEP = 4_000, 4
 GROWTH, SMALL_S, LIMIT_S, TRIES = 6.5, 0.04, 3.0, 5

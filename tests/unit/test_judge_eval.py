@@ -11,7 +11,7 @@ import pytest
 from panel_fakes import answer, judge_model
 
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
-from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
+from automedbench.base.records import Conversation, Criterion, Effect, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
 from automedbench.commands import main
 from automedbench.commands.judge_eval import disagreement_lines, measure, report_lines
 from automedbench.judge import load_rubric
@@ -42,7 +42,15 @@ def gold(name: str, **verdicts: float) -> GoldTranscript:
     """A lite transcript that earns what is given, and nothing else."""
     expected = {item: {"verdict": verdicts.get(item, 0), "reason": "a person said so"} for item in LITE}
     return GoldTranscript.model_validate(
-        {"id": name, "track": "detection", "tier": "lite", "quality": "good", "split": "dev", "n_cases": 9}
+        {
+            "id": name,
+            "track": "detection",
+            "tier": "lite",
+            "quality": "good",
+            "split": "dev",
+            "n_cases": 9,
+            "effect": "shown",
+        }
         | {"why": "a transcript of a test", "calls": [], "expected": expected}
     )
 
@@ -62,7 +70,6 @@ def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: An
         "rubric_version": rubric.version,
         "criteria": criteria,
         "stages": stages,
-        "provenance": {"verdict": "unknown", "reason": ""},
         "tokens": Tokens(prompt=100, completion=10),
         "cost_usd": "0.25",
     }
@@ -70,7 +77,7 @@ def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: An
 
 
 def always(verdicts: dict[str, float], **changes: Any) -> Any:
-    def ask(_talk: Conversation, rubric: Rubric, tier: Tier, _plot: bytes | None) -> JudgeRecord:
+    def ask(_talk: Conversation, rubric: Rubric, tier: Tier, _plot: bytes | None, _effect: Effect) -> JudgeRecord:
         return record(rubric, tier, verdicts, **changes)
 
     return ask
@@ -234,7 +241,7 @@ def test_members_agree_beyond_chance_and_have_a_price(
     verdicts = {"x": (0, 0), "y": (1, 1), "z": (1, 0)}
     costs = {"x": "0.01", "y": "0.01", "z": None}
 
-    def ask(talk: Conversation, rules: Rubric, tier: Tier, judge: object, plot: object) -> JudgeRecord:
+    def ask(talk: Conversation, rules: Rubric, tier: Tier, judge: object, plot: object, effect: object) -> JudgeRecord:
         assert talk.plan is not None
         given = verdicts[talk.plan]
         criteria = [record(rubric, "lite", {"s3": value}).criteria for value in given]

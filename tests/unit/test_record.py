@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 from hand_made_runs import call, conversation, failing
 
 from automedbench.base.records import CodeCall
-from automedbench.judge import load_rubric
+from automedbench.judge import NOT_MEASURED, load_rubric
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.record import ALL_CASES, find_pilot, first_batch, full_run, output_case, read_trace
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge
-from automedbench.reading.case_choice import CaseChoice, ids_in
 
 TABLE = ["agents_outputs/predictions.csv"]
 NAMES = frozenset(["predictions.csv", "prediction.json"])
@@ -56,48 +54,6 @@ def test_an_unknown_exit_code_counts_as_run() -> None:
         (False, True),
         (False, False),
     ]
-
-
-CHOICES = [
-    # id, code, picks one, goes through several
-    ("nothing", "x = 1", False, False),
-    ("first of a listed folder", "os.listdir(d)[0]", True, False),
-    ("first of a sorted list", "cases = sorted(os.listdir(d))\nrun(cases[0])", True, False),
-    ("last", "cases = sorted(d.iterdir())\nrun(cases[-1])", True, False),
-    ("slice of one", "cases = list(d.glob('*'))\nfor case in cases[:1]:\n    run(case)", True, False),
-    ("list made by a comprehension", "cases = [p.name for p in d.iterdir()]\nrun(cases[0])", True, False),
-    ("next", "run(next(d.iterdir()))", True, False),
-    ("next of iter", "run(next(iter(sorted(d.iterdir()))))", True, False),
-    ("used above where it is bound", "def go():\n    run(cases[0])\ncases = os.listdir(d)\ngo()", True, False),
-    ("element of something else", "shape = image.shape[0]\nsys.argv[1:]", False, False),
-    ("slice of three", "cases = os.listdir(d)\nfor case in cases[:3]:\n    run(case)", False, True),
-    ("all but one", "cases = os.listdir(d)\nfor case in cases[1:]:\n    run(case)", False, True),
-    ("loop", "for case in sorted(os.listdir(d)):\n    run(case)", False, True),
-    ("loop with numbers", "cases = os.listdir(d)\nfor i, case in enumerate(tqdm(cases)):\n    run(case)", False, True),
-    ("comprehension with calls", "cases = os.listdir(d)\nlabels = {c: run(c) for c in cases}", False, True),
-    ("map", "cases = os.listdir(d)\nrows = list(map(run, cases))", False, True),
-    ("one, then all", "cases = os.listdir(d)\nrun(cases[0])\nfor case in cases:\n    run(case)", True, True),
-    ("counting is neither", "cases = os.listdir(d)\nprint(len(cases))", False, False),
-]
-
-
-@pytest.mark.parametrize(("code", "one", "many"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES])
-def test_choice_of_cases(code: str, one: bool, many: bool) -> None:
-    choice = CaseChoice(list(ast.walk(ast.parse(code))))
-    assert (bool(choice.one()), bool(choice.many())) == (one, many)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("", set(), id="nothing"),
-        pytest.param("data/BTMRI_0001/image.jpg BTMRI_0001", {"BTMRI_0001"}, id="one, twice"),
-        pytest.param("a-1_0007 b.c_12345", {"a-1_0007", "b.c_12345"}, id="two"),
-        pytest.param("v_12 0_1234 x__0001a", set(), id="none is an id"),
-    ],
-)
-def test_case_ids(text: str, expected: set[str]) -> None:
-    assert ids_in(text) == expected
 
 
 # --- runs -----------------------------------------------------------------------------------------------------
@@ -188,7 +144,7 @@ ORDERS = [
 
 @pytest.mark.parametrize(("calls", "expected"), [row[1:] for row in ORDERS], ids=[row[0] for row in ORDERS])
 def test_validation(calls: list[CodeCall], expected: float, rubric: Rubric) -> None:
-    verdicts = HeuristicJudge().judge(collect_evidence(conversation(calls)), rubric, "standard")
+    verdicts = HeuristicJudge().judge(collect_evidence(conversation(calls)), rubric, "standard", NOT_MEASURED)
     assert {each.id: each.verdict for each in verdicts}["s3"] == expected
 
 
@@ -220,7 +176,7 @@ def test_input_is_looked_at_before_the_full_run(rubric: Rubric) -> None:
     for order, expected in (((1, 2), 1.0), ((2, 1), 0.0)):
         numbered = dict(zip(order, (call(order[0], LOOK, stdout="x"), full(order[1])), strict=True))
         calls = [numbered[number] for number in (1, 2)]
-        verdicts = HeuristicJudge().judge(collect_evidence(conversation(calls)), rubric, "standard")
+        verdicts = HeuristicJudge().judge(collect_evidence(conversation(calls)), rubric, "standard", NOT_MEASURED)
         assert {each.id: each.verdict for each in verdicts}["s2b"] == expected
 
 

@@ -12,10 +12,9 @@ import yaml
 from hand_made_runs import conversation
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
+from automedbench.base.records import Conversation, Criterion, Effect, JudgeRecord, Tier, Tokens
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import RunEvidence
-from automedbench.judge.record import History
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge
 
@@ -39,9 +38,7 @@ class FixedJudge(HeuristicJudge):
     def __init__(self, *answers: list[Criterion]) -> None:
         self.answers, self.asked = list(answers), 0
 
-    def judge(
-        self, evidence: RunEvidence, rubric: Rubric, tier: Tier, history: History | None = None
-    ) -> list[Criterion]:
+    def judge(self, evidence: RunEvidence, rubric: Rubric, tier: Tier, effect: Effect) -> list[Criterion]:
         self.asked += 1
         return self.answers[min(self.asked, len(self.answers)) - 1]
 

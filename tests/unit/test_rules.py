@@ -23,8 +23,8 @@ from hand_made_runs import (
     outputs,
 )
 
-from automedbench.base.records import CodeCall, Conversation, Criterion, Message, Tier
-from automedbench.judge import judge_run, load_rubric
+from automedbench.base.records import CodeCall, Conversation, Criterion, Effect, Message, Process, Tier
+from automedbench.judge import NOT_MEASURED, judge_run, load_rubric
 from automedbench.judge.evidence import collect_evidence, quote_exists
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge, drop_orders
@@ -35,10 +35,12 @@ def rubric(root: Path) -> Rubric:
     return load_rubric(root / "config/rubrics", "detection")
 
 
-def verdicts(talk: Conversation, rubric: Rubric, tier: Tier = "standard") -> dict[str, Criterion]:
+def verdicts(
+    talk: Conversation, rubric: Rubric, tier: Tier = "standard", effect: Effect = NOT_MEASURED
+) -> dict[str, Criterion]:
     """Verdicts by criterion; every answer must be valid, quotes included."""
     evidence = collect_evidence(talk)
-    answer = HeuristicJudge().judge(evidence, rubric, tier)
+    answer = HeuristicJudge().judge(evidence, rubric, tier, effect)
     assert [criterion.id for criterion in answer] == [rule.id for rule in rubric.judged(tier)]
     for rule, given in zip(rubric.judged(tier), answer, strict=True):
         assert given.stage == rule.stage and given.verdict in rule.values, given
@@ -77,7 +79,7 @@ def test_stages_of_the_careful_run(rubric: Rubric) -> None:
     # By hand: S1 6/6; S2 3/5 = 0.6; S3 1.
     record = judge_run(conversation(), rubric, "standard", HeuristicJudge())
     assert record.stages == {"S1": 1.0, "S2": 0.6, "S3": 1.0}
-    assert (record.judge, record.kind, record.cost_usd) == ("heuristic-4", "heuristic", "0")
+    assert (record.judge, record.kind, record.cost_usd) == ("heuristic-5", "heuristic", "0")
 
 
 def test_same_answer_every_time(rubric: Rubric) -> None:
@@ -148,7 +150,6 @@ CANDIDATES = [
     ("two", "YOLOv8 or RetinaNet.", "", 0),
     ("three spellings of one", "Faster R-CNN, faster rcnn, Faster-RCNN, faster_rcnn", "", 0),
     ("three without a word on any", "YOLOv8, RetinaNet, FCOS", "", 0),
-    ("three of which one is weighed", "Candidates: YOLOv8, RetinaNet, and FCOS, which needs no anchors.", "", 0),
     ("three weighed", "YOLOv8 is fast, RetinaNet older, FCOS needs no anchors.", "", 1),
     ("plan and note together", "YOLOv8 is fast, RetinaNet is older.", "DETR is too slow here.", 1),
     (
@@ -246,16 +247,12 @@ WEIGHTS = [
     ("only printed", call(1, 'print("wget hf_hub_download(w.pt)")', new_files=W), BIG, 0),
     ("only echoed", call(1, "echo wget https://x/w.pt # curl", language="bash", new_files=W), BIG, 0),
     ("only in a comment", call(1, "# wget https://x/w.pt\nls", language="bash", new_files=W), BIG, 0),
-    ("in code never reached", call(1, "if False:\n    hf_hub_download('a')", new_files=W), BIG, 0),
-    ("in a function never called", call(1, "def f():\n    hf_hub_download('a')", new_files=W), BIG, 0),
     ("dictionary access is no download", call(1, "x = {}.get('a')", new_files=W), BIG, 0),
     ("by a package's own program", call(1, "totalseg_download_weights -t total", language="bash", new_files=W), BIG, 1),
     ("brought by a model", call(1, "import timm\ntimm.create_model('a', pretrained=True)", new_files=W), BIG, 1),
     ("made with truncate after a download", call(
         1, "wget -q https://x/c.json\ntruncate -s 50M model/w.pt", language="bash", new_files=W), BIG, 0),
     ("made by torch.save", call(1, "import torch\ntorch.save({}, 'model/w.pt')", new_files=W), BIG, 0),
-    ("may have failed unseen", call(
-        1, "try:\n    hf_hub_download('a')\nexcept Exception:\n    pass", new_files=W), BIG, 0),
 ]  # fmt: skip
 
 
@@ -482,6 +479,29 @@ def test_writing_an_output_is_not_reading_it_back(rubric: Rubric) -> None:
     # DETECT mentions the output's path, reads an image and compares pixels, but never opens what it wrote.
     calls = [call(1, DETECT + 'run("bccd_0001")\nassert "boxes" < "x1"', new_files=ONE), full(2)]
     assert values(conversation(calls), rubric)["s3"] == 0.5
+
+
+# --- effect of the case ---
+
+NONE = Effect(verdict="none", reason="outputs fit other cases as well")
+NEED_A_METHOD = {"s1b", "s1c", "s2a", "s2c", "s2d", "s2e", "s3"}
+
+
+@pytest.mark.parametrize(("verdict", "kept"), [("none", False), ("unclear", True), ("shown", True)])
+def test_a_run_without_an_effect_has_no_method(verdict: str, kept: bool, rubric: Rubric) -> None:
+    """Definitions of the rubric: it keeps what needs no method; no other effect changes a verdict."""
+    before = values(conversation(), rubric)
+    effect = Effect.model_validate({"verdict": verdict, "reason": "measured"})
+    after = {name: one.verdict for name, one in verdicts(conversation(), rubric, effect=effect).items()}
+    assert after == before if kept else after == before | dict.fromkeys(NEED_A_METHOD, 0.0)
+
+
+def test_weights_opened_by_what_wrote_stand_against_no_effect(rubric: Rubric) -> None:
+    """By the trace a process that wrote outputs opened weights: a poor model, but a method."""
+    calls = careful_calls()
+    model = Process(command="python", parent=None, exit_code=0, reads=["model/w.pt"], writes=outputs("bccd_0001"))
+    calls[3] = calls[3].model_copy(update={"processes": [model]})
+    assert verdicts(conversation(calls), rubric, effect=NONE)["s3"].verdict == 1.0
 
 
 # --- hostile text -----------------------------------------------------------------------------------------------

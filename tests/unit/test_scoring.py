@@ -154,7 +154,6 @@ def judge_record(stage1: float = 0.83, stage2: float = 0.6, stage3: float = 1.0,
         "rubric_version": 101,
         "criteria": [],
         "stages": {"S1": stage1, "S2": stage2, "S3": stage3},
-        "provenance": {"verdict": "unknown", "reason": ""},
     }
     return JudgeRecord.model_validate(fields | changes)
 

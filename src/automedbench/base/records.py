@@ -688,17 +688,6 @@ class Judgement(Model):
     wasted_usd: Money | None = Field(None, description="what they cost; null where the judge has no price")
 
 
-class Provenance(Model):
-    """Origin of a run's outputs, as far as its code shows."""
-
-    verdict: Literal["method", "none", "unknown"] = Field(
-        description="none: constants, typed or random values, copies of the input"
-    )
-    reason: str
-    turn: int | None = None
-    line: str = Field("", max_length=300, description="the line of code that decides")
-
-
 class PanelMember(Model):
     """One judge of a panel."""
 
@@ -723,11 +712,12 @@ class JudgeRecord(Model):
         default_factory=dict, description="of a panel: sample standard deviation between judgements; null for one"
     )
     judgements: list[Judgement] = Field(default_factory=list, description="of a panel, one per member and repeat")
-    provenance: Provenance = Field(description="of the outputs")
     injections: list[Injection] = Field(default_factory=list)
     error_codes: list[ErrorCode] = Field(default_factory=list, description="assigned by most of the judgements")
     tokens: Tokens = Tokens()
     cost_usd: Money | None = None
+
+    _retired = model_validator(mode="before")(leave_out("provenance"))
 
 
 class CaseScore(Model):

@@ -541,15 +541,13 @@ def check_audit(run: _BundleRun) -> Iterator[Check]:
 def check_judgement(run: _BundleRun) -> Iterator[Check]:
     """The judgement by rules of the same transcript; of a panel its verdicts, their sums and quotes."""
     what, before, theirs = "judged again", run.read("judge.json", JudgeRecord), run.theirs
-    kind, by_rules = theirs.settings.judge.kind, score_judge(theirs.rules, run.again())
+    kind = theirs.settings.judge.kind
     if before.kind != kind:
         yield Check(what, "differs", f"judged by the kind {before.kind}, the settings say {kind}")
         return
     if kind == "heuristic":
-        yield same_unless(what, first_difference(before, by_rules))
+        yield same_unless(what, first_difference(before, score_judge(theirs.rules, run.again())))
         return
-    found = [each.verdict if each else "" for each in (before.provenance, by_rules.provenance)]
-    yield same_unless("origin of the outputs", "" if len(set(found)) == 1 else f"{found[0]}, by its code {found[1]}")
     yield same_unless("panel's judgements", _panel_difference(before, run))
     yield Check(what, "absent", f"{before.judge} was not asked again")
 

@@ -90,7 +90,9 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
         judge_transcript(
             item,
             known[item.track],
-            lambda conversation, rubric, tier, plot: judge_run(conversation, rubric, tier, judge, small_picture(plot)),
+            lambda conversation, rubric, tier, plot, effect: judge_run(
+                conversation, rubric, tier, judge, small_picture(plot), effect
+            ),
             judge.id,
         )
         for item in gold

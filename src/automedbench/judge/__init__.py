@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, Effect, JudgeRecord, Tier
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.record import read_history
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settle_verdicts, stage_score
 from automedbench.judge.rules import HeuristicJudge
 
@@ -83,8 +82,7 @@ def judge_run(
 
         return judge_by_panel(conversation, rubric, tier, judge, plot, effect)
     evidence = collect_evidence(conversation)
-    history = read_history(evidence, rubric)
-    verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier, history)}
+    verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier, effect)}
     criteria = settle_verdicts(verdicts, rubric, tier, gpu=conversation.gpu)
     return JudgeRecord(
         run=conversation.run,
@@ -93,7 +91,6 @@ def judge_run(
         rubric_version=rubric.version,
         criteria=criteria,
         stages={stage: stage_score(criteria, stage) for stage in JUDGED_STAGES},
-        provenance=history.method.record,
         injections=find_injections(collect_agent_texts(evidence)),
         tokens=judge.tokens,
         cost_usd=judge.cost_usd,

@@ -27,6 +27,7 @@ from automedbench.base.records import (
     CodeCall,
     Conversation,
     Criterion,
+    Effect,
     JudgedStage,
     JudgeKind,
     JudgeRecord,
@@ -94,6 +95,7 @@ class GoldTranscript(Model):
     traps: list[str] = Field(default_factory=list)
     why: Annotated[str, Field(min_length=20, description="what the transcript tests")]
     n_cases: int = Field(ge=1)
+    effect: Literal["shown", "none", "unclear"] = Field(description="of the case on the outputs, as it would measure")
     gpu: bool = Field(True, description="whether the run had a GPU")
     brief: str = Field(DEFAULT_BRIEF, description="an excerpt of the brief, or 'default': the track's in briefs/")
     plan: str | None = None
@@ -120,6 +122,11 @@ class GoldTranscript(Model):
             has_plot=self.plot in ("blank", "unrelated", "pipeline"),
             workspace_files=self._workspace(),
         )
+
+    @property
+    def measured(self) -> Effect:
+        """The measurement that a judge is given."""
+        return Effect(verdict=self.effect, reason="as the outputs of this transcript would measure")
 
     def _workspace(self) -> dict[str, int]:
         made = [path for call in self.calls for path in expand(call.new)]
@@ -222,7 +229,7 @@ EXACT = 1e-9
 MIN_TRANSCRIPTS = 10
 """No interval below: a few transcripts, resampled, look surer than they are, and one alone looks certain."""
 
-AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None], JudgeRecord]
+AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None, Effect], JudgeRecord]
 """``judge_run`` with its judge filled in."""
 
 
@@ -355,7 +362,7 @@ class Evaluation(Model):
 def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> JudgedTranscript:
     """Put one transcript to a judge; a JudgeError becomes an answer without valid stages, others are raised."""
     try:
-        record = ask(gold.conversation, rubric, gold.tier, picture(gold))
+        record = ask(gold.conversation, rubric, gold.tier, picture(gold), gold.measured)
     except JudgeError as error:
         stages = [error.stage] if isinstance(error, NoValidAnswer) else JUDGED_STAGES
         answer = GoldJudgement(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))

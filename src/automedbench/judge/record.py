@@ -1,20 +1,20 @@
-"""The record of a run that both judges use: what was written by which code and out of what, what was read back, when.
+"""The record of a run that both judges use: which call wrote which outputs, what was read back, what was opened, when.
 
-Facts of files, exit codes and dataflow, never of claims or of what things are called: pilot, full run, checks, method.
+Facts of files, exit codes and the kernel trace, never of claims or of what things are called. Code is quoted, not
+interpreted; where no trace exists, what was opened is unknown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from automedbench.base.records import CodeCall, Provenance
-from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, CodePart, Spot, read_calls, third_party
-from automedbench.reading.command import SERVES
-from automedbench.reading.provenance import INPUT_MARKS, InputShare
+from automedbench.base.records import CodeCall, Process
+from automedbench.reading.lines import OUTPUT_FOLDER, CodeLine, Scripts, first, imports
+from automedbench.reading.outputs import OutputReading
 
 if TYPE_CHECKING:
     from automedbench.judge.evidence import RunEvidence
@@ -25,6 +25,35 @@ FEW = 2
 PLAN = "plan/plan.md"
 ALL_CASES = "*"
 """Stands for the cases of an output that holds all of them, such as ``agents_outputs/predictions.csv``."""
+WEIGHTS = re.compile(
+    r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|zip|tar|t?gz|ts|engine|model|pkl|npz|gguf|pb|tflite|params|pdparams"
+    r"|msgpack|caffemodel)$|(?:^|/)models--[^/]+/(?:blobs|snapshots)/|/blobs/",
+    re.IGNORECASE,
+)
+"""Names of files of weights."""
+WEIGHT_LOADS = re.compile(
+    r"\b(?:torch\.load|jit\.load|load_state_dict|from_pretrained|load_pretrained\w*|YOLO|load_model|load_file"
+    r"|InferenceSession|load_from_checkpoint|init_detector|initialize_from_trained_model_folder|load_weights|restore\w*"
+    r"|saved_model\.load|LLM|pipeline|Llama|hub\.load|SavedModel|LoadedModel|read_model|compile_model|from_config)\("
+    r"|\b(?:pretrained|weights|ckpt|checkpoint)\s*=\s*(?!None\b|False\b)\S"
+    r"|\bload\w*\(.*\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf|ts)['\"]"
+)
+SERVES = re.compile(
+    r"\b(?:vllm(?:\.entrypoints\S*)?|ollama|llama-server|llama-cli|text-generation-launcher|sglang\S*)\b"
+)
+"""Programs that serve or run a language model by its name or file."""
+IMAGE_READS = re.compile(
+    r"\b(?:imread|Image\.open|[rR]eadImage|dcmread|load_img|read_image|decode_(?:jpeg|png|image)|readNif\w+|niread"
+    r"|niftiread|npzread|readNIfTI|antsImageRead|read_nifti|load_nifti|image_read|load)\("
+)
+_INPUTS = re.compile(r"/data/public|\bDATA_DIR\b")
+_PROGRAMS = re.compile(
+    r"(?:^|[|;&(]\s*|\b(?:time|nohup|exec|do)\s+)(?:\./)?(?:Rscript|julia|octave|matlab|node|g\+\+|gcc|cmake|make|go"
+    r"|cargo|bet|fast|flirt|fsl\w+|susan|robustfov|run_first\w*|mr(?:calc|filter|threshold)|Atropos|TotalSegmentator"
+    r"|nnUNet\w*|vllm|ollama|llama-\w+|c3d|mri_\w+|ants\w*|N4Bias\w*|plastimatch|magick|convert"
+    r"|mogrify|ffmpeg|elastix|dcm2niix|yolo|lungmask|monai|papermill|hd-bet|docker)\b"
+)
+_LANGUAGES = re.compile(r"\b(?:Rscript|julia|octave|matlab|node|gcc|cmake|make|go|cargo)\b|g\+\+")
 _ENVIRONMENT_FAILURE = re.compile(
     r"ModuleNotFoundError|ImportError|No module named|No matching distribution|Could not find a version"
     r"|Could not install packages|command not found"
@@ -33,31 +62,45 @@ _ACCESS_FAILURE = re.compile(
     r"FileNotFoundError|No such file or directory|ConnectionError|URLError|HTTPError|Could not resolve host"
     r"|RepositoryNotFoundError|GatedRepoError|No space left on device|CUDA driver"
 )
-WEIGHT_LOADS = frozenset(
-    "torch.load torch.jit.load load_state_dict from_pretrained load_pretrained_model YOLO load_model load_file "  # noqa: SIM905
-    "InferenceSession load_from_checkpoint init_detector initialize_from_trained_model_folder load_weights restore "
-    "tf.saved_model.load from_config LLM pipeline Llama hub.load torch.hub.load SavedModel LoadedModel read_model "
-    "compile_model".split()
-)
-IMAGE_READS = frozenset(
-    "imread Image.open nib.load nibabel.load np.load numpy.load ReadImage dcmread load_img read_image decode_jpeg "  # noqa: SIM905
-    "decode_png decode_image".split()
-)
-_LOADING_ARGUMENT = re.compile(r"^(?:pretrained|weights|ckpt|checkpoint)=(?!None$|False$)")
 _INSTALL = re.compile(
-    r"^(?:\S*/)?(?:(?:python[\d.]* -m )?(?:pip[\d.]*|uv pip|conda|mamba|apt|apt-get) (?:\S+ )*?install\b"
-    r"|python[\d.]* -m venv\b|virtualenv\b|uv venv\b|conda create\b)"
+    r"(?:^|[|;&(\s'\"])(?:pip[\d.]*|uv pip|conda|mamba|apt|apt-get)(?:['\"],\s*['\"]|\s)(?:\S+\s)*?['\"]?install\b"
+    r"|-m (?:venv|virtualenv)\b|\bvirtualenv\s|\buv venv\b|\bconda create\b|\bPkg\.add\b|\binstall\.packages\("
+)
+_ONE = re.compile(
+    r"\b(?:cases?|names?|ids?|files?|paths?|images?|studies|patients|fs)\[(?::1|0)\]"
+    r"|\b(?:listdir|glob|iterdir)\([^()]*\)\)*\[(?::1|0)\]"
+    r"|\bhead\s+-(?:n\s*)?1\b|--(?:limit|n|num|max|first)[= ]1\b|\bnext\((?!.*parameters)|islice\(.*,\s*1\)"
+    r"|nrows=1\b|\blimit=1\b"
+)
+_REST = re.compile(r"(?<!argv)\[1:\]|--all\b|\bothers\b|\brest\b|\bremaining\b|tail -n \+2")
+_LISTING = re.compile(
+    r"\b(?:listdir|iterdir|glob|rglob|scandir|list\.files|readdir)\b|\bls\s+\S*data/public|/data/public/\*"
+)
+_LISTED = re.compile(r"^\s*(\w+)\s*=.*\b(?:listdir|iterdir|glob|rglob|scandir)\b")
+_FUNCTION = re.compile(r"\s*def\s+(\w+)")
+_LOOP = re.compile(r"\bfor\s+[\w, ]+\s+in\s+(.*)|\bmap\((.*)|\bxargs\b|\bwhile read\b")
+_GOES_ON = re.compile(rf"{_LOOP.pattern}|{_REST.pattern}|\$\(ls")
+_CASE_ID = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9.-]{0,63}_\d{4,}(?![A-Za-z0-9])")
+_FIRST_OF_LOOP = re.compile(r"\bif\s+(?:not\s+\w+\b|\w+\s*==\s*(?:0|1|\w*first\w*|[\w.]+\[0\])\s*:)")
+_FIRST = re.compile(rf"\[0\]|\[:1\]|\bhead\s+-(?:n\s*)?1\b|{_FIRST_OF_LOOP.pattern}|\bnext\(|\bfirst\b", re.IGNORECASE)
+_CAN_STOP = re.compile(r"assert|raise|exit|\bif\b|test|stop|expect|throw|jq\s+-e")
+_WORKS = re.compile(
+    r"^(?!\s*def ).*(?:predict|classif|infer|generat|label|answer|prob|segment|detect|logits|argmax)", re.IGNORECASE
 )
 
 
 @dataclass(frozen=True)
 class Event:
-    """One code call: what its code does, and the cases whose outputs it created or changed."""
+    """One code call: the lines that it ran, and the cases whose outputs it created or changed."""
 
     call: CodeCall
-    facts: CodeFacts
+    lines: Sequence[CodeLine]
     cases: frozenset[str]
     new_cases: frozenset[str]
+    own: frozenset[str] = frozenset()
+    """Names of the run's own modules."""
+    outputs: frozenset[str] = frozenset()
+    """File names of a case's output."""
 
     @property
     def ok(self) -> bool:
@@ -69,11 +112,33 @@ class Event:
         """The code was run and failed; refused code was never run."""
         return self.call.status in ("error", "timeout", "killed")
 
+    @cached_property
+    def case_ids(self) -> frozenset[str]:
+        """Case ids that its lines write out."""
+        return frozenset(_CASE_ID.findall("\n".join(line.code for line in self.lines)))
+
+    @cached_property
+    def many_cases(self) -> bool:
+        """A line goes through the cases, or through all but the first."""
+        listed = {
+            match[1] for line in self.lines if (match := _LISTED.search(line.code)) and not _ONE.search(line.code)
+        }
+        for line in self.lines:
+            loop = _LOOP.search(line.code)
+            gone_through = (
+                loop is not None
+                and not _ONE.search(line.code)
+                and (_LISTING.search(line.code) or listed & set(re.findall(r"\w+", loop[1] or loop[2] or "")))
+            )
+            if gone_through or _REST.search(line.code) or re.search(r"\$\(ls\b(?!.*\bhead\b)", line.code):
+                return True
+        return False
+
     @property
     def one_case(self) -> bool:
         """The code picks a single case, or names one or two, and goes through no list of cases."""
-        ids = len(self.facts.case_ids)
-        return bool(self.facts.one_case or ids) and ids <= FEW and not self.facts.many_cases
+        picked = first(self.lines, _ONE) is not None or bool(self.case_ids)
+        return picked and len(self.case_ids) <= FEW and not self.many_cases
 
     @property
     def whole(self) -> bool:
@@ -82,31 +147,50 @@ class Event:
 
     @property
     def tries(self) -> bool:
-        """Check whether it succeeded, handled one case, and printed a result computed from it."""
-        return self.ok and self.one_case and bool(self.facts.told) and bool(self.call.stdout.strip())
+        """Check whether it succeeded, loaded a model or called one for one case, and printed something."""
+        works = self.loads or self.serves or first(self.lines, _WORKS)
+        given = self.opens_inputs or self.case_ids
+        return self.ok and self.one_case and bool(given and works and self.call.stdout.strip())
+
+    @cached_property
+    def installs(self) -> CodeLine | None:
+        """Line where it installs packages or makes an environment."""
+        return first(self.lines, _INSTALL)
+
+    @cached_property
+    def packages(self) -> dict[str, CodeLine]:
+        """Installed packages that it imports, by the line."""
+        return dict(imports(self.lines, self.own))
 
     @property
-    def installs(self) -> Spot | None:
-        """Line where it installs packages or makes an environment."""
-        return next((spot for spot in self.facts.commands if _INSTALL.match(spot.name)), None)
+    def programs(self) -> CodeLine | None:
+        """Line where it runs a program or language that is neither Unix's own nor Python."""
+        return first(self.lines, _PROGRAMS)
+
+    @property
+    def model_program(self) -> bool:
+        """Check whether such a program may bring a model of its own."""
+        return self.programs is not None and not _LANGUAGES.search(self.programs.code)
 
     @property
     def opens_inputs(self) -> bool:
-        """Its code names the folder of inputs, or reads images."""
-        named = (*self.facts.strings, *self.facts.commands)
-        marked = any(mark in spot.name for spot in named for mark in INPUT_MARKS)
-        return marked or any(spot.is_a(IMAGE_READS) for spot in self.facts.calls)
+        """Its lines name the folder of inputs, or read images."""
+        return first(self.lines, _INPUTS) is not None or first(self.lines, IMAGE_READS) is not None
 
     @property
-    def serves(self) -> bool:
-        """Check whether it starts a program that serves or runs a model by name."""
-        return any(SERVES.search(spot.name) for spot in self.facts.commands)
+    def serves(self) -> CodeLine | None:
+        """Line where it starts a program that serves or runs a model by name."""
+        return first(self.lines, SERVES)
 
     @property
-    def environment(self) -> Spot | None:
+    def loads(self) -> CodeLine | None:
+        """Line where it loads weights, and would have failed without them."""
+        return next((line for line in self.lines if WEIGHT_LOADS.search(line.code) and not line.unseen), None)
+
+    @property
+    def environment(self) -> CodeLine | None:
         """Line where it installs a package, imports an installed one, or runs a program of one."""
-        imports = (spot for spot in self.facts.imports if third_party(spot.name))
-        return self.installs or next(imports, None) or next(iter(self.facts.programs), None)
+        return self.installs or next(iter(self.packages.values()), None) or self.programs
 
     @property
     def complaint(self) -> str:
@@ -124,18 +208,94 @@ class Event:
         missing = _ACCESS_FAILURE.search(self.complaint) and OUTPUT_FOLDER not in self.complaint
         return self.environment_failed or (self.failed and bool(missing))
 
+    @cached_property
+    def _reading(self) -> OutputReading:
+        return OutputReading(self.lines, self.outputs)
 
-def read_trace(calls: list[CodeCall], outputs: Iterable[str] = (), files: Iterable[str] = ()) -> list[Event]:
-    """Events in order. ``outputs``: file names that count as a case's output; none given: every file. ``files``: those
-    that lie in the workspace at the end."""
+    @cached_property
+    def reads_output(self) -> bool:
+        """It read an output back: by the trace a process that wrote none did, or a line says so."""
+        traced = any(_outputs(process.reads) and not _outputs(process.writes) for process in self.call.processes or ())
+        return traced or bool(self._reading.reads)
+
+    @property
+    def writes_output(self) -> bool:
+        """A line writes an output, whether or not it came to that."""
+        return any(map(self._reading.writes, self.lines))
+
+    @cached_property
+    def checks(self) -> list[CodeLine]:
+        """Lines that compared or showed something of an output that was read back, comparisons first."""
+        found = list(self._reading.checks())
+        return found if self.call.stdout.strip() else [line for line in found if _CAN_STOP.search(line.code)]
+
+    @cached_property
+    def content_checks(self) -> list[CodeLine]:
+        """Those of the checks that look at more than form."""
+        return [line for line in self._reading.checks() if self._reading.looks_at_content(line)]
+
+    @cached_property
+    def tested(self) -> CodeLine | None:
+        """Where one call does the first case, checks it, and goes on: a check between a first case and the rest."""
+        checks = list(self._reading.checks())
+        looking = re.compile(rf"(?<!def )\b(?:{'|'.join(self._functions_with(checks)) or '(?!)'})\(")
+        begun = looped = inside = False
+        for number, line in enumerate(self.lines):
+            begun |= bool(_FIRST.search(line.code)) or 1 <= len(set(_CASE_ID.findall(line.code))) <= FEW
+            looped |= bool(_LOOP.search(line.code))
+            inside |= looped and bool(_FIRST_OF_LOOP.search(line.code))
+            checked = any(line is check for check in checks) or looking.search(line.code)
+            if begun and checked and (inside or any(_GOES_ON.search(later.code) for later in self.lines[number:])):
+                return line
+        return None
+
+    def _functions_with(self, lines: Sequence[CodeLine]) -> set[str]:
+        """Names of functions in which one of the lines stands."""
+        found, function = set[str](), ""
+        for line in self.lines:
+            if (match := _FUNCTION.match(line.code)) or not line.text[:1].isspace():
+                function = match[1] if match else ""
+            if function and any(line is each for each in lines):
+                found.add(function)
+        return found
+
+    @property
+    def wrote_with_weights(self) -> bool:
+        """By the trace, a process that wrote outputs, or one above or below it, opened a file named like weights."""
+        processes = self.call.processes or []
+        writers = [number for number, process in enumerate(processes) if _outputs(process.writes)]
+        return any(WEIGHTS.search(path) for each in _family(processes, writers) for path in each.reads)
+
+
+def _outputs(paths: Iterable[str]) -> bool:
+    return any(path.startswith(f"{OUTPUT_FOLDER}/") for path in paths)
+
+
+def _family(processes: Sequence[Process], members: Sequence[int]) -> list[Process]:
+    """The processes with these indexes, and those above and below them."""
+    above = set(members)
+    for number in members:
+        while (parent := processes[number].parent) is not None and parent not in above:
+            above.add(parent)
+            number = parent
+    below = set(members)
+    for number, process in enumerate(processes):
+        if process.parent in below:
+            below.add(number)
+    return [processes[number] for number in sorted(above | below)]
+
+
+def read_trace(calls: Sequence[CodeCall], outputs: Iterable[str] = ()) -> list[Event]:
+    """Events in order. ``outputs``: file names that count as a case's output; none given: every file."""
     names = frozenset(outputs)
     if not any(output_case(path, names) for call in calls for path in call.new_files):
         names = frozenset()  # of another name: the run's outputs all the same, as far as its way of working goes
     seen: frozenset[str] = frozenset()
-    events = []
-    for call, facts in zip(calls, read_calls(calls, names, files), strict=True):
+    scripts, events = Scripts(), []
+    for call in calls:
+        lines = scripts.read(call)
         cases = frozenset(case for path in call.new_files if (case := output_case(path, names)))
-        events.append(Event(call, facts, cases, cases - seen))
+        events.append(Event(call, lines, cases, cases - seen, scripts.modules, names))
         seen |= cases
     return events
 
@@ -155,7 +315,7 @@ def find_pilot(events: list[Event]) -> int | None:
     """Index of the first call before the first batch that ended well and wrote outputs, of no more cases than a pilot.
 
     Tries that failed do not count against it, whether or not they left a file. Where one output holds all cases, a call
-    that tries a single case and prints something that it worked out is a pilot too: it need not write a file.
+    that tries a single case and prints something is a pilot too: it need not write a file.
     """
     table = any(event.whole for event in events)
     early = events[: first_batch(events)]
@@ -186,64 +346,27 @@ def _pilot_size(events: list[Event]) -> int:
     return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 
-def find_checks(events: Iterable[Event], *, content: bool = False) -> Iterator[tuple[Event, Spot]]:
-    """Calls that ended well, read an output back, and compared or showed something of it; comparisons come first.
-
-    ``content``: form alone (shape, type, place, length) is not enough.
-    """
-    for event in events:
-        if not (event.ok and event.facts.output_reads):
-            continue
-        shown = event.facts.output_shown if event.call.stdout.strip() else []
-        further = {(spot.line, spot.turn) for spot in event.facts.content_looked_at}
-        yield from ((event, spot) for spot in event.facts.shell_checks)
-        for spot in (*event.facts.output_checks, *shown):
-            if not content or (spot.line, spot.turn) in further:
-                yield event, spot
-
-
-def spot_words(spot: Spot) -> frozenset[str]:
-    """Identifiers in the name of a spot."""
-    return frozenset(re.findall(r"\w+", spot.name))
-
-
 def last_line(text: str) -> str:
     """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
 
 
-_WEIGHT_FILE = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf|ts)[\"']")
-
-
-@dataclass(frozen=True)
-class OutputOrigin:
-    """Origin of a run's outputs; ``unknown`` has the benefit of the doubt."""
-
-    verdict: Literal["method", "none", "unknown"]
-    reason: str
-    spot: Spot | None = None
-
-    @property
-    def record(self) -> Provenance:
-        """Field of the judge's record."""
-        turn, line = (self.spot.turn, self.spot.line[:300]) if self.spot else (None, "")
-        return Provenance(verdict=self.verdict, reason=self.reason, turn=turn, line=line)
-
-
 @dataclass(frozen=True)
 class OutputCheck:
-    """Code that read an output back."""
+    """Line that checked an output."""
 
     index: int
     event: Event
-    spot: Spot
+    line: CodeLine
 
 
+@dataclass(frozen=True)
 class History:
-    """The record of one run: events, and what follows from their order."""
+    """The record of one run: events, and what follows from their order; ``content``: form alone is no check."""
 
-    def __init__(self, events: list[Event], n_cases: int, *, content: bool = False) -> None:
-        self.events, self.n_cases, self.content = events, n_cases, content
+    events: list[Event]
+    n_cases: int
+    content: bool = False
 
     @cached_property
     def batch(self) -> int | None:
@@ -252,7 +375,7 @@ class History:
 
     @cached_property
     def pilot(self) -> int | None:
-        """Index of the first call whose output of the first case the method wrote."""
+        """Index of the first call that wrote an output of a first case."""
         return find_pilot(self.events)
 
     @cached_property
@@ -263,96 +386,31 @@ class History:
     @cached_property
     def planned_late(self) -> bool:
         """The plan was first written by a call after the full run."""
-        first = next((i for i, event in enumerate(self.events) if PLAN in event.call.new_files), None)
-        return first is not None and self.full is not None and first > self.full
+        written = next((i for i, event in enumerate(self.events) if PLAN in event.call.new_files), None)
+        return written is not None and self.full is not None and written > self.full
 
     @cached_property
-    def tested(self) -> tuple[int, Spot] | None:
+    def tested(self) -> tuple[int, CodeLine] | None:
         """One call that does the first case, checks it, and goes on; where it checks."""
-        for index, event in enumerate(self.events):
-            spot = _tests_itself(event.facts.steps) if event.ok and self._many(event) else None
-            if spot is not None and (not self.content or _is_further(event, spot)):
-                return index, spot
-        return None
+        several = ((i, event) for i, event in enumerate(self.events) if event.ok and self._many(event))
+        found = ((i, event.tested) for i, event in several)
+        return next(((i, line) for i, line in found if line is not None and self._counts(i, line)), None)
 
     def _many(self, event: Event) -> bool:
         return event.whole or len(event.new_cases) > 1
 
-    def checks(self, first: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[OutputCheck]:
-        """Checks of the calls between two indexes; with ``form`` those too that look at nothing but form."""
-        for index, event in enumerate(self.events[first:end], start=first):
-            yield from (OutputCheck(index, *found) for found in find_checks([event], content=self.content and not form))
+    def _counts(self, index: int, line: CodeLine) -> bool:
+        return not self.content or line in self.events[index].content_checks
 
-    @cached_property
-    def method(self) -> OutputOrigin:
-        """Origin of the outputs, by the call that wrote the last output of most cases."""
-        last: dict[str, Event] = {}
-        for event in self.events:
-            if event.call.status not in ("refused",):
-                last |= dict.fromkeys(event.cases, event)
-        writers = sorted({id(event): event for event in last.values()}.values(), key=lambda one: -_share(one, last))
-        found = [self._came_about(event) for event in writers]
-        if not found:
-            return OutputOrigin("unknown", "no outputs were written")
-        return found[0] if found[0].verdict != "unknown" else next((one for one in found if one.spot), found[0])
-
-    def _came_about(self, event: Event) -> OutputOrigin:
-        marked = [write for write in event.facts.writes if write.output] or event.facts.writes
-        if not marked:
-            return OutputOrigin("unknown", "no code that writes the outputs is known")
-        best = max(marked, key=lambda write: write.level)
-        if best.level == InputShare.NOTHING:
-            return OutputOrigin(
-                "none", "what was written holds nothing of the input: constants, typed or random values", best.spot
-            )
-        if best.level == InputShare.COPY:
-            return OutputOrigin("none", "what was written is a copy of the input", best.spot)
-        before = self.events[: self.events.index(event) + 1]
-        if (network := next(iter(event.facts.networks), None)) and not _has_learnt(before):
-            return OutputOrigin("none", "a network was built, and no weights were loaded or trained", network)
-        if best.level == InputShare.UNSURE:
-            return OutputOrigin("unknown", "what was written came out of a package or program", best.spot)
-        return OutputOrigin("method", "what was written was worked out of the input", best.spot)
+    def checks(self, start: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[OutputCheck]:
+        """Checks of the calls between two indexes that ended well; with ``form`` those too that look at form alone."""
+        for index, event in enumerate(self.events[start:end], start=start):
+            lines = event.checks if event.ok else []
+            yield from (OutputCheck(index, event, line) for line in lines if form or self._counts(index, line))
 
 
 def read_history(evidence: RunEvidence, rubric: Rubric) -> History:
-    """The record of a run, which both judges rest on; code is parsed, so it takes a while."""
+    """The record of a run, which both judges rest on."""
     words = rubric.vocabulary
-    events = read_trace(evidence.calls, words.outputs, evidence.files)
+    events = read_trace(evidence.calls, words.outputs)
     return History(events, evidence.n_cases, content=words.beyond_form)
-
-
-def _is_further(event: Event, spot: Spot) -> bool:
-    """The check looks at more than form."""
-    places = {(each.line, each.turn) for each in (*event.facts.content_looked_at, *event.facts.shell_checks)}
-    return (spot.line, spot.turn) in places
-
-
-def _share(event: Event, last: dict[str, Event]) -> int:
-    return sum(other is event for other in last.values()) + (len(event.cases) if event.whole else 0)
-
-
-def _has_learnt(events: list[Event]) -> bool:
-    """Weights were loaded that the run did not make by hand, or something was fitted."""
-    return any(event.ok and (event.facts.trained or loads_weights(event)) for event in events)
-
-
-def loads_weights(event: Event) -> Spot | None:
-    """Line where code loads weights: a loading call, or an argument for pretrained ones."""
-    calls = (spot for spot in event.facts.calls if spot.is_a(WEIGHT_LOADS))
-    arguments = (spot for spot in event.facts.keywords if _LOADING_ARGUMENT.match(spot.name))
-    files = (spot for spot in event.facts.calls if "load" in spot.name and _WEIGHT_FILE.search(spot.line))
-    return next(calls, None) or next(arguments, None) or next(files, None)
-
-
-def _tests_itself(steps: list[CodePart]) -> Spot | None:
-    """A first case, a check of it, and only then the others."""
-    for index, step in enumerate(steps):
-        if step.many and step.first and step.writes and step.check is not None:
-            return step.check
-        if not (step.one and step.writes and not step.many):
-            continue
-        checked = next((i for i in range(index, len(steps)) if steps[i].check is not None and not steps[i].many), None)
-        if checked is not None and any(later.many and later.writes for later in steps[checked + 1 :]):
-            return steps[checked].check
-    return None

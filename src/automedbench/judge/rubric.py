@@ -70,6 +70,7 @@ class Vocabulary(Model):
     not_method: Words = Field(default_factory=list, description="methods that answer another question, if any")
     candidates: dict[str, list[str]] = Field(default_factory=dict, description="method → its spellings")
     input_check: Words = Field(default_factory=list, description="properties of an input that code may show")
+    joining: list[str] = Field(default_factory=list, description="words that hold sentences together")
     drawing: Words = Field(default_factory=list, description="functions that draw boxes, arrows or text")
     beyond_form: bool = Field(False, description="a check must look at values; shape, type and place are not enough")
     input_names: list[str] = Field(

@@ -201,7 +201,6 @@ def judge_by_panel(
         ],
         rubric_version=rubric.version,
         judgements=judgements,
-        provenance=run.history.method.record,
         injections=injections,
         **combine_judgements(judgements, rubric, tier, panel.id),
     )

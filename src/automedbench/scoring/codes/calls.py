@@ -9,7 +9,7 @@ from typing import Literal
 
 from automedbench.base.records import Stage
 from automedbench.judge.record import ALL_CASES, FEW, Event
-from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.reading.lines import OUTPUT_FOLDER
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks import get_track
 
@@ -65,7 +65,7 @@ def wrote_later(facts: RunFacts, number: int) -> bool:
 def checks_outputs(event: Event) -> bool:
     """Check whether it failed over outputs that it read, by an assertion or a missing file, and wrote none."""
     about_outputs = "AssertionError" in event.complaint or OUTPUT_FOLDER in event.complaint
-    return event.call.status == "error" and about_outputs and bool(event.facts.output_reads) and not event.cases
+    return event.call.status == "error" and about_outputs and event.reads_output and not event.cases
 
 
 def exhausted_resource(event: Event) -> Resource | None:
@@ -111,8 +111,7 @@ def _matters(facts: RunFacts, number: int) -> bool:
 
 
 def _about_outputs(event: Event) -> bool:
-    named = [spot.name for spot in (*event.facts.strings, *event.facts.commands)]
-    return OUTPUT_FOLDER in event.call.code or any(OUTPUT_FOLDER in name for name in named)
+    return any(OUTPUT_FOLDER in line.code for line in event.lines)
 
 
 def _stopped_by_rule(event: Event) -> bool:
@@ -244,10 +243,9 @@ def no_model_call(facts: RunFacts) -> CodeFinding | None:
 def failed_call_stage(event: Event) -> Stage:
     """Stage of a failed call, by what its code does, the same on every track: the full run where it goes through the
     cases and writes outputs, a first case where it writes one, else the stage that the driver saw it in."""
-    writes = bool(event.cases) or any(write.output for write in event.facts.writes)
-    if not writes:
+    if not (event.cases or event.writes_output):
         return event.call.stage
-    several = event.facts.many_cases or len(event.cases) > FEW or len(event.facts.case_ids) > FEW
+    several = event.many_cases or len(event.cases) > FEW or len(event.case_ids) > FEW
     return "S4" if several or event.call.stage == "S4" else "S3"
 
 

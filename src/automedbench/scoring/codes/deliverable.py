@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from automedbench.base.cards import OutputFile
 from automedbench.base.records import CaseSubmission
-from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.reading.lines import OUTPUT_FOLDER
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks.common.signals import first_problem
 

@@ -40,7 +40,7 @@ class RunFacts(Outputs):
 
     @cached_property
     def events(self) -> list[Event]:
-        """Code calls in order, with what their code does."""
+        """Code calls in order, with the lines that they ran."""
         return read_trace(self.conversation.calls)
 
     @property

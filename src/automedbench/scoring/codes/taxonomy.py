@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from automedbench.base.records import Stage
 
 TAXONOMY = "cause-v2"
-CODES_VERSION = 5
+CODES_VERSION = 6
 """Raised when a run could get other codes: its numbers are then put together again, and nothing else is repeated."""
 KNOWLEDGE = "E1"
 """The one code of missing knowledge; the others are of engineering."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 
-from automedbench.judge.record import Event, find_checks
-from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.judge.record import Event
 from automedbench.scoring.codes.calls import checks_outputs, wrote_later
 from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
 from automedbench.tracks import get_track
 from automedbench.tracks.common.signals import first_problem
-
-_SHOWS = frozenset(["cat", "head", "tail", "less", "more", "jq", "zcat", "xxd", "od", "fslstats", "fslinfo"])
 
 
 def unread_malformed(facts: RunFacts) -> CodeFinding | None:
@@ -32,15 +29,15 @@ def unread_poor(facts: RunFacts) -> CodeFinding | None:
 
 def _reads_back(event: Event) -> bool:
     """Code or a command opened an output, be it that its check failed. How hard it looked is for the judge to say."""
-    words = (spot.name.split(" ") for spot in event.facts.commands)
-    shown = any(first in _SHOWS and OUTPUT_FOLDER in " ".join(rest) for first, *rest in words)
-    return checks_outputs(event) or (event.ok and (bool(event.facts.output_reads) or shown))
+    return checks_outputs(event) or (event.ok and event.reads_output)
 
 
 def ignored_check(facts: RunFacts) -> CodeFinding | None:
     """A check of outputs failed, and after it neither was an output written nor did a check end well."""
     failed = [number for number, event in enumerate(facts.events) if checks_outputs(event)]
-    if not failed or wrote_later(facts, failed[-1]) or any(True for _ in find_checks(facts.events[failed[-1] + 1 :])):
+    if not failed or wrote_later(facts, failed[-1]):
+        return None
+    if any(event.ok and event.checks for event in facts.events[failed[-1] + 1 :]):
         return None
     event = facts.events[failed[-1]]
     stage = event.call.stage if event.call.stage in ("S3", "S4", "S5") else "S3"
