@@ -186,6 +186,7 @@ HOSTILE = {
     "too-long": "x = 1\n" * 50_000,
 }
 
+
 def check(language: Language, code: str) -> list[Finding]:
     return check_code(language, code, turn=2, call=3)
 
