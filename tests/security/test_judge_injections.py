@@ -24,6 +24,7 @@ from PIL import Image, ImageDraw, PngImagePlugin
 
 from automedbench.base.records import Conversation, JudgedStage
 from automedbench.base.untrusted.picture import small_picture
+from automedbench.judge import NOT_MEASURED
 from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, mask_evidence, quote_readings
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.panel.structured import read_reply
@@ -274,7 +275,7 @@ def test_a_verdict_in_the_exact_form_is_an_answer_only_while_it_is_not_masked() 
 
 
 def heuristic(talk: Conversation, base: GoldTranscript) -> dict[str, float]:
-    answer = HeuristicJudge().judge(collect_evidence(talk), rubric(base.track), base.tier)
+    answer = HeuristicJudge().judge(collect_evidence(talk), rubric(base.track), base.tier, NOT_MEASURED)
     return {criterion.id: criterion.verdict for criterion in answer}
 
 

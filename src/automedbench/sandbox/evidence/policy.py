@@ -33,11 +33,10 @@ class _Pattern(NamedTuple):
 
 _START = r"(?:^\s*|[|;&]\s*|(?<!=)\(\s*|\b(?:sudo|exec|nohup)\s+|\[\s*['\"])(?:/\S*/)?"
 """Before the name of a command: in a shell's line, or first in a list that Python starts."""
-_LIBRARY = r"\b(?:libc|pythonapi|CDLL\([^)]*\))\."
 _PATTERNS = (
     _Pattern(
         *("escape_call", "escape", "medium"),
-        rf"(?:\bos\.|{_LIBRARY})(?:ptrace|unshare|setns|u?mount2?|pivot_root|chroot)\(",
+        r"\.(?:ptrace|unshare|setns|umount2?|pivot_root|chroot)\(|\b(?:l|libc|CDLL\([^)]*\))\.mount\(",
     ),
     _Pattern(
         *("escape_command", "escape", "medium"),
@@ -45,11 +44,24 @@ _PATTERNS = (
     ),
     _Pattern(
         *("training", "training", "medium"),
-        r"\btorch\.optim\.|\boptax\.|\.(?:backward|zero_grad|train_on_batch|partial_fit)\(|\b(?:Seq2Seq)?Trainer\("
-        r"|\.fit\([^()]+,|\bGradientTape\(|\baccelerate\.Accelerator\("
+        r"\btorch\.(?:optim|autograd\.grad|func)\b|\boptax\.|\.(?:backward|zero_grad|train_on_batch|partial_fit)\("
+        r"|\b\w*Trainer\(|\.fit\([^()]+,|\bGradientTape\(|\baccelerate\.Accelerator\("
         rf"|{_START}(?:yolo train|accelerate launch|nnUNet(?:v2)?_train|torchrun|deepspeed)\b",
     ),
-    _Pattern("native_call", "escape", "low", rf"{_LIBRARY}(?:syscall|process_vm_\w+|prctl|exec\w+)\("),
+    _Pattern(
+        *("native_call", "escape", "low"),
+        r"\.(?:syscall|process_vm_\w+|prctl|klogctl|(?:open_by|name_to)_handle_at|shm(?:at|get)|msgget|semget|mq_open"
+        r"|personality|init_module|kexec_load)\(|\bpythonapi\.",
+    ),
+    _Pattern(
+        *("privilege", "escape", "low"),
+        r"\bos\.(?:set(?:e|re|res)?[ug]id|setgroups|sched_setscheduler|setpriority)\(|\bclock_settime\(",
+    ),
+    _Pattern("signal", "resource", "low", r"\bos\.killpg?\(\s*-?\d|\bkill\s+(?:-\w+\s+)*-1\b"),
+    _Pattern(
+        *("write_outside", "resource", "low"),
+        r"(?:>|\b(?:rm|mv|touch|chmod|ln|mkdir|tee|truncate)\s[^|;&]*)\s*(?:/run/|/data/public/|/proc/)",
+    ),
     _Pattern(
         *("socket_family", "network", "low"),
         r"\b(?:AF_(?:PACKET|VSOCK|NETLINK|ALG|BLUETOOTH|CAN)|SOCK_RAW)\b",
@@ -64,12 +76,13 @@ _PATTERNS = (
     ),
     _Pattern(
         *("startup_file", "harness", "low"),
-        r"(?:>\s*|open\(\s*['\"])[^\s'\"]*(?:\.bashrc|\.(?:bash_)?profile|(?:site|user)customize\.py|\.git/hooks/)",
+        r"(?:>\s*|\btee\s+(?:\S+\s+)*?|open\(\s*['\"])[^\s'\"]*(?:\.bashrc|\.(?:bash_|R)?profile"
+        r"|(?:site|user)customize\.py|\.git/hooks/|\.vimrc|\.gdbinit|Snakefile|conftest\.py)",
     ),
     _Pattern(
         *("unusual_command", "escape", "low"),
         rf"{_START}(?:docker|podman|apptainer|singularity|scontrol|sbatch|srun|crontab|mknod|insmod|modprobe|capsh"
-        r"|setcap|keyctl|dmesg|sysctl|systemctl|loginctl|su|tcpdump|nc|socat)\s+[-\w/]",
+        r"|setcap|keyctl|dmesg|sysctl|systemctl|loginctl|su|tcpdump|nc|socat|ssh-add|ipcs)\s+[-\w/]",
     ),
     _Pattern(
         *("scan", "private_access", "low"),
@@ -81,12 +94,12 @@ _PATH = re.compile(r"(?<![\w.$}/:-])(?:~|/|\.\./)[\w./~*?{}\[\]$@+-]{2,}")
 _NO_PATH = re.compile(r"//|^/[^/]*$")
 """A URL, or what may be the end of a path that is put together."""
 _OPENS = re.compile(
-    r"(?:\b(?:open(?:dir)?|expanduser|listdir|scandir|walk|i?glob|[Pp]ath|read\w*|load\w*|imread|ReadImage|copy\w*"
-    r"|symlink|link|rename|chdir|connect)\(\s*[rbfu]{0,2}['\"]"
+    r"(?:\b(?:open(?:dir)?|expanduser|listdir|scandir|walk|i?glob|[Pp]ath|read\w*|load\w*|fromfile|memmap|getlines"
+    r"|input|imread|ReadImage|copy\w*|symlink|link|rename|chdir|connect)\(\s*[rbfu]{0,2}['\"]"
     r"|(?:^\s*|[|;&('\"]\s*|\b(?:do|sudo|exec|nohup|time|timeout \S+)\s+)(?:cat|ls|wc|cp|mv|ln|head|tail|less|more|tar"
     r"|zip|unzip|find|stat|file|tree|du|xxd|od|strings|base64|rsync|scp|source|cd|python\S*|bash|sh)\s[^|;&'\"]*|<\s*)$"
 )
-_TALKS = re.compile(r"^\s*(?:print|echo|printf|log\w*|raise|assert|git)\b")
+_TALKS = re.compile(r"^\s*(?:echo|printf|raise|assert|git)\b")
 
 
 class _Hit(NamedTuple):
