@@ -22,6 +22,7 @@ BARE: dict[str, Any] = {
     "split": "dev",
     "why": "shows the smallest transcript",
     "n_cases": 2,
+    "effect": "none",
     "calls": [],
     "expected": {},
 }
@@ -33,6 +34,7 @@ quality: bad
 split: dev
 why: shows the smallest transcript
 n_cases: 2
+effect: none
 calls: [{stage: S3, code: "run()", new: ["agents_outputs/c_{08..10}/prediction.json"]}]
 expected: {}
 """
