@@ -216,7 +216,6 @@ def _drawn(event: Event, words: list[str]) -> CodeLine | None:
 
 
 MIN_WEIGHT_BYTES, MAX_SETUP_FAILURES = 1_000_000, 5
-
 _FETCHES = re.compile(
     r"\b(?:wget|curl|gdown|hf|kaggle)[\s'\"]|\bgit\s+(?:-\S+\s+)*(?:clone|lfs)\b|(?:^|[\s_-])(?:download|pull)[\w-]*\s"
     r"|(?:download\w*|from_pretrained|urlretrieve|urlopen|from_url|requests\.get|\.file|hub\.load|from_preset|YOLO"

@@ -119,4 +119,5 @@ class OutputReading:
 
 
 def _mentions(code: str, names: set[str]) -> bool:
-    return bool(names) and not names.isdisjoint(_NAME.findall(code))
+    """A line has one of the names, other than as the variable of a comprehension."""
+    return bool(names & set(_NAME.findall(code)) - set(re.findall(r"\bfor\s+(\w+)\s+in\b", code)))
