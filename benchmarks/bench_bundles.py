@@ -387,13 +387,13 @@ def metrics_kept_mean(forger: Forger) -> set[str]:
     return {"metrics made again"}
 
 
-def provenance(forger: Forger) -> set[str]:
-    """Outputs that came out of no method are said to have come out of one, or the other way round."""
-    judge = forger.read("judge.json")
-    judge["provenance"]["verdict"] = "method" if judge["provenance"]["verdict"] == "none" else "none"
-    forger.write("judge.json", judge)
+def effect(forger: Forger) -> set[str]:
+    """Outputs that owe nothing to their case are said to come of it, or the other way round."""
+    report = forger.read("detail_report.json")
+    report["effect"]["verdict"] = "none" if report["effect"]["verdict"] == "shown" else "shown"
+    forger.write("detail_report.json", report)
     forger.score()
-    return {"judged again: provenance"}
+    return {"metrics made again"}
 
 
 def judge_name(forger: Forger) -> set[str]:
@@ -610,7 +610,7 @@ def unreadable(forger: Forger) -> set[str]:
 RECORDS = (
     *(score_alone, score_of_cases, completion, judgement, transcript, dropped_call, prompt, limit, limit_everywhere),
     *(image, sandbox, case_swap, other_cases, dropped, dropped_everywhere, best_of, best_of_hidden, verdict, agent),
-    *(prior, metrics_kept_mean, provenance, judge_name, decision, totals, outcome, times, model, model_of_the_plan),
+    *(prior, metrics_kept_mean, effect, judge_name, decision, totals, outcome, times, model, model_of_the_plan),
     *(evidence, answer_of_a_tool, first_message, findings, recipe, outputs, machine_time, laid_ready, way_out),
     *(link_first, call_twice, unreadable),
 )
