@@ -13,7 +13,7 @@ _BOUND = re.compile(
 )
 _WITH = re.compile(r"\bwith\s+(?P<value>.*)\s+as\s+(?P<names>\w+)\s*(?:$|:)")
 _OPENS = re.compile(
-    r"(?:open|load|read|fromfile|Reader|Image|NIFTI|fromJSON|parse)\w*\(|\b(?:cat|head|tail|less|jq|awk|xxd|fsl\w+)\s"
+    r"(?:open|load(?!s\()|read|fromfile|Reader|Image|NIFTI|fromJSON|parse)\w*\(|\b(?:cat|head|tail|less|jq|awk|xxd|fsl\w+)\s"
 )
 _WRITES = re.compile(
     r"['\"][wax]b?t?\+?['\"]|\b(?:save\w*|dump|to_csv|im(?:write|save)|[wW]rite\w*|fwrite|niwrite|npzwrite|to_filename"
@@ -41,7 +41,7 @@ _CANNOT_FAIL = re.compile(
     r"\bassert\s+(?:True|1)\b|\bassert\s*\(?\s*(?P<one>[\w.\[\]'\"()]+)\s*==\s*(?P=one)(?![\w.\[(])|\bor\s+True\b"
     r"|>=\s*0\s*(?:,|$)|is not None\s*$"
 )
-_INPUT = re.compile(r"['\"][^'\"]*/data/public[^'\"]*['\"]")
+_NO_OUTPUT = re.compile(r"['\"][^'\"]*/data/public[^'\"]*['\"]|'\{\"[^']*'")  # an input, or a text of JSON
 _FUNCTION = re.compile(r"\b(?:def\s+(?P<python>\w+)|(?P<other>\w+)\s*(?:<-|=)\s*function)\(\s*(?P<first>\w*)")
 _NAME = re.compile(r"[A-Za-z_]\w*|\$[\d@]")
 _ARGUMENTS = frozenset(["argv", "argparse", "commandArgs", "ARGS", "args", "$1", "$@"])
@@ -107,7 +107,7 @@ class OutputReading:
             self._paths |= _ARGUMENTS
 
     def _bind_names(self, names: set[str], value: str) -> None:
-        value = _INPUT.sub("''", value)
+        value = _NO_OUTPUT.sub("''", value)
         if _WRITES.search(value):
             return
         if _mentions(value, self._data) or (self._of_output(value) and _OPENS.search(value)):
