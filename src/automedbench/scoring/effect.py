@@ -53,6 +53,8 @@ def measure_effect(inputs: ScoringInputs) -> Effect:
         return Effect(reason="not measured: the track has no comparison of outputs with answers")
     try:
         return judge_effect(hook(inputs), inputs.card.metric.effect_margin)
+    except FileNotFoundError:
+        return Effect(reason="not measured: inputs of the task are missing; stage it again")
     except EXPECTED as error:
         logging.getLogger(__name__).exception("the effect of the case could not be measured")
         return Effect(reason=f"not measured: {type(error).__name__}; the log of score_metrics says more")
