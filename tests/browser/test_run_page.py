@@ -343,7 +343,7 @@ def test_way_back_to_the_board(visit: Visit, pages: Path) -> None:
 
 def test_disqualified_run_shows_findings_and_decision(visit: Visit) -> None:
     page = visit.open(BAD)
-    assert "Disqualified. Every score is 0. decoy opened" in page.locator(".notice.bad").inner_text()
+    assert "Disqualified. Every score is 0. decoy opened" in page.locator(".notice.bad").first.inner_text()
     assert "without the penalty: overall 75.0" in page.locator("#scores").inner_text()
     audit = page.locator("#audit")
     assert "decoy.open" in audit.get_by_role("region", name="Audit findings").inner_text()
@@ -356,7 +356,7 @@ def test_missing_records_are_named(visit: Visit) -> None:
     page = visit.open(SILENT)
     notes = page.locator(".notice li").all_inner_texts()
     assert [note.split(" ")[0] for note in notes] == ["judge.json", "conversation.json", "case_views.json"]
-    assert "Failed: no complete final submission. ended without submitting" in page.locator(".notice.bad").inner_text()
+    assert "Failed: no complete final submission. ended without submitting" in page.locator(".notice.bad").first.inner_text()
     assert "No judgement." in page.locator("#judge").inner_text()
     assert "No transcript" in page.locator("#transcript").inner_text()
     assert page.locator(".viewer").count() == 0

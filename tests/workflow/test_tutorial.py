@@ -32,7 +32,7 @@ def test_what_the_page_says_is_printed(followed: tuple[Project, list[str]]) -> N
     _, (demo, audit, errors, again, mine, numbers, packed, merged) = followed
     assert "5 scored" in demo
     assert "/data/private" in audit
-    assert "outputs that equal their input" in errors
+    assert "outputs on which their case has no effect" in errors
     assert "4 steps to do:" in again  # "Four steps"
     assert "All 6 runs are scored" in mine
     assert "cannot be told apart" in numbers and "Comparable: nothing differs that could change a score" in numbers
