@@ -356,7 +356,8 @@ def test_missing_records_are_named(visit: Visit) -> None:
     page = visit.open(SILENT)
     notes = page.locator(".notice li").all_inner_texts()
     assert [note.split(" ")[0] for note in notes] == ["judge.json", "conversation.json", "case_views.json"]
-    assert "Failed: no complete final submission. ended without submitting" in page.locator(".notice.bad").first.inner_text()
+    failed = page.locator(".notice.bad").first.inner_text()
+    assert "Failed: no complete final submission. ended without submitting" in failed
     assert "No judgement." in page.locator("#judge").inner_text()
     assert "No transcript" in page.locator("#transcript").inner_text()
     assert page.locator(".viewer").count() == 0
