@@ -331,10 +331,6 @@ def test_ordinary_work_is_not_disturbed(box: Box) -> None:
 MEMORY = {
     "heap": ("python", "b = []\nwhile True: b.append(bytearray(10_000_000))"),
     "shared-folder": ("bash", "dd if=/dev/zero of=/dev/shm/x bs=1M count=700 status=none; sleep 60"),
-    "memory-file": (
-        "python",
-        "import os, time\nf = os.memfd_create('x')\nfor _ in range(70): os.write(f, bytes(10**7))\ntime.sleep(60)",
-    ),
 }
 
 

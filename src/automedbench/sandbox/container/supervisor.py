@@ -113,7 +113,7 @@ class Supervisor:
         """
         if not self.watching:
             self.watching = True
-            self.watchdog.watch(os.getpid(), self._take_breach, started=self.ready)
+            self.watchdog.watch(os.getpid(), self._take_breach)
 
     def _take_breach(self, breach: Breach) -> None:
         """Take over what a thread of the watchdog has seen, and wake the loop."""
