@@ -510,6 +510,31 @@ def test_the_driver_may_end_a_call(box: Box) -> None:
     assert "[SANDBOX] no budget" in result.stderr
 
 
+def test_a_frozen_container_does_no_work(box: Box) -> None:
+    """A loop in the background, one second at work and three frozen; then it goes on, and so do calls."""
+
+    def frozen() -> tuple[int, int, int, str]:
+        place = box.folder / "workspace/count"
+        for name in ("workspace", "log", "public"):
+            (box.folder / name).mkdir()
+        with ApptainerSandbox(
+            image=IMAGES / "light.sif", public=box.folder / "public", workspace=box.folder / "workspace"
+        ) as sandbox:
+            code = "while :; do printf x >> count; done & sleep 1; stat -c %s count"
+            first = sandbox.run_code("bash", code, call=1, turn=1, log=box.folder / "log", timeout_s=60)
+            with sandbox.frozen(10):
+                time.sleep(0.2)
+                begun = place.stat().st_size
+                time.sleep(3)
+                worked = place.stat().st_size - begun
+            again = sandbox.run_code("bash", "sleep 0.2", call=2, turn=2, log=box.folder / "log", timeout_s=60)
+            return int(first.stdout), worked, place.stat().st_size - begun - worked, again.status
+
+    in_a_second, in_three_frozen, later, status = as_user(frozen)
+    assert in_three_frozen <= 0.05 * 3 * in_a_second
+    assert (later > 0, status) == (True, "ok")
+
+
 def test_a_leak_stops_the_run_before_any_code_runs(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """A site whose runtime binds the host's folders into every container: here the flag against it is left out."""
     monkeypatch.setattr("automedbench.sandbox.container.launcher._ISOLATION", ("--no-init", "--containall"))

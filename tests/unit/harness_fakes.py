@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class FakeSandbox:
         self.timeouts: list[float] = []
         self.gpu_uses: list[GpuUse] = []
         self.processes: list[list[Process]] = []
-        self.ends: list[float | None] = []
+        self.stills: list[float] = []
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -93,7 +94,12 @@ class FakeSandbox:
         return None
 
     def set_deadline(self, seconds: float | None) -> None:
-        self.ends.append(seconds)
+        return None
+
+    @contextlib.contextmanager
+    def frozen(self, seconds: float) -> Iterator[None]:
+        self.stills.append(seconds)
+        yield
 
     def wait(self, seconds: float, process: int | None) -> str:
         self.clock.now += seconds

@@ -104,6 +104,9 @@ class ThreadSandbox:
     def set_deadline(self, seconds: float | None) -> None:
         self.left_s = seconds
 
+    def frozen(self, seconds: float) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def run_code(
         self,
         language: str,

@@ -17,6 +17,8 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.boxes import LocalSandbox
 from automedbench.sandbox.container import process, streams
+from automedbench.sandbox.container.cgroup import Group
+from automedbench.sandbox.container.freezer import Freezer
 from automedbench.sandbox.container.launcher import RUNNER
 from automedbench.sandbox.container.process import (
     Captured,
@@ -28,6 +30,7 @@ from automedbench.sandbox.container.process import (
     default_limits,
 )
 from automedbench.sandbox.container.streams import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Room, Stream
+from automedbench.sandbox.container.tree import read_task
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -412,3 +415,81 @@ def test_a_driver_that_hangs_keeps_no_container_beyond_its_time(tmp_path: Path) 
     wait_until(lambda: not alive(pid), 2 + 2 + 1)
     os.kill(driver.pid, signal.SIGCONT)
     assert driver.communicate(timeout=30)[0] == "stopped True time limit of the run\n"
+
+
+RESTLESS = """
+import subprocess, sys
+
+with open(sys.argv[1], "a") as out:
+    while True:
+        subprocess.run(["true"]) if sys.argv[1] == "forks" else sum(range(10_000))
+        out.write("x")
+        out.flush()
+"""
+
+
+def test_a_frozen_container_does_no_work_and_its_time_stands_still(tmp_path: Path) -> None:
+    """A loop and one that forks, at least a second of work before; 2 s are left, 5 s frozen, then the 2 s are left."""
+    (tmp_path / "restless.py").write_text(RESTLESS)
+
+    def work() -> list[int]:
+        return [(tmp_path / way).stat().st_size for way in ("loop", "forks")]
+
+    with Supervised([sys.executable, "-I", "-S", str(RUNNER)], env=ENV, cwd=tmp_path) as box:
+        assert box.wait_until_ready(30)
+        for way in ("loop", "forks"):
+            call(
+                box,
+                tmp_path,
+                f"setsid {sys.executable} restless.py {way} >/dev/null 2>&1 & while [ ! -s {way} ]; do :; done",
+            )
+        begun = work()
+        time.sleep(1)
+        each_s = [late - early for late, early in zip(work(), begun, strict=True)]
+        box.set_deadline(2)
+        box.freeze(60)
+        time.sleep(2)
+        frozen = work()
+        time.sleep(3)
+        assert all(late - early <= 0.05 * 3 * rate for late, early, rate in zip(work(), frozen, each_s, strict=True))
+        assert box.alive
+        box.thaw()
+        wait_until(lambda: min(map(int.__sub__, work(), frozen)) > 0)
+        wait_until(lambda: not box.alive, 2 + process.GRACE_SECONDS + 1)
+        assert box.gone is not None and box.gone["reason"] == "time limit of the run"
+
+
+def test_a_frozen_container_is_killed_with_its_driver(tmp_path: Path) -> None:
+    with Supervised([sys.executable, "-I", "-S", str(RUNNER)], env=ENV, cwd=tmp_path) as box:
+        assert box.wait_until_ready(30)
+        pid = int(call(box, tmp_path, "setsid sleep 77 >/dev/null 2>&1 & echo $!").stdout.text())
+        box.freeze(60)
+        wait_until(lambda: read_task(pid) is not None and read_task(pid).state == "T")  # type: ignore[union-attr]
+    assert not alive(pid)
+
+
+def test_a_stopped_process_that_is_woken_from_elsewhere_is_killed(tmp_path: Path) -> None:
+    """A timer of its own can send SIGCONT as well; at the third look it is killed, and one that obeys goes on."""
+    stubborn, calm = (subprocess.Popen(["sleep", "77"]) for _ in range(2))
+    freezer = Freezer(os.getpid(), None)
+    try:
+        freezer.freeze()
+        for look in range(1, 4):
+            assert stubborn.poll() is None
+            os.kill(stubborn.pid, signal.SIGCONT)
+            freezer.keep(time.monotonic() + look)
+        assert stubborn.wait(10) == -signal.SIGKILL
+        freezer.thaw()
+        wait_until(lambda: read_task(calm.pid).state == "S")  # type: ignore[union-attr]
+    finally:
+        for each in (stubborn, calm):
+            each.kill()
+            each.wait()
+
+
+def test_a_group_is_frozen_by_the_kernel(tmp_path: Path) -> None:
+    freezer, switch = Freezer(os.getpid(), Group(tmp_path)), tmp_path / "cgroup.freeze"
+    freezer.freeze()
+    assert (switch.read_text(), freezer.since is None) == ("1", False)
+    freezer.thaw()
+    assert (switch.read_text(), freezer.since) == ("0", None)

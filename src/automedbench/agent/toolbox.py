@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -19,6 +20,7 @@ from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
 from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, find_missing_files, infer_stage, take_snapshot
 from automedbench.base.cards import OutputFile
+from automedbench.base.endpoint.client import SHORT_WAIT_S
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Process, Stage, Totals
@@ -240,10 +242,10 @@ class Toolbox:
             )
 
     def wait_for_endpoint(self, seconds: float) -> None:
-        """Wait for a broken endpoint: that is not the agent's time, and its container lives on as much longer."""
-        remaining = self.budget.remaining_s
-        self.sandbox.set_deadline(None if remaining is None else remaining + seconds)
-        self.pause(seconds)
+        """Wait for the endpoint: that is not the agent's time, and its container stands still meanwhile."""
+        still = self.sandbox.frozen(seconds) if seconds >= SHORT_WAIT_S else contextlib.nullcontext()
+        with still:
+            self.pause(seconds)
 
     # --- code -------------------------------------------------------------------------------------------------
 

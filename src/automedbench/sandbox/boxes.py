@@ -20,7 +20,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,6 +153,18 @@ class Sandbox(abc.ABC):
         self._left_s = seconds
         if self._box is not None:
             self._box.set_deadline(seconds)
+
+    @contextlib.contextmanager
+    def frozen(self, seconds: float) -> Iterator[None]:
+        """Let the run's processes stand still within the context, for about so long; its time stands still too."""
+        box = self._box
+        if box is not None:
+            box.freeze(seconds)
+        try:
+            yield
+        finally:
+            if box is not None:
+                box.thaw()
 
     def end(self) -> None:
         """End every process of the run; a later call would start a container anew."""

@@ -88,6 +88,14 @@ class Group:
         except (OSError, ValueError):
             return None
 
+    def freeze(self, frozen: bool) -> bool:
+        """Let its processes stand still or go on; false where the kernel cannot (before Linux 5.2)."""
+        try:
+            (self.folder / "cgroup.freeze").write_text("1" if frozen else "0")
+        except OSError:
+            return False
+        return True
+
     def remove(self) -> None:
         """Kill what is left in it and remove it, as far as possible."""
         with contextlib.suppress(OSError), open(os.open(self.folder / "cgroup.kill", os.O_WRONLY), "w") as stream:

@@ -256,6 +256,14 @@ class Supervised(Closing):
         """Tell when the container must end at the latest, also when this process hangs; None: no such time."""
         self._order("deadline", seconds=seconds)
 
+    def freeze(self, seconds: float) -> None:
+        """Let all that runs stand still, for about so long; deadlines stand still with it. From any thread."""
+        self._order("freeze", seconds=seconds)
+
+    def thaw(self) -> None:
+        """Let it go on; from any thread."""
+        self._order("thaw")
+
     @property
     def last_words(self) -> str:
         """Output of the container runtime before it ended, at most 64 KiB as Latin-1."""

@@ -2,9 +2,10 @@
 
 Deadlines, memory, processes, disk and output are kept here, where nothing that an agent writes is ever parsed: the
 driver may hang, be stopped or die. Started by ``process.Supervised`` with one end of a SOCK_SEQPACKET pair
-(standard library only). Orders of the driver are JSON packets: ``start`` first, then ``call``, ``stop``, ``wait`` and
-``deadline``; its end of the socket closed means: kill everything. Reports back are JSON packets too. It is the
-subreaper of everything the command starts: daemons that leave the process group are found as well.
+(standard library only). Orders of the driver are JSON packets: ``start`` first, then ``call``, ``stop``, ``wait``,
+``deadline``, ``freeze`` and ``thaw``; its end of the socket closed means: kill everything. Reports back are JSON
+packets too. It is the subreaper of everything the command starts: daemons that leave the process group are found as
+well. Deadlines stand still while the container does.
 
 A container's first program is the runner; ``start`` with ``out`` and ``err`` is one command without a runner, whose end
 is the end.
@@ -27,6 +28,7 @@ from typing import Any
 from automedbench.sandbox.container import tree
 from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
+from automedbench.sandbox.container.freezer import Freezer
 from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY, reap
 from automedbench.sandbox.container.streams import Room, Stream
 from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
@@ -36,6 +38,8 @@ DRAIN_SECONDS = 0.1
 """How long an ended program's streams are waited for when something else still has them open."""
 LAST_SECONDS = 0.5
 """What is left for background processes when a limit ends the container and the call has ended."""
+FROZEN_SECONDS = 30.0
+"""A container is frozen for at most so much longer than the driver announced: it may hang."""
 DRAIN_BYTES = 4 * 1024 * 1024
 RUNTIME_OUTPUT_BYTES = 64 * 1024
 FAR = 1e9
@@ -99,6 +103,8 @@ class Supervisor:
         self.grace_s: float = order["grace_s"]
         limit = Limit(*order["limit"])
         self.group: Group | None = make_group(limit.memory, limit.processes) if order["group"] else None
+        self.freezer = Freezer(os.getpid(), self.group)
+        self.thaw_at = 0.0
         self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
         self.breach: Breach | None = None
         self.control: socket.socket | None = None
@@ -182,12 +188,14 @@ class Supervisor:
 
     def _keep_limits(self) -> None:
         now = time.monotonic()
+        if self.freezer.since is not None:
+            self._keep_frozen(now)
         for stream in self.late:
             stream.read_late()
         self.late = [stream for stream in self.late if stream.open]
         if self.breach is not None:
             self._end(self.breach.reason, 0.0 if self.breach.at_once else self.grace_s)
-        if now >= self.deadline:
+        if now >= self.deadline and self.freezer.since is None:
             self._end("time limit of the run", self.grace_s - LOOK_SECONDS)
         if self.kill_at is not None and now >= self.kill_at:
             self.over = True
@@ -199,7 +207,7 @@ class Supervisor:
             self._report(report="waited", how=how)
 
     def _keep_call(self, call: RunningCall, now: float) -> None:
-        if now >= call.deadline:
+        if now >= call.deadline and self.freezer.since is None:
             self._end_call(call, "timeout", "")
         if call.give_up_at is not None and now >= call.give_up_at:
             self._end("the call could not be ended", 0.0)
@@ -211,12 +219,14 @@ class Supervisor:
 
     def _end_call(self, call: RunningCall, ending: str, reason: str) -> None:
         """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
+        self._thaw()  # what stands still cannot end by itself
         if call.kill_at is None:
             call.ending, call.reason, call.kill_at = ending, reason, time.monotonic() + self.grace_s
             tree.send(tree.started_since(os.getpid(), call.since), signal.SIGTERM)
 
     def _end(self, reason: str, grace_s: float) -> None:
         """End the container; the first reason and the earliest kill count."""
+        self._thaw()
         kill_at = time.monotonic() + grace_s
         if self.kill_at is None:
             self.reason, self.kill_at = reason, kill_at
@@ -251,6 +261,27 @@ class Supervisor:
                 self._wait(order["process"], now + min(order["seconds"], FAR))
             case "deadline":
                 self.deadline = now + min(FAR, FAR if order["seconds"] is None else order["seconds"])
+                self.deadline -= now - (self.freezer.since or now)  # to which thawing adds it
+            case "freeze":
+                self._freeze(now + order["seconds"] + FROZEN_SECONDS)
+            case "thaw":
+                self._thaw()
+
+    def _freeze(self, thaw_at: float) -> None:
+        if self.kill_at is None and (self.call is None or self.call.kill_at is None):
+            self.thaw_at = thaw_at
+            self.freezer.freeze()
+
+    def _keep_frozen(self, now: float) -> None:
+        if now >= self.thaw_at:
+            self._thaw()
+        self.freezer.keep(now)
+
+    def _thaw(self) -> None:
+        seconds = self.freezer.thaw()
+        self.deadline += seconds
+        if self.call is not None:
+            self.call.deadline += seconds
 
     def _call(self, order: Order) -> None:
         assert self.control is not None
