@@ -134,7 +134,6 @@ SCORES = {
     "wrong side in a sentence": ("opacity in the left lower lobe", "right lower lobe", 0.0),
     "right side": ("the left lung", "left lung", 1.0),
     "both sides for one": ("both lungs", "left lung", 0.0),
-    "both sides by name": ("left and right", "bilateral", 0.0),  # no contradiction, no word in common
     "side by its letter": ("R lung", "left lung", 0.0),
     "side that is not asked": ("left lung", "lung", 2 / 3),
     "same length in other units": ("35 mm", "3.5 cm", 1.0),
@@ -177,6 +176,61 @@ def test_kinds_of_gold() -> None:
     assert [is_yes_no(text) for text in ("Yes", "no.", "Present", "no mass", "none", "")] == [True] * 3 + [False] * 3
     assert [is_number(text) for text in ("3", "Three", "3.5", "-2", "3 cm", "none", "")] == [True] * 4 + [False] * 3
     assert yes_no("") is None
+
+
+# gold → answers that are right (1), and that exclude it (0): other words for one thing, and the opposite on one axis.
+# Kinds from public bug reports of answer scorers: places, levels, sequences, projections, ordinals, negations.
+OPPOSITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "right upper lobe": (("right superior lobe", "upper lobe, right"), ("right lower lobe", "right middle lobe")),
+    "posterior wall": (("dorsal wall",), ("anterior wall", "ventral wall")),
+    "IVC": (("inferior vena cava",), ("SVC", "superior vena cava")),
+    "lateral meniscus": ((), ("medial meniscus", "both menisci medial and lateral")),
+    "proximal tibia": ((), ("distal tibia",)),
+    "L4-L5": (("L4/5", "L4-5", "L4L5"), ("L5-S1", "L3-L4", "L4")),
+    "T1 weighted": (("T1-weighted",), ("T2 weighted", "FLAIR weighted")),
+    "FLAIR": (("T2 FLAIR", "fluid-attenuated inversion recovery"), ("T1",)),
+    "PA view": (("postero-anterior view",), ("AP view", "lateral view")),
+    "axial plane": (("transverse plane",), ("coronal plane", "sagittal plane")),
+    "fourth ventricle": (("4th ventricle", "IV ventricle"), ("third ventricle", "3rd ventricle")),
+    "grade V": (("grade 5", "Grade five"), ("grade IV", "grade 4")),
+    "bilateral": (("both", "both sides", "left and right", "bilaterally"), ("left", "right")),
+    "CT with contrast": ((), ("non contrast CT", "CT without contrast", "noncontrast CT")),
+    "CT without contrast": (("non-contrast CT", "no contrast CT"), ("CT with contrast",)),
+    "pneumothorax": ((), ("absence of pneumothorax", "pneumothorax excluded", "free of pneumothorax")),
+    "normal lungs": ((), ("abnormal lungs",)),
+    "hypodense lesion": ((), ("hyperdense lesion",)),
+    "renal vein": ((), ("renal artery",)),
+    "no": (("absent", "absence of a mass", "none"), ("N/A", "No idea", "not sure", "no information available")),
+}
+
+
+def test_opposites() -> None:
+    wrong = [
+        (answer, gold)
+        for gold, (right, excluded) in OPPOSITES.items()
+        for expected, answers in ((1.0, (gold, *right)), (0.0, excluded))
+        for answer in answers
+        if not (compare(answer, gold).score == expected == pytest.approx(answers_twin.answer_score(answer, gold)))
+    ]
+    assert wrong == []
+
+
+def test_what_is_no_opposite() -> None:
+    """A part of the answer, and a word that only looks like a denial, keep the words that they share (F1 by hand)."""
+    kept = {
+        ("upper lobe", "right upper lobe"): 4 / 5,
+        ("nonspecific changes", "specific findings"): 0,
+        ("nonspecific changes", "changes"): 2 / 3,
+        ("edema and enhancing tumor", "edema, enhancing tumor and non-enhancing tumor"): 4 * 2 / (4 + 6),
+        ("ventricle", "4th ventricle"): 2 / 3,
+    }
+    assert {pair: compare(*pair).score for pair in kept} == pytest.approx(kept)
+
+
+def test_site_score_takes_words_alone() -> None:
+    """The public site's definition: an opposite earns 2·2/(3 + 3) of its words, and "N/A" begins with an n."""
+    pairs = {("right lower lobe", "right upper lobe"): 2 / 3, ("N/A", "no"): 1, ("no", "no"): 1, ("yes", "no"): 0}
+    assert {pair: compare(*pair).site_score for pair in pairs} == pytest.approx(pairs)
 
 
 LABELS = {

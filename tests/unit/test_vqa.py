@@ -292,7 +292,13 @@ def test_perfect(task: Staged) -> None:
     score = task.score(task.perfect())
     assert score.quality == 1
     assert score.metrics["choice_score"] == score.metrics["record_rate"] == 1
-    assert score.groups["organ: ABD"] == {"answer_score": 1, "n_questions": 2, "n_correct": 2, "completion_rate": 1}
+    assert score.groups["organ: ABD"] == {
+        "answer_score": 1,
+        "site_score": 1,
+        "n_questions": 2,
+        "n_correct": 2,
+        "completion_rate": 1,
+    }
 
 
 def test_nothing(task: Staged) -> None:
@@ -309,6 +315,7 @@ def test_mean_over_all_questions(task: Staged) -> None:
     assert score.metrics["accuracy_answered"] == pytest.approx(2.8 / 4)
     assert score.metrics["yes_no_score"] == 0.5
     assert score.metrics["open_score"] == pytest.approx(0.4)
+    assert score.metrics["site_score"] == score.quality
     assert score.metrics["exact_match"] == pytest.approx(1 / 5)  # the count; over the five questions with a text
     assert score.groups["answer_kind: choice"]["completion_rate"] == 0
 

@@ -1,12 +1,13 @@
 """Short free-text answers against a gold answer: normalisation, exact match, token F1, yes/no, option letters.
 
 Strings in, numbers out; nothing is read or downloaded. The definitions are those of SQuAD (Rajpurkar et al. 2016:
-exact match, token F1 over multisets) behind a normaliser made for medical answers, ``amb-2``. It differs from deleting
+exact match, token F1 over multisets) behind a normaliser made for medical answers, ``amb-3``. It differs from deleting
 punctuation in that 3.5 stays apart from 35 and ``left/right`` stays two words.
 
 Its word tables are from the AutoMedBench VQA track as published (yes/no words, number words, abbreviations), with its
-ambiguous abbreviations split off. Sides, units and the names of modalities are ours, each with its source. Any change
-to them changes scores: name the normaliser anew. ``amb-2`` compares sides and numbers, which ``amb-1`` took for words.
+ambiguous abbreviations split off. Units, the names of modalities and the opposites (``opposites``) are ours, each with
+its source. Any change to them changes scores: name the normaliser anew. ``amb-2`` compared sides and numbers, which
+``amb-1`` took for words; ``amb-3`` compares all opposites and ordinals, and knows answers that say nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
+
+from automedbench.metrics.opposites import exclude, says_nothing, split_denials, unify_words
 
 YES = frozenset({"yes", "y", "yeah", "yep", "true", "present", "positive"})
 NO = frozenset({"no", "n", "nope", "false", "absent", "negative"})
@@ -72,6 +75,7 @@ ABBREVIATIONS = {
     "gi": "gastrointestinal",
     "gu": "genitourinary",
     "cns": "central nervous system",
+    "cn": "cranial nerve",
 }
 AMBIGUOUS = {
     "r": "right",
@@ -106,16 +110,6 @@ VARIANTS = (
 the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Positron-Emission Tomography;
 Ultrasonography); CXR is the usual short form of a chest radiograph."""
 
-SIDES = {
-    "left": ("left",),
-    "l": ("left",),
-    "right": ("right",),
-    "r": ("right",),
-    "bilateral": ("left", "right"),
-    "both": ("left", "right"),
-}
-"""Words that name a side → the sides that they name."""
-
 UNITS = {
     **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), ("mm", Decimal(1))),
     **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), ("mm", Decimal(10))),
@@ -129,15 +123,12 @@ JOINS = frozenset({"x", "by", "to"})
 """Words between values that share the unit behind the last of them."""
 
 ARTICLES = frozenset({"a", "an", "the"})
-NEGATIONS = frozenset({"no", "not", "without", "never", "neither", "nor", "cannot", "absent", "negative"})
-"""Words that turn a statement round: an answer with one never earns overlap with an answer without."""
-
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2043\ufe58"
 SINGLE_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc"
 DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"
 
 
-NORMALISER: Literal["amb-2"] = "amb-2"
+NORMALISER: Literal["amb-3"] = "amb-3"
 MAX_LABEL = 80
 """Longest option label that is looked at, in characters."""
 
@@ -160,6 +151,8 @@ class Comparison:
     token_f1: float
     score: float
     """Strict yes/no where the gold is one, else the larger of the two."""
+    site_score: float
+    """The public site's: the same of the words alone, so that an opposite earns for the words that it shares."""
 
 
 # --- normalisation --------------------------------------------------------------------------------------------
@@ -202,10 +195,15 @@ def _measured(text: str) -> str:
 
 
 def normalise_pair(prediction: str, gold: str) -> tuple[str, str]:
-    """Prediction and gold, each normalised with a view to the other, values in one unit."""
+    """Prediction and gold, each normalised with a view to the other, in one unit and in one word for one thing."""
+    predicted, expected = (_measured(unify_words(text)) for text in _normalise_both(prediction, gold))
+    return split_denials(predicted, expected)
+
+
+def _normalise_both(prediction: str, gold: str) -> tuple[str, str]:
+    """Prediction and gold, each with a view to the other."""
     count = is_number(gold)
-    pair = normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
-    return _measured(pair[0]), _measured(pair[1])
+    return normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
 
 
 def is_yes_no(gold: str) -> bool:
@@ -287,11 +285,6 @@ def yes_no(prediction: str) -> str | None:
     return "yes" if words[0] in YES else "no"
 
 
-def sides(words: Iterable[str]) -> frozenset[str]:
-    """The sides that normalised words name: left, right, both or none."""
-    return frozenset(side for word in words for side in SIDES.get(word, ()))
-
-
 def numbers(words: Iterable[str]) -> Counter[str]:
     """The numbers among normalised words, in the units that are compared."""
     return Counter(word for word in words if _VALUE.fullmatch(word))
@@ -300,32 +293,43 @@ def numbers(words: Iterable[str]) -> Counter[str]:
 def contradicts(prediction: Sequence[str], gold: Sequence[str]) -> bool:
     """Return whether two normalised answers exclude each other, however many words they share.
 
-    One is negated and the other is not ("no pneumothorax"); the prediction names other sides than the gold, or other
-    numbers; or the gold is nothing but a number with its unit, and the prediction has none.
+    One is negated and the other is not ("no pneumothorax"); the prediction names the opposite (side, place, level,
+    sequence, ...) or other numbers; or the gold is nothing but a number with its unit, and the prediction has none.
     """
-    if NEGATIONS.isdisjoint(prediction) != NEGATIONS.isdisjoint(gold):
-        return True
-    named, wanted = sides(prediction), sides(gold)
-    if named and wanted and named != wanted:
+    if exclude(tuple(prediction), tuple(gold)):
         return True
     predicted, expected = numbers(prediction), numbers(gold)
     is_value = bool(expected) and all(word in expected or word in UNITS for word in gold)
     return bool(expected) and predicted != expected and (bool(predicted) or is_value)
 
 
+def is_no_answer(prediction: str) -> bool:
+    """Return whether a text says that it has no answer: "N/A", "no idea", "cannot be determined"."""
+    return says_nothing(" ".join(_plain(prediction).split()))
+
+
 def compare(prediction: str, gold: str) -> Comparison:
     """All values of one answer, both texts as written.
 
     A yes/no gold is scored strictly by the answer's first word; any other gold by max(exact match, token F1), where
-    an answer that contradicts the gold (negation, side, number) shares nothing with it.
+    an answer that contradicts the gold shares nothing with it. One that says nothing earns nothing.
     """
     predicted, expected = normalise_pair(prediction, gold)
     words, gold_words = predicted.split(), expected.split()
     matched = exact_match(predicted, expected)
-    overlap = 0.0 if contradicts(words, gold_words) else token_f1(words, gold_words)
+    silent = not matched and is_no_answer(prediction)
+    overlap = 0.0 if silent or contradicts(words, gold_words) else token_f1(words, gold_words)
     strict = expected in ("yes", "no")
-    score = float(yes_no(predicted) == expected) if strict else max(matched, overlap)
-    return Comparison(matched, overlap, score)
+    score = float(not silent and yes_no(predicted) == expected) if strict else max(matched, overlap)
+    return Comparison(matched, overlap, score, score if strict and not silent else _site_score(prediction, gold))
+
+
+def _site_score(prediction: str, gold: str) -> float:
+    """Max of exact match and token F1; strict yes/no where the gold is one."""
+    predicted, expected = _normalise_both(prediction, gold)
+    if expected in ("yes", "no"):
+        return float(yes_no(predicted) == expected)
+    return max(exact_match(predicted, expected), token_f1(predicted.split(), expected.split()))
 
 
 # --- option letters -------------------------------------------------------------------------------------------

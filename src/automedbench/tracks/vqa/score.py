@@ -24,7 +24,8 @@ from automedbench.base.records import (
     Score,
     Sha256,
 )
-from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
+from automedbench.metrics.answers import NO, OPPOSITES, YES, Comparison, compare, is_no_answer, normalise_pair
+from automedbench.metrics.opposites import exclude
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
@@ -89,7 +90,7 @@ MOST_TRIED = 10
 """Constant answers of a kind that are tried as a prior; rarer ones earn less."""
 
 
-NOT_ANSWERED = Comparison(0.0, 0.0, 0.0)
+NOT_ANSWERED = Comparison(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ def overall(rows: Sequence[Scored]) -> Metrics:
         "accuracy_answered": _mean(row.score for row in answered) or 0.0,
         "exact_match": _mean(row.comparison.exact_match for row in texts),
         "token_f1": _mean(row.comparison.token_f1 for row in texts),
+        "site_score": _mean(_site_score(row) for row in rows),
         **{f"{kind}_score": _mean(row.score for row in rows if row.truth.kind == kind) for kind in KINDS},
         "record_rate": readable / n,
         "placeholder_rate": sum("placeholder" in found for found in codes) / n,
@@ -286,10 +288,16 @@ def _group(rows: list[Scored]) -> Metrics:
     answered = sum(row.answer is not None for row in rows)
     return {
         "answer_score": _mean(row.score for row in rows),
+        "site_score": _mean(_site_score(row) for row in rows),
         "n_questions": len(rows),
         "n_correct": sum(row.score == 1 for row in rows),
         "completion_rate": answered / len(rows),
     }
+
+
+def _site_score(row: Scored) -> float:
+    """Score of one question by the public site's definition, which takes no opposite for a wrong answer."""
+    return row.lexical if row.truth.kind == "choice" else row.comparison.site_score
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -323,23 +331,15 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
 def answer_score(prediction: str, gold: str) -> float:
     """The score of ``metrics.answers.compare`` by rouge-score and plain comparison."""
     predicted, expected = normalise_pair(prediction, gold)
-    if expected in ("yes", "no"):
-        return float(_leading(predicted) == expected)
     if predicted == expected:
         return float(bool(expected))
-    if any(word in NEGATIONS for word in predicted.split()) is not any(word in NEGATIONS for word in expected.split()):
+    if is_no_answer(prediction):
         return 0.0
-    if _other_side(predicted, expected) or _other_numbers(predicted, expected):
+    if expected in ("yes", "no"):
+        return float(_leading(predicted) == expected)
+    if exclude(tuple(predicted.split()), tuple(expected.split())) or _other_numbers(predicted, expected):
         return 0.0
     return float(_scorer().score(expected, predicted)["rouge1"].fmeasure)
-
-
-def _other_side(prediction: str, gold: str) -> bool:
-    named, wanted = (
-        {side for side in ("left", "right") if re.search(rf"(?<!\S)(?:{side}|{side[0]}|both|bilateral)(?!\S)", text)}
-        for text in (prediction, gold)
-    )
-    return bool(named and wanted) and named != wanted
 
 
 def _other_numbers(prediction: str, gold: str) -> bool:

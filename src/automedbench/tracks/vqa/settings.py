@@ -17,7 +17,7 @@ class VqaSettings(MetricSettings):
         "lexical", description="texts by max(exact match, token F1), or by the answer judge; never mixed in one table"
     )
     judge_model: str | None = Field(None, description="model of the answer judge; required by scoring: judge")
-    normaliser: Literal["amb-2"] = NORMALISER
+    normaliser: Literal["amb-3"] = NORMALISER
     filler_share: float = Field(
         0.2, ge=0, le=1, description="'none', 'unknown' and the like are stand-ins beyond this share of all answers"
     )
