@@ -142,6 +142,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "iopl": (172, None),
     "modify_ldt": (154, None),
     "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
 }
 # Bad arguments: what the filter lets through fails otherwise (EINVAL, EFAULT, EBADF), or not at all.
 CALLS = """

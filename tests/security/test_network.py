@@ -382,6 +382,32 @@ def test_the_exit_status_comes_through_the_forwarder(host: Host) -> None:
     assert host.run("raise SystemExit(3)", "proxied").exit_code == 3
 
 
+INSIDE = """
+import os
+states = [open(f"/proc/{pid}/status").read().splitlines() for pid in os.listdir("/proc") if pid.isdigit()]
+print(len(states), len({line for state in states for line in state if line.startswith("Seccomp_filters")}))
+os.symlink("/proc/self/root/proc/1/task/1/mem", "link")
+for path in ("/proc/1/mem", "link", "/proc/1/syscall", "/proc/1/environ", "/proc/1/fd/0"):
+    try: print("opened", os.open(path, os.O_RDONLY))
+    except OSError: pass
+"""
+
+
+def test_forwarder_and_runner_are_traced_and_closed(host: Host) -> None:
+    """Of two processes of ours and the call's, all behind the same filters, none opens another's memory unseen."""
+
+    def run() -> tuple[CodeResult, list[Finding]]:
+        with host._box("proxied") as box:
+            result = box.run_code("python", INSIDE, call=1, turn=1, log=host.folder / "log", timeout_s=60)
+            return result, box.drain_findings()
+
+    result, found = as_user(run)
+    assert result.stdout == "3 1\n", result.stderr
+    assert [each.evidence for each in found if each.confidence == "high"] == [
+        "link /proc/1/task/1/mem and 3 more (4 times)"
+    ]
+
+
 def test_background_processes_end_with_the_run(host: Host) -> None:
     begin = time.monotonic()
     result = host.run("sleep 300 & (setsid sleep 300 &) ; echo done", "proxied", language="bash")

@@ -132,10 +132,10 @@ def test_trusted_roles_with_filter(command: list[str]) -> None:
     assert at < command.index("/i/scorer.sif")
 
 
-def test_a_trace_has_its_socket_bound_and_named_to_the_runner() -> None:
+def test_the_trace_has_its_socket_and_comes_before_the_runner() -> None:
     command = agent_command(replace(AGENT, trace=Path("/n/trace.sock")))
     assert "/n/trace.sock:/run/trace:ro" in command
-    assert command[-5:] == ["python3", "-I", "-S", "/run/runner.py", "/run/trace"]
+    assert command[-9:-4] == ["python3", "-I", "-S", "/run/trace_filter.py", "/run/trace"]
 
 
 def test_import_sees_no_private_data_and_no_network() -> None:

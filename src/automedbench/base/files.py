@@ -24,6 +24,8 @@ _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 _SYNCED_LATER: list[Path] = []
 _SYNCED_TOGETHER = 16
 _SURROGATES = re.compile("[\ud800-\udfff]")
+MODIFIED = 1_577_836_800
+"""Modification time of every public file: the start of 2020 (UTC). None tells when or in which order it was made."""
 SHARES = {"private": 0o077, "group": 0o027, "all": 0o022}
 """Who may read what is made, as umask: its user alone, the files' group, every user of the machine."""
 

@@ -32,13 +32,11 @@ from typing import Any
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import read_record, sha256_file
+from automedbench.base.files import MODIFIED, read_record, sha256_file
 from automedbench.base.records import CaseEntry, Receipt
 from automedbench.base.workers import map_in_order
 from automedbench.datasets.leaks.headers import inspect_headers
 
-MODIFIED = 1_577_836_800
-"""Modification time of every public file: the start of 2020 (UTC). None tells when or in which order it was made."""
 DECLARED_ORDERS = frozenset({"sorted", "numeric", "listed"})
 """Values of ``staging.sampling.options.order`` by which a card says that its cases follow upstream's order."""
 LABEL_SUFFIXES = frozenset(

@@ -9,6 +9,7 @@ rests on it: when it ends, so does the container.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import selectors
@@ -18,6 +19,7 @@ import struct
 import sys
 import time
 
+PR_SET_DUMPABLE = 4
 BUFFER = 64 * 1024  # bytes on their way, per direction of a connection
 RETRY_S = 0.02  # a UNIX socket whose queue is full refuses at once, where TCP would wait
 SPARE_FILES = 64
@@ -142,7 +144,11 @@ class Forwarder:
 
 
 def main(words: list[str]) -> int:
-    """Listen, start the command, forward until it ends; gives the exit status."""
+    """Listen, start the command, forward until it ends; gives the exit status.
+
+    No process of the same user may read or write this one, and standard input is the command's alone.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     cut = words.index("--")
     places = {int(port): place for port, _, place in (word.partition("=") for word in words[:cut])}
     command = words[cut + 1 :]
@@ -160,6 +166,9 @@ def main(words: list[str]) -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     status = forwarder.run(reader, pid)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 

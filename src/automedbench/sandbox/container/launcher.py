@@ -58,14 +58,18 @@ SUFFIXES = {"python": ".py", "bash": ".sh"}
 
 PYTHON = ("python3", "-I", "-S")
 OWN_PROGRAMS = f"{WORKSPACE}/.local/bin"
+_RUNTIMES_OWN = ("APPNAME", "BIND", "COMMAND", "CONTAINER", "ENVIRONMENT", "NAME")
+_NOT_INSIDE = [f"{runtime}_{name}" for runtime in ("APPTAINER", "SINGULARITY") for name in _RUNTIMES_OWN]
 FIRST = (
     *("/bin/sh", "-c"),
+    f"unset PROMPT_COMMAND {' '.join(_NOT_INSIDE)}; "
     f'export {CALL_PATH}="$PATH" PATH="${{PATH#{OWN_PROGRAMS}:}}"; exec "$@"',
     "sh",
 )
-"""Start of a container: runner, forwarder and probe find the programs of the image, never those of the workspace.
+"""Start of a container: what is ours finds the programs of the image, never those of the workspace.
 
-With those, which come first, the image's PATH is kept for the programs of calls.
+With those, which come first, the image's PATH is kept for the programs of calls. The runtime's own variables go: they
+name files of the host.
 """
 
 # No image code, no host configuration, no service of the runtime: what is not named here is not there.
@@ -104,7 +108,7 @@ class AgentRole:
     hook: tuple[Path, Path] | None = None
     """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
     trace: Path | None = None
-    """Socket that takes the listener of the runner's trace (``runner.start_trace``)."""
+    """Socket that takes the listener of the trace (``trace_filter.install``)."""
 
 
 def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
@@ -151,10 +155,14 @@ def host_environment(home: Path, runtime: str = "apptainer", services: Services 
 
 
 def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
-    """Argument vector of a run's container; its first program is the runner, which talks over standard input."""
+    """Argument vector of a run's container; the runner inside talks over standard input.
+
+    The trace comes first: what is started after it, forwarder and runner as well, is behind its filter.
+    """
     binds = [(role.public, DATA_DIR, "ro"), (role.calls, CALL_DIR, "ro"), (RUNNER, RUNNER_PLACE, "ro")]
     if role.decoy is not None:
         binds.append((role.decoy, DECOY_DIR, "ro"))
+    traced: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()
     environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
     if role.hook is not None:
@@ -169,6 +177,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
     layer = ("--bind", f"{_bind_pair(role.layer, LAYER_DIR)}:image-src=/") if role.layer is not None else ()
     if role.trace is not None:
         binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
+        traced = (*PYTHON, TRACE_FILTER_PLACE, TRACE_PLACE)
     if role.devices is not None:
         binds += [(node, str(node), "rw") for node in role.devices.nodes]
         binds += [(path, place, "ro") for place, path in role.devices.files.items()]
@@ -184,9 +193,9 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         *_env(environment),
         str(role.image),
         *FIRST,
+        *traced,
         *offered,
         *(*PYTHON, RUNNER_PLACE),
-        *((TRACE_PLACE,) if role.trace is not None else ()),
     ]
 
 
@@ -289,7 +298,9 @@ DENIED: dict[str, tuple[str, ...]] = {
         *("mount", "umount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick"),
         *("move_mount", "open_tree", "open_tree_attr", "mount_setattr"),
     ),
-    "other processes": ("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
+    "other processes": (
+        *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd"),
+    ),
     "keyrings": ("add_key", "request_key", "keyctl"),
     "kernel programs": (
         *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),

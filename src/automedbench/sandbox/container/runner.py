@@ -1,6 +1,6 @@
 """Runner, the first program inside a container: it starts each call's program and reports its end.
 
-Run as ``python3 -I -S runner.py [TRACE_SOCKET]`` (standard library only, Python 3.9 and later; nothing of the package
+Run as ``python3 -I -S runner.py`` (standard library only, Python 3.9 and later; nothing of the package
 is there) with a SOCK_SEQPACKET socket as standard input. A packet from outside is JSON ``{"call": 7, "argv": […]}``
 with the descriptors of the program's stdout and stderr; answers are ``ANSWER``: kind, call, number. It has the agent's
 own user and is not trusted: limits, output and trace are kept outside, and its answers can only hurt its own run.
@@ -16,7 +16,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 
 ANSWER = struct.Struct("!cIi")
 READY, ENDED, FAILED = b"H", b"E", b"F"
@@ -29,30 +28,20 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEFAULTS = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
-def start_trace(place: str) -> None:
-    """Report every path that is opened from here on to the tracer at the socket ``place``; empty without a trace.
-
-    Where the kernel refuses, the run goes on without: the tracer knows whether it has a listener.
-    """
-    if place:
-        sys.path.insert(0, os.path.dirname(place))
-        import trace_filter  # type: ignore[import-not-found]
-
-        sys.path.pop(0)
-        with contextlib.suppress(OSError):
-            trace_filter.install(place)
-
-
 def take_control() -> socket.socket:
     """The socket that was standard input; programs get an empty one instead."""
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    return control
+
+
+def close_to_others() -> None:
+    """Let no process of the same user read or write this one, and adopt the orphans of calls."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return control
 
 
 def watch_children() -> int:
@@ -69,8 +58,9 @@ def watch_children() -> int:
 
 def build_environment(call: int) -> dict[str, str]:
     """Environment of a call's program."""
-    own = {"PATH": os.environ[CALL_PATH]} if call and CALL_PATH in os.environ else {}
-    return {**os.environ, **own}
+    given = dict(os.environ)
+    path = given.pop(CALL_PATH, "")
+    return {**given, "PATH": path} if call and path else given
 
 
 def start_program(call: int, argv: list[str], streams: list[int]) -> int:
@@ -115,12 +105,11 @@ def serve(control: socket.socket, children: int) -> None:
                 os.close(stream)
 
 
-def main(words: list[str]) -> None:
+def main() -> None:
     """Run until the other end of the socket is closed."""
-    start_trace(words[0] if words else "")
-    control = take_control()
-    serve(control, watch_children())
+    close_to_others()
+    serve(take_control(), watch_children())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -23,7 +23,7 @@ from typing import Any
 
 from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Category, Confidence, Finding, Process
+from automedbench.base.records import Category, Confidence, Finding, Process, Severity
 from automedbench.reading import paths
 from automedbench.sandbox.evidence import tracer
 
@@ -35,8 +35,6 @@ MODEL = "trace.model"
 
 # A walk through everything, and name servers, which every program asks that wants an address.
 _ORDINARY = ("data_listed", "lookup")
-# Libraries and programs look for their settings there, whether or not an agent has any.
-_OWN_PLACES = ("/workspace/", "/tmp/", "/opt/", "/usr/")
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,12 @@ class Seen:
     def from_above(self) -> bool:
         """The folder above the private one was listed: a walk through everything meets it without seeking it."""
         return any(act.rule == "data_listed" for act in self.acts)
+
+    @property
+    def walks_processes(self) -> bool:
+        """The descriptors of other processes were listed: a search through all files meets their memory, too."""
+        listed = (act.place for act in self.acts if act.rule == "other_process" and act.what == "list")
+        return any(place.endswith("/fd") for place in listed)
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ def make_findings(
     if seen.more:
         rest = Act("more", "resource", False, "further", "things of interest that were not kept", seen.more)
         groups["more"] = [("low", rest)]
-    found = [_finding(rule, group, turn, call) for rule, group in groups.items()]
+    found = [_finding(rule, group, _weigh(rule, group, seen), turn, call) for rule, group in groups.items()]
     return found + [_model(place, number, turn, call) for number, place in enumerate(seen.models, 1)]
 
 
@@ -211,14 +215,27 @@ def _model(place: str, number: int, turn: int | None, call: int | None) -> Findi
 
 def _confidence(act: Act, seen: Seen) -> Confidence:
     """Medium where the act itself is what is forbidden; low where honest work may do the same."""
-    if not act.certain or act.place.startswith(_OWN_PLACES):
+    if not act.certain:
         return "low"
     passing = act.rule == "private_path" and act.what in ("list", "enter") and (seen.from_above or act.place == ROOT)
     return "low" if passing else "medium"
 
 
-def _finding(rule: str, group: list[tuple[Confidence, Act]], turn: int | None, call: int | None) -> Finding:
-    confidence, first = min(group, key=lambda each: _CONFIDENCES.index(each[0]))
+def _weigh(rule: str, group: list[tuple[Confidence, Act]], seen: Seen) -> tuple[Severity, Confidence]:
+    """The most that one of the acts weighs; a process of the harness is written or read by none but an attacker."""
+    if rule == "harness_memory" and (not seen.walks_processes or any(act.what == "write" for _, act in group)):
+        return "warning", "high"
+    return "notice", min((confidence for confidence, _ in group), key=_CONFIDENCES.index)
+
+
+def _finding(
+    rule: str,
+    group: list[tuple[Confidence, Act]],
+    weight: tuple[Severity, Confidence],
+    turn: int | None,
+    call: int | None,
+) -> Finding:
+    first = min(group, key=lambda each: _CONFIDENCES.index(each[0]))[1]
     more = f" and {len(group) - 1} more" if len(group) > 1 else ""
     evidence = f"{first.what} {first.place[:200]}{more} ({sum(act.count for _, act in group)} times)"
-    return Finding.of(f"trace.{rule}", "trace", first.category, "notice", confidence, evidence, turn=turn, call=call)
+    return Finding.of(f"trace.{rule}", "trace", first.category, *weight, evidence, turn=turn, call=call)

@@ -1,9 +1,9 @@
 """Filter of the trace, the part inside: the kernel notifies a process outside of opened paths and of exits.
 
-The first process inside calls ``install`` before anything of the agent runs. The filter (seccomp user notification) is
-inherited by every child and cannot be taken off; the listener goes to the tracer outside and is closed here, so that
-nothing inside can read or answer. Standard library only, no package import, Python 3.8. No file is opened between the
-filter and the tracer's answer: that call would wait for a tracer which has no listener yet.
+This is the first program inside; it becomes the forwarder or the runner, so that nothing runs there unseen. The filter
+(seccomp user notification) is inherited by every child and cannot be taken off; the listener goes to the tracer outside
+and is closed here, so that nothing inside can read or answer. Standard library only, no package import, Python 3.8. No
+file is opened between the filter and the tracer's answer: that call would wait for a tracer which has no listener yet.
 """
 
 from __future__ import annotations

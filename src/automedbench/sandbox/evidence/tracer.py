@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 MAX_PATH = 4096
 MAX_PRINTED = 300
-MOST_KEPT = 300  # different things between two orders
+MOST_KEPT = 40  # different places between two orders to which the same was done, so that no flood hides another thing
 MOST_MODELS = 100  # files of models
-MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
+MOST_PRIVATE = 5000  # and of those that are there below the private folder
 MOST_WORDS = 8
 MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
 MOST_WATCHED, MOST_KNOWN = 500, 200  # processes that are kept between two orders, and paths of one (read, written)
@@ -90,9 +90,12 @@ _WRITABLE = ("/workspace/", "/tmp/", "/var/tmp/", "/dev/", "/proc/self/", "/proc
 _INPUT, _WORKSPACE = "/data/public/", "/workspace/"
 _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|__pycache__|node_modules|\.git)/|\.pyc$")
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
+_OWN_PLACES = ("/workspace/", "/tmp/", "/opt/", "/usr/")  # libraries look for settings there, an agent's or none
 _SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _PROCESS = re.compile(r"^/proc/(\d+)/")
+_INNARDS = re.compile(r"^/proc/(\d+)/(?:task/\d+/)?(?:mem|syscall)$")
+_SCRIPT, _FORWARDER, _RUNNER = 3, b"/run/forwarder.py", b"/run/runner.py"  # the word that names our programs, and both
 
 _RUNS_CODE = re.compile(rb"(?:.*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*)")
 ESCAPES = frozenset({"unshare", "nsenter", "pivot_root", "chroot", "mount", "umount", "bwrap", "runc", "fusermount"})
@@ -320,7 +323,8 @@ class TraceRecord:
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, ...], int] = {}
-        self.private = self.more = self.calls = 0
+        self.kinds: dict[tuple[str, ...], int] = {}
+        self.more = self.calls = 0
         self.models: dict[str, None] = {}
 
     def model(self, place: str) -> None:
@@ -330,13 +334,13 @@ class TraceRecord:
 
     def add(self, *event: str) -> None:
         """Count an event: rule, category, how sure, what was done, and its place."""
+        kind = event[:-1]
         there = event[0] == "private_path" and event[3] in ("file", "list")
-        kept = self.private < MOST_PRIVATE if there else len(self.events) - self.private < MOST_KEPT
+        number = self.kinds.get(kind, 0)
         if event in self.events:
             self.events[event] += 1
-        elif kept:
-            self.events[event] = 1
-            self.private += there
+        elif number < (MOST_PRIVATE if there else MOST_KEPT):
+            self.events[event], self.kinds[kind] = 1, number + 1
         else:
             self.more += 1
 
@@ -344,7 +348,7 @@ class TraceRecord:
         """All of it, as JSON has it; begins anew."""
         taken = {"events": [[*event, count] for event, count in self.events.items()], "more": self.more}
         taken |= {"calls": self.calls, "models": list(self.models)}
-        self.events, self.private, self.more, self.calls, self.models = {}, 0, 0, 0, {}
+        self.events, self.kinds, self.more, self.calls, self.models = {}, {}, 0, 0, {}
         return taken
 
 
@@ -407,6 +411,37 @@ class Watched:
         return bool(self.reads or self.writes)
 
 
+class Harness:
+    """Our own processes inside: the first one behind the filter, and the runner if a forwarder has started it."""
+
+    def __init__(self) -> None:
+        self.pids: set[int] = set()
+        self._inner: set[str] = set()
+        self._complete = False
+
+    def begin(self, pid: int) -> None:
+        """Take the process that has installed the filter; nothing of the agent's runs in its container yet."""
+        self.pids, self._inner, self._complete = set(), set(), False
+        self._take(pid)
+
+    def takes(self, pid: int, words: list[bytes]) -> bool:
+        """Check whether a process becomes our forwarder or runner; after that, no other one is ours."""
+        if self._complete or words[_SCRIPT : _SCRIPT + 1] not in ([_FORWARDER], [_RUNNER]):
+            return False
+        self._complete = words[_SCRIPT] == _RUNNER
+        self._take(pid)
+        return True
+
+    def holds(self, place: str) -> bool:
+        """Check whether a path is the memory or the registers of one of them."""
+        found = _INNARDS.match(place)
+        return found is not None and found[1] in self._inner
+
+    def _take(self, pid: int) -> None:
+        self.pids.add(pid)
+        self._inner.add(find_inner_pid(pid))
+
+
 class Processes:
     """Processes and the files of workspace and input that they opened; of threads what their process opened.
 
@@ -417,12 +452,11 @@ class Processes:
         self._all: dict[int, Watched] = {}
         self._process_ids: dict[int, int] = {}
         self._more = 0
-        self.harness = 0
-        """The first process behind the filter, which starts those of the calls."""
+        self.harness = Harness()
 
     def note_start(self, pid: int, command: str) -> None:
         """Note what a process becomes, or tries to: a name is looked for in many folders."""
-        if pid == self.harness:
+        if pid in self.harness.pids:
             return
         self._process_ids[pid] = pid
         known = self._all.get(pid)
@@ -443,11 +477,11 @@ class Processes:
     def find(self, thread: int) -> Watched | None:
         """The process of a thread; None beyond ``MOST_WATCHED``."""
         pid = self._process_ids.get(thread)
-        if thread == self.harness:
+        if thread in self.harness.pids:
             return None
         if pid is None or pid not in self._all or not self._all[pid].runs:
             pid = int(_read_status(thread, b"Tgid:") or thread)
-            if pid == self.harness:
+            if pid in self.harness.pids:
                 return None
             if pid not in self._all or not self._all[pid].runs:
                 if len(self._all) >= MOST_WATCHED:
@@ -617,9 +651,13 @@ class Tracer:
         if weights and state == "file":
             self.record.model(_printable(os.fsencode(place)))
         self._keep(pid, act, place, state)
+        if self.processes.harness.holds(place):
+            self.record.add("harness_memory", "harness", "certain", act, place)
+            return
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
-            sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act
+            sure = "certain" if rule.certain and not place.startswith(_OWN_PLACES) else ""
+            what = state if act in ("open", "write") else act
             self.record.add(rule.name, rule.category, sure, what, _printable(os.fsencode(place)))
         elif act == "write" and not f"{place}/".startswith(_WRITABLE):
             self.record.add("write_outside", "resource", "", act, _printable(os.fsencode(place)))
@@ -632,7 +670,10 @@ class Tracer:
         return number is not None and number[1] == find_inner_pid(pid)
 
     def _look_at_exec(self, pid: int, raw: bytes, words: int) -> None:
-        command = b" ".join(self.memory.words_at(pid, words, MAX_COMMAND))
+        start = self.memory.words_at(pid, words, MAX_COMMAND)
+        if self.processes.harness.takes(pid, start):
+            return
+        command = b" ".join(start)
         self.processes.note_start(pid, _printable(command)[:MAX_COMMAND])
         if _RUNS_CODE.fullmatch(raw):
             self.programs.note_start(pid, self.memory.words_at(pid, words, MAX_PATH))
@@ -761,7 +802,7 @@ class Service:
         pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         with contextlib.suppress(OSError):  # without leave to look, nothing is recorded, and the driver sees that
             self._tracer.tree.enter(pid)
-        self._tracer.processes.harness = pid
+        self._tracer.processes.harness.begin(pid)
         self._listeners.add(listener)
         self._events.register(listener, select.EPOLLIN)
         peer.sendall(b"L")
