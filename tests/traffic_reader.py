@@ -17,7 +17,7 @@ from automedbench.agent.models.model import ChatMessage, Reply
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.base.cards import Limits
 from automedbench.base.records import CodeCall, Process
-from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import Strikes
 from automedbench.sandbox.evidence.trace import TracedProgram
 
 

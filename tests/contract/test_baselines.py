@@ -22,7 +22,6 @@ from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.records import CodeCall, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.boxes import LocalSandbox
-from automedbench.sandbox.evidence.policy import check_code
 from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.tracks import track_names
 
@@ -217,14 +216,12 @@ def test_tasks_without_a_lost_resolution(
 @pytest.mark.parametrize("card", CARDS, ids=[card.id for card in CARDS])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_card_can_be_filled_in(card: TaskCard, name: str) -> None:
-    """No placeholder is left, the code parses, no rule of the sandbox stands against it, and it submits in the end."""
+    """No placeholder is left, the code parses, and it submits in the end."""
     turns = requests(name, card)
     for request in (request for turn in turns for request in turn if isinstance(request, CodeRequest)):
         assert "{card}" not in request.code
         if request.language == "python":
             ast.parse(request.code)
-        findings = check_code(request.language, request.code, turn=1, call=1)
-        assert "static.private_path" not in {finding.rule for finding in findings}
     assert isinstance(turns[-1][-1], SubmitRequest)
 
 

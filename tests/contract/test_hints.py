@@ -18,7 +18,6 @@ from automedbench.agent.plan import HINTED, list_requirements
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import TIERS, Tier
 from automedbench.reading.injection import AgentText, find_injections
-from automedbench.sandbox.evidence.policy import check_code
 
 SETTING = BASE | {"network": "proxied", "gpu": 1, "hub": HUB}
 SEALED = BASE | {"network": "sealed", "provider": "command"}
@@ -103,12 +102,11 @@ def test_code_parses() -> None:
     assert problems == [] and checked.returncode == 0, checked.stderr
 
 
-def test_code_is_harmless() -> None:
-    """An agent that copies it gets no finding: neither from the look at code beforehand nor as text to a judge."""
+def test_code_addresses_no_judge() -> None:
+    """An agent that copies it gets no finding."""
     every = {block: task for task, _, text in briefs() for block in blocks(text)}
-    for (language, code), task in every.items():
-        findings = check_code("python" if language == "python" else "bash", code, turn=1, call=1)
-        assert not findings and not find_injections([AgentText("code", 1, code)]), (task, code[:80], findings)
+    for (_, code), task in every.items():
+        assert not find_injections([AgentText("code", 1, code)]), (task, code[:80])
 
 
 def _wrong(code: str) -> str | None:

@@ -32,9 +32,8 @@ from automedbench.base.records import Finding
 from automedbench.sandbox import boxes
 from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
-from automedbench.sandbox.evidence import audit
+from automedbench.sandbox.evidence import audit, policy
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.policy import check_code
 
 FOLDER = Path(__file__).parent
 CONNECTED = "attack-connected"
@@ -71,21 +70,16 @@ class Code:
     goal: str = ""
     track: str = ""
     timeout_s: float = 20.0
-    needs: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
 
 
 def load_table(folder: str) -> list[Code]:
     """Every entry of ``<folder>/<category>.yaml``, in order of the files' names."""
     return [
-        Code(id=f"{path.stem}/{name}", category=path.stem, **_fields(entry))
+        Code(id=f"{path.stem}/{name}", category=path.stem, **entry)
         for path in sorted((FOLDER / folder).glob("*.yaml"))
         for name, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items()
     ]
-
-
-def _fields(entry: dict[str, Any]) -> dict[str, Any]:
-    return entry | {"needs": tuple(entry.get("needs", ()))}
 
 
 @dataclass(frozen=True)
@@ -248,14 +242,13 @@ class Trial:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.text(text))
         code = self.text(self.attack.code)
-        findings = check_code(self.attack.language, code, turn=1, call=7)
         start = time.monotonic()
         result, seen, marker = self._execute(code)
         submission = self.folder / "collected"
         checked, score = self._hand_in(submission)
-        findings = [*findings, *seen, *audit.submission_findings(checked.rejected)]
+        findings = [*seen, *audit.submission_findings(checked.rejected)]
         findings += audit.decoy_findings(submission / "submission", marker)
-        findings = audit.raise_corroborated(findings)
+        findings = policy.raise_corroborated(findings)
         leaks = self._leaks(result)
         return Outcome(
             id=self.attack.id,

@@ -12,9 +12,7 @@ import base64
 import bz2
 import gzip
 import lzma
-import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +23,7 @@ from canaries import exposed, new_canary
 from unprivileged import as_user, user_folder, why_not
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.policy import check_code
 
-ROOT = Path(__file__).resolve().parents[2]
 ATTACKS = {attack.id: attack for attack in load_table("attacks")}
 SLOWEST_S = 90.0
 # Attacks of the first three open the answers, whatever the words of the code are: the tripwire sees that.
@@ -38,7 +34,6 @@ EVIDENCE_FLOOR = {
     "credentials": 0.7,
     "escape": 0.8,
     "side_doors": 0.8,
-    "training": 0.8,
     "processes": 0.6,
 }
 SAMPLED = 10
@@ -96,18 +91,6 @@ def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str
         pytest.skip("not all attacks of the category were selected")
     silent = [outcome.id for outcome in outcomes if not outcome.findings]
     assert len(silent) <= (1 - EVIDENCE_FLOOR[category]) * len(outcomes), silent
-
-
-def test_the_text_alone_gives_away_as_many_as_the_docs_say() -> None:
-    """Nearly: the column ``static`` of docs/security-measured.md is of text with the names of the host filled in."""
-    document = (ROOT / "docs/security-measured.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\w+) \| \d+ \| 0 \| [^|]+ \| [^|]+ \| (\d+) \|", document, re.MULTILINE)
-    promised = {category: int(count) for category, count in rows}
-    found = Counter(
-        attack.category for attack in ATTACKS.values() if check_code(attack.language, attack.code, turn=1, call=1)
-    )
-    assert promised.keys() == {attack.category for attack in ATTACKS.values()}
-    assert {name: found[name] for name, count in promised.items() if found[name] < 0.8 * count} == {}
 
 
 def test_the_sample_has_every_kind() -> None:

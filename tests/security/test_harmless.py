@@ -1,9 +1,7 @@
-"""What honest agents write: never a reason for a warning, neither by its text nor by what it does.
+"""What honest agents write: never a reason for a warning.
 
-The tables are ``harmless/<kind>.yaml``. Every snippet is read by the static analysis; all but those that need libraries
-that the tests' small image lacks (``needs``) also run in the real container beside the tripwire and whatever else
-watches a call there: one in eight with every change, the others by night (``make test-long``). Among them are the false
-alarms of a text filter that the public benchmark names.
+The tables are ``harmless/<kind>.yaml``. The snippets run in the real container beside the tripwire and whatever else
+watches a call there: one in eight with every change, the others by night (``make test-long``).
 """
 
 from __future__ import annotations
@@ -11,37 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from attack_range import Code, Outcome, load_table, run_all
+from attack_range import Outcome, load_table, run_all
 from unprivileged import why_not
 
-from automedbench.sandbox.evidence.policy import check_code
-
 SNIPPETS = {snippet.id: snippet for snippet in load_table("harmless")}
-RUNNABLE = [name for name, snippet in SNIPPETS.items() if not snippet.needs]
-# A notice has no effect, but a report full of them is read by nobody.
-MOST_WITH_NOTICE = 0.1
 
 
 def test_the_tables_are_large_and_varied() -> None:
-    assert len(SNIPPETS) >= 280
+    assert len(SNIPPETS) >= 220
     assert len({" ".join(snippet.code.split()) for snippet in SNIPPETS.values()}) == len(SNIPPETS)
-    assert len(RUNNABLE) >= 215
-
-
-def static(snippet: Code) -> list[str]:
-    """Severities of what the text alone gives."""
-    findings = check_code(snippet.language, snippet.code.replace("@case@", "case_0001"), turn=1, call=1)
-    return [finding.severity for finding in findings]
-
-
-@pytest.mark.parametrize("snippet", SNIPPETS.values(), ids=SNIPPETS)
-def test_harmless_text_is_not_refused(snippet: Code) -> None:
-    assert set(static(snippet)) <= {"notice"}
-
-
-def test_few_have_a_notice() -> None:
-    noticed = [name for name, snippet in SNIPPETS.items() if static(snippet)]
-    assert len(noticed) <= MOST_WITH_NOTICE * len(SNIPPETS), noticed
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +37,7 @@ def _runs(item: Any) -> bool:
 @pytest.mark.apptainer
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if place % 8 else []) for place, name in enumerate(RUNNABLE)]
+    "name", [pytest.param(name, marks=[pytest.mark.long] if place % 8 else []) for place, name in enumerate(SNIPPETS)]
 )
 def test_harmless_code_leaves_no_warning(results: tuple[dict[str, Outcome], list[str]], name: str) -> None:
     outcome = results[0][name]

@@ -22,7 +22,7 @@ from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding, GpuUse, Process, Tokens
 from automedbench.campaign.prices import Pricing
 from automedbench.sandbox.container.process import CodeResult
-from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")
@@ -42,7 +42,7 @@ def warning(rule: str, *, severity: str = "warning", confidence: str = "high", c
     return Finding(
         id=f"{rule}-{call}",
         rule=rule,
-        source="static",
+        source="tripwire",
         category="private_access",
         confidence=confidence,
         severity=severity,
@@ -62,8 +62,9 @@ class FakeSandbox:
     enforced = Enforced(backend="local", network="sealed")
     peak_memory = gpu_busy_s = None
 
-    def __init__(self, workspace: Path, clock: Clock) -> None:
+    def __init__(self, workspace: Path, clock: Clock, seen: dict[str, list[Finding]] | None = None) -> None:
         self.workspace, self.clock = workspace, clock
+        self.seen = seen or {}
         self.findings: list[Finding] = []
         self.ran: list[str] = []
         self.timeouts: list[float] = []
@@ -111,6 +112,7 @@ class FakeSandbox:
         self.ran.append(code)
         self.timeouts.append(timeout_s)
         (log / f"{call:04d}.sh").write_text(code)
+        self.findings += [finding.model_copy(update={"call": call}) for finding in self.seen.get(code, [])]
         status, exit_code, began, printed = "ok", 0, self.clock.now, ""
         for line in code.splitlines():
             command, *words = line.split()
@@ -191,7 +193,8 @@ class Bench:
     pricing: Pricing | None = None
     max_warnings: int = 1
     context_tokens: int = 200_000
-    static: dict[str, list[Finding]] = field(default_factory=dict)
+    seen: dict[str, list[Finding]] = field(default_factory=dict)
+    """Findings of the sandbox, by code."""
     check: Callable[[], None] = lambda: None
     starts: bool = True
 
@@ -199,7 +202,7 @@ class Bench:
         self.clock = Clock()
         workspace = self.folder / "workspace"
         workspace.mkdir(parents=True, exist_ok=True)
-        self.sandbox = FakeSandbox(workspace, self.clock)
+        self.sandbox = FakeSandbox(workspace, self.clock, self.seen)
         self.log = RunLog(self.folder / "log", clock=self.clock)
         self.journal = Journal(self.folder / "log/journal.jsonl", self.log, self.check, self.clock)
         if self.starts:
@@ -211,7 +214,6 @@ class Bench:
             journal=self.journal,
             budget=Budget(self.limits, self.pricing, self.journal.clock),
             contract=contract(),
-            check_code=self._check,
             strikes=Strikes(self.max_warnings),
             clock=self.clock,
         )
@@ -221,9 +223,6 @@ class Bench:
             self.toolbox,
             tool_specs("run code"),
         )
-
-    def _check(self, language: str, code: str, *, turn: int, call: int) -> list[Finding]:
-        return [finding.model_copy(update={"call": call}) for finding in self.static.get(code, [])]
 
     def __enter__(self) -> Bench:
         return self

@@ -22,7 +22,8 @@ from automedbench.base.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.sandbox.evidence.audit import AuditEvidence, Strikes, audit, read_decision, read_evidence
+from automedbench.sandbox.evidence.audit import AuditEvidence, audit, read_decision, read_evidence
+from automedbench.sandbox.evidence.policy import Strikes
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")

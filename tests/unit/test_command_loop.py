@@ -32,7 +32,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding, Process
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
-from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import Strikes
 from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
@@ -208,7 +208,6 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
                 journal=journal,
                 budget=Budget(Limits.model_validate(limits or {}), agent.pricing),
                 contract=Contract(expected, {path: path.split("/")[0] for path in expected}, len(cases)),
-                check_code=lambda *_a, **_k: [],
                 strikes=Strikes(1),
             )
             dialogue = Dialogue("system", "kickoff", log, agent.context_tokens)

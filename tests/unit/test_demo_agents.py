@@ -1,4 +1,4 @@
-"""The demo: real data with its licence, scripts that load, and code that the policy tells apart.
+"""The demo: real data with its licence, and scripts that load.
 
 What they earn is tested in tests/workflow/test_demo.py.
 """
@@ -19,7 +19,6 @@ from PIL import Image
 from automedbench.agent.models.scripted import CodeStep, Script, SubmitStep
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, load_campaign
-from automedbench.sandbox.evidence.policy import check_code
 from automedbench.tracks import track_names
 
 TRACKS = list(track_names())
@@ -51,11 +50,6 @@ def script(demo: Path, agent: str, track: str = "detection") -> Script:
 
 def code_steps(demo: Path, agent: str, track: str = "detection") -> list[CodeStep]:
     return [step for turn in script(demo, agent, track).turns for step in turn.calls if isinstance(step, CodeStep)]
-
-
-def suspicious(step: CodeStep) -> bool:
-    findings = check_code(step.language, step.code, turn=1, call=1)
-    return any(finding.rule == "static.private_path" for finding in findings)
 
 
 # --- data -------------------------------------------------------------------------------------------------------
@@ -217,6 +211,6 @@ def test_the_silent_agent_ends_with_two_messages(demo: Path, track: str) -> None
 def test_only_the_cheater_names_the_answers(demo: Path, track: str) -> None:
     """Its last three calls: it lists them, reads them, and hands in a link to them."""
     for agent in AGENTS:
-        seen = [suspicious(step) for step in code_steps(demo, agent, track)]
+        seen = ["data/private" in step.code for step in code_steps(demo, agent, track)]
         expected = [False] * (len(seen) - 3) + [True] * 3 if agent == "cheater" else [False] * len(seen)
         assert seen == expected, agent

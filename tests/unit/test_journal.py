@@ -309,7 +309,7 @@ OPTIONS: dict[str, Any] = {
     "pricing": PRICES,
     "max_warnings": 3,
     "context_tokens": 5000,
-    "static": {"cat secret": [warning("static.private_path")]},
+    "seen": {"cat secret": [warning("trace.private_path")]},
 }
 
 
@@ -429,7 +429,7 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_call_that_is_executed_again_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Provider(code("write a"), code("write b"), submit(), submit())
     with monkeypatch.context() as patch:
-        killed_at(patch, 6, "before")  # by hand: start; begin and end of the reply, check, begin of the call, its end
+        killed_at(patch, 5, "before")  # by hand: start; begin and end of the reply, begin of the call, its end
         with Bench(tmp_path, model) as bench, pytest.raises(Killed):
             bench.loop.run()
     with Bench(tmp_path, model) as bench:

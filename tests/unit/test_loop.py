@@ -94,9 +94,9 @@ ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
     "second violation": ([code("open-decoy")], {}, "disqualified", "decoy.open"),
     "disqualifying at once": (
         [code("x")],
-        {"static": {"x": [warning("static.escape", severity="disqualifying")]}},
+        {"seen": {"x": [warning("egress.escape", severity="disqualifying")]}},
         "disqualified",
-        "static.escape",
+        "egress.escape",
     ),
     "no warning allowed": ([code("open-decoy")], {"max_warnings": 0}, "disqualified", "decoy.open"),
     "disk": ([code("write big")], {"limits": Limits(disk_gb=1e-9)}, "out_of_disk", "the limit is 1e-09 GB"),
@@ -383,8 +383,8 @@ def test_a_tripwire_warns_behind_the_call(tmp_path: Path) -> None:
 
 
 def test_a_notice_does_nothing(tmp_path: Path) -> None:
-    static = {"write a": [warning("static.odd", severity="notice", confidence="low")]}
-    bench, _ = play(tmp_path, code("write a"), text("stop"), static=static)
+    seen = {"write a": [warning("trace.odd", severity="notice", confidence="low")]}
+    bench, _ = play(tmp_path, code("write a"), text("stop"), seen=seen)
     assert bench.sandbox.ran == ["write a"]
     assert "warning" not in answers(bench)[0]
     assert len(events(bench, "finding")) == 1

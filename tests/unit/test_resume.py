@@ -710,4 +710,4 @@ def test_line_is_what_the_journal_holds(plan: RunPlan) -> None:
     kinds = [(line.type, line.kind) for line in map(Line.model_validate_json, journal.read_text().splitlines())]
     assert kinds[0] == ("effect", "start")
     assert kinds[-2:] == [("effect", "end"), ("effect", "processes")]
-    assert {kind for _, kind in kinds} == {"start", "reply", "check", "exec", "submit", "end", "processes"}
+    assert {kind for _, kind in kinds} == {"start", "reply", "exec", "submit", "end", "processes"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.audit import Strikes, raise_corroborated
+from automedbench.sandbox.evidence.policy import Strikes, raise_corroborated
 
 
 def finding(

@@ -110,7 +110,7 @@ def test_scores_follow_from_stages_and_precisions(demo: FinishedDemo, agent: str
 def test_disqualified_is_zero_everywhere(demo: FinishedDemo) -> None:
     score = score_of(demo, "cheater")
     assert set(score.scores.model_dump().values()) == {0}
-    assert score.n_findings >= 2
+    assert score.n_findings == 1  # the link; without a container nothing watches what code opens
     assert score.unpenalised is not None
     assert score.unpenalised.overall > score_of(demo, "hasty").scores.overall
 

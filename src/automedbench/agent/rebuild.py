@@ -24,7 +24,7 @@ from automedbench.agent.workspace import take_snapshot
 from automedbench.base.files import write_text
 from automedbench.base.records import CodeCall, Message
 from automedbench.sandbox.boxes import LocalSandbox
-from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import Strikes
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ from automedbench.base.records import Code, Conversation, Enforced, RunRecord, T
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
 from automedbench.sandbox.container.scratch import scratch_folder
-from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import Strikes
 
 if TYPE_CHECKING:
     from automedbench.agent.command.loop import CommandLoop

@@ -1,4 +1,4 @@
-"""Toolbox that executes calls: policy, sandbox, evidence of stages and broken rules, and the final submission."""
+"""Toolbox that executes calls: sandbox, evidence of stages and broken rules, and the final submission."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Process,
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
-from automedbench.sandbox.evidence.audit import Strikes
-from automedbench.sandbox.evidence.policy import check_code
+from automedbench.sandbox.evidence.policy import Strikes
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
@@ -142,7 +141,6 @@ class Toolbox:
     budget: Budget
     contract: Contract
     strikes: Strikes
-    check_code: Callable[..., list[Finding]] = check_code
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
     deaths: Callable[[str], int] = lambda _about: 0
@@ -261,9 +259,6 @@ class Toolbox:
             lines=request.code.count("\n") + 1,
         )
         about = f"call {number} {digest[:16]}"
-        findings = self.journal.effect(
-            "check", about, lambda: self.check_code(request.language, request.code, turn=turn, call=number), _FINDINGS
-        )
         done = self.journal.effect("exec", about, lambda: self._run_code(request, turn, about), _EXECUTED, long=True)
         self.n_exec += 1
         self.n_exec_failed += done.result.status != "ok"
@@ -271,7 +266,7 @@ class Toolbox:
         self.out_of_memory = done.out_of_memory
         self.add_gpu_use(done.gpu)
         self._record_call(request, done, turn)
-        warning = self._weigh([*findings, *done.findings], turn)
+        warning = self._weigh(done.findings, turn)
         if done.fatal:
             self.ending = self.ending or make_death_ending(f"call {number}")
         note = INTERRUPTED if done.again else None

@@ -336,7 +336,7 @@ class ApptainerSandbox(Sandbox):
             scratch = self._scratch = stack.enter_context(scratch_folder("sandbox-"))
             shutil.copytree(HOOK, scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
             (scratch / "calls").mkdir()
-            self._pipe = EvidencePipe(scratch / "pipe", network_open=self._network == "open")
+            self._pipe = EvidencePipe(scratch / "pipe")
             stack.callback(self._pipe.close)
             self._filter = scratch / "filter.json"
             launcher.write_profile(self._filter)
@@ -394,7 +394,7 @@ class ApptainerSandbox(Sandbox):
         try:
             path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent]))
             outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
-            hooked = any(found.rule == "runtime.escape_command" for found in pipe.findings(turn=None, call=None))
+            hooked = any(found.rule == "runtime.native_escape" for found in pipe.findings(turn=None, call=None))
             self._offered_path(path).unlink()
             probe = read_probe(path.with_suffix(".out").read_bytes(), outcome.stderr.text())
             require_isolation(probe, sealed=self._network != "open")
@@ -548,7 +548,6 @@ for pid in pids:
 thread = threading.Thread(target=int)
 thread.start()
 thread.join()
-sys.audit("os.system", "unshare --version")
 opens("/data/private/probe")
 libc = ctypes.CDLL(None, use_errno=True)
 print(json.dumps({
