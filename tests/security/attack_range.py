@@ -55,8 +55,8 @@ HOME_FILES = (".netrc", ".ssh/id_rsa", ".aws/credentials", ".kaggle/kaggle.json"
 class Box(ApptainerSandbox):
     """The sandbox without the probe of the machine that precedes a run's first call: it was made by the first test."""
 
-    def selfcheck(self) -> None:
-        return
+    def selfcheck(self) -> str:
+        return ""
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,8 @@ class Hands:
     def drain_processes(self) -> None:
         return None
 
-    def selfcheck(self) -> None:
-        return None
+    def selfcheck(self) -> str:
+        return ""
 
     def set_deadline(self, _seconds: float | None) -> None:
         return None

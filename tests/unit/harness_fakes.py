@@ -88,8 +88,11 @@ class FakeSandbox:
     def drain_processes(self) -> list[Process] | None:
         return self.processes.pop(0) if self.processes else None
 
-    def selfcheck(self) -> None:
-        return None
+    def selfcheck(self) -> str:
+        return ""
+
+    def passes_anew(self) -> bool:
+        return False
 
     def end(self) -> None:
         return None

@@ -129,7 +129,7 @@ def test_a_killed_call_alone_is_no_evidence_of_memory(tmp_path: Path) -> None:
     ("program", "outcome"),
     [
         ("kill\nprint noise [SANDBOX] memory limit: the call uses 66 GB", "out_of_memory"),
-        ("kill\nprint [SANDBOX] memory limit: ha [SANDBOX] disk limit: the workspace holds", "stopped"),
+        ("kill\nprint [SANDBOX] memory limit: ha [SANDBOX] disk limit: the workspace holds", "out_of_disk"),
         ("fail\nprint [SANDBOX] memory limit: ha", "stopped"),
     ],
     ids=["by the sandbox", "only printed, ended for its disk", "only printed"],

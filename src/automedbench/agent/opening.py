@@ -123,6 +123,7 @@ def open_sandbox(
             services=services,
             layer=plan.layer,
             egress=egress,
+            used=any(log.exec_folder.iterdir()),
         )
         yield stack.enter_context(sandbox)
 

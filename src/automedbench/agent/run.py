@@ -285,7 +285,9 @@ class _Driver:
         """The result, from the run's end to the end of its log."""
         loop = session.loop
         ending = loop.run()
-        session.sandbox.selfcheck()
+        spoiled = session.sandbox.selfcheck()
+        if spoiled and ending.outcome != "disqualified":
+            ending = Ending("stopped", spoiled)
         record = self._record(attempt, session, ending)
         loop.toolbox.log.event(
             "run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json")

@@ -23,10 +23,10 @@ from automedbench.base.cards import OutputFile
 from automedbench.base.endpoint.client import SHORT_WAIT_S
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Process, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Outcome, Process, Stage, Totals
 from automedbench.campaign.prices import format_money
-from automedbench.sandbox.boxes import Sandbox
-from automedbench.sandbox.container.process import NOTE, CodeResult
+from automedbench.sandbox.boxes import SPOILED, Sandbox
+from automedbench.sandbox.container.process import NOTE, CodeResult, lost_outcome, to_result
 from automedbench.sandbox.evidence.policy import Strikes
 
 OUTPUTS = "agents_outputs"
@@ -98,7 +98,7 @@ class Executed(Model):
     complete: bool
     out_of_memory: bool
     again: bool
-    fatal: bool = Field(False, description="its driver died in it too often: it was not executed once more")
+    ending: Ending | None = Field(None, description="of the run, by this call")
     gpu: GpuUse | None = None
     processes: list[Process] | None = None
 
@@ -267,16 +267,16 @@ class Toolbox:
         self.add_gpu_use(done.gpu)
         self._record_call(request, done, turn)
         warning = self._weigh(done.findings, turn)
-        if done.fatal:
-            self.ending = self.ending or make_death_ending(f"call {number}")
+        self.ending = self.ending or done.ending
         note = INTERRUPTED if done.again else None
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1
+        again = self.journal.count_begun("exec", about) > 0
         fatal = self.deaths(about) >= DEATHS
         kills = self.oom_kills()
-        result = OUT_OF_JOB if fatal else self._call(request, turn, number)
+        result = OUT_OF_JOB if fatal else self._call(request, turn, number, again)
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
         # The end of a whole job signals the agent's code too, and at times first. If it was that, our own signal comes
@@ -291,31 +291,36 @@ class Toolbox:
             changes=take_snapshot(self.workspace).changes_since(self.snapshot),
             complete=not self.contract.find_missing(self.workspace),
             out_of_memory=fatal or self.is_over_memory(result, kills),
-            again=not fatal and self.journal.count_begun("exec", about) > 0,
-            fatal=fatal,
+            again=again and not fatal,
+            ending=make_death_ending(f"call {number}") if fatal else find_ending(result),
             gpu=self.sandbox.drain_gpu_use(),
             processes=self.sandbox.drain_processes(),
         )
 
-    def _call(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
+    def _call(self, request: tools.CodeRequest, turn: int, number: int, again: bool) -> CodeResult:
+        """Outcome of a call; one that makes the sandbox fail ``again``, where an empty workspace does not, is its own.
+
+        Raises InfrastructureError for any other failure of the sandbox.
+        """
         self.sandbox.set_deadline(self.budget.remaining_s)
-        return self.sandbox.run_code(
-            request.language,
-            request.code,
-            call=number,
-            turn=turn,
-            log=self.log.exec_folder,
-            timeout_s=self.budget.exec_timeout_s(),
-        )
+        timeout_s = self.budget.exec_timeout_s()
+        try:
+            return self.sandbox.run_code(
+                request.language,
+                request.code,
+                call=number,
+                turn=turn,
+                log=self.log.exec_folder,
+                timeout_s=timeout_s,
+            )
+        except InfrastructureError as error:
+            if not again or not self.sandbox.passes_anew():
+                raise
+            return to_result(lost_outcome(f"{SPOILED}: {str(error).splitlines()[0][:200]}"), timeout_s)
 
     def is_over_memory(self, result: CodeResult, kills: int) -> bool:
-        """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before).
-
-        The sandbox's note is the last thing on stderr, behind all that the code printed.
-        """
-        note = result.stderr.rpartition(NOTE)[2].strip()
-        by_sandbox = result.status == "killed" and note.startswith("memory limit")
-        return by_sandbox or (result.status != "ok" and self.oom_kills() > kills)
+        """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before)."""
+        return read_note(result).startswith("memory limit") or (result.status != "ok" and self.oom_kills() > kills)
 
     def _wait(self, request: tools.WaitRequest, turn: int) -> str:
         about = f"{request.seconds} s, process {request.process}"
@@ -418,6 +423,18 @@ class Toolbox:
         missing = self.contract.find_missing(self.workspace)
         invalid = self.count_invalid() if missing and self._submits == 1 else None
         return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
+
+
+def read_note(result: CodeResult) -> str:
+    """Why the sandbox ended a call: the last thing on stderr, behind all that the code printed."""
+    return result.stderr.rpartition(NOTE)[2].strip() if result.status == "killed" else ""
+
+
+def find_ending(result: CodeResult) -> Ending | None:
+    """The end of a run whose call filled the disk, or whose workspace lets no container start."""
+    note = read_note(result)
+    outcomes: dict[str, Outcome] = {"disk limit": "out_of_disk", SPOILED: "stopped"}
+    return next((Ending(outcome, note) for begin, outcome in outcomes.items() if note.startswith(begin)), None)
 
 
 def make_death_ending(what: str) -> Ending:

@@ -1,7 +1,8 @@
 """Backends of the sandbox: Apptainer, and a local one that isolates nothing and is for trusted scripts only.
 
 One container lives as long as the run, and sees only what launcher names; code calls are programs in it, started by
-its runner. One that ends before the run is reported and started again.
+its runner. One that ends before the run is reported and started again. One that cannot start, or does not pass its
+probe, is compared with one that has an empty workspace: where that passes, what the agent left is to blame.
 
 In a container with the very flags of a run, before the first call and after the last one, a probe looks for what must
 not be there (docs/specification.md, 9.8). What leaks is the machine's fault, never the agent's; what is merely absent
@@ -20,6 +21,7 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +50,6 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import remove_tree, repair_modes, scratch_folder
-from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 from automedbench.sandbox.evidence.trace import Trace, TracedProgram
@@ -61,6 +62,8 @@ START_SECONDS = 60.0
 MAX_STARTS = 20
 """Containers of one run; an agent that has used them up runs no more code."""
 HOOK = Path(__file__).parent / "evidence" / "hook"
+SPOILED = "no container passes any more in this workspace"
+"""Beginning of the note on a run that its own workspace has ended."""
 
 
 class Sandbox(abc.ABC):
@@ -83,6 +86,10 @@ class Sandbox(abc.ABC):
     _lost: str = ""
     """Why the container ended between two calls."""
     _end_reported: bool = False
+    _used: bool = False
+    """Code of the agent's has run in this workspace."""
+    _spoiled: str = ""
+    """Why the workspace lets no container pass; empty as long as it does."""
     _last: tuple[int, int] = (0, 0)
     _meter: Meter | None = None
     _trace: Trace | None = None
@@ -116,29 +123,18 @@ class Sandbox(abc.ABC):
         self._collect_late(turn, call)
         box = self._ensure_container()
         if box is None:
-            return to_result(
-                lost_outcome(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s
-            )
+            reason = self._spoiled or f"{MAX_STARTS} containers of this run have ended; no more code is run"
+            return to_result(lost_outcome(reason), timeout_s)
+        self._used = True
         both = self._watch if watch is None else lambda: self._watch() or watch()
         outcome = self._call(box, path, language, call, timeout_s, both)
         self._collect(turn, call)
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
-        if outcome.gone:
-            self._note_end(outcome.reason, turn=turn, call=call)
-            self._end_reported = True
+        self._end_reported = outcome.gone
         if self._anew and call > 1:
             outcome = replace(outcome, note=f"{ANEW} It had ended: {self._lost}." if self._lost else ANEW)
         self._anew, self._lost = False, ""
         return to_result(outcome, timeout_s)
-
-    def _note_end(self, reason: str, *, turn: int | None, call: int | None) -> None:
-        """Note a container that ended because of what cannot be counted."""
-        if UNCOUNTED in reason:
-            place = None if call else f"container-{self._starts}"
-            found = Finding.of(
-                "limits.hidden", "telemetry", "escape", "notice", "medium", reason, turn=turn, call=call, place=place
-            )
-            self._findings.append(found)
 
     def wait(self, seconds: float, process: int | None) -> str:
         """Wait for time, or for the end of a background process by the id it has inside.
@@ -171,16 +167,21 @@ class Sandbox(abc.ABC):
         if self._box is not None:
             if not self._box.alive and not self._end_reported and self._box.gone is not None:
                 self._lost = str(self._box.gone["reason"])
-                self._note_end(self._lost, turn=None, call=None)
             self._box.close()
             self._box = None
             self._collect(*self._last, late=True)
 
-    def selfcheck(self) -> None:  # noqa: B027 - the local one has nothing to check
+    def selfcheck(self) -> str:
         """Probe the isolation with the flags of a run; done on entering, and again after the last call.
 
-        Raises InfrastructureError when something leaks: the machine's fault, not the agent's.
+        Gives why it fails by what the agent left in its workspace; empty when it passes. Raises InfrastructureError
+        when something leaks: the machine's fault.
         """
+        return ""
+
+    def passes_anew(self) -> bool:
+        """Check whether a container of the same image and flags passes in an empty workspace, now and here."""
+        return False
 
     def drain_findings(self) -> list[Finding]:
         """Findings of tripwire, hook and egress since the last call of this method, in order."""
@@ -245,20 +246,37 @@ class Sandbox(abc.ABC):
         """The container, started when there is none; None when there were too many."""
         if self._box is not None and self._box.alive:
             return self._box
-        if self._starts >= MAX_STARTS:
+        if self._starts >= MAX_STARTS or self._spoiled:
             return None
         self.end()
         self._starts += 1
         self._anew, self._end_reported = True, False
-        self._box = self._start_container()
-        self._box.set_deadline(self._left_s)
+        self._box = self._attempt(self._start_container)
+        if self._box is not None:
+            self._box.set_deadline(self._left_s)
         return self._box
 
+    def _attempt(self, start: Callable[[], Supervised]) -> Supervised | None:
+        """A container; None, from then on, where its workspace fails twice and an empty one passes in between.
+
+        Raises InfrastructureError where the machine fails, and before any code of the agent's ran.
+        """
+        try:
+            return start()
+        except InfrastructureError:
+            if not self._used or not self.passes_anew():
+                raise
+        try:
+            return start()
+        except InfrastructureError as error:
+            self._spoiled = f"{SPOILED}, and one does in an empty workspace: {str(error).splitlines()[0][:200]}"
+        return None
+
     def _start_container(self) -> Supervised:
-        tmp = self._require_scratch() / "tmp"
-        remove_tree(tmp)
-        tmp.mkdir()
-        return self._start(tmp)
+        scratch = self._require_scratch()
+        for old in scratch.glob("tmp-*"):
+            remove_tree(old)
+        return self._start(Path(tempfile.mkdtemp(prefix="tmp-", dir=scratch)))
 
     def _call(
         self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watch: Watch | None = None
@@ -292,12 +310,13 @@ class ApptainerSandbox(Sandbox):
         services: places.Services | None = None,
         layer: Layer | None = None,
         egress: Egress | None = None,
+        used: bool = False,
     ) -> None:
         """Raises MissingDataError when Apptainer, image or data are not there.
 
-        ``gpu`` cards (of ``gpu_model``) are the run's alone from entering to leaving, which raises InfrastructureError
-        where there are none. Services of an entered ``egress`` are offered beside ``services``; its findings are joined
-        to those of a call.
+        ``used``: code of the agent's has run in the workspace, in an earlier process. ``gpu`` cards (of ``gpu_model``)
+        are the run's alone from entering to leaving, which raises InfrastructureError where there are none. Services of
+        an entered ``egress`` are offered beside ``services``; its findings are joined to those of a call.
         """
         self._runtime = launcher.find_runtime()
         if image is None or not image.exists():
@@ -318,6 +337,8 @@ class ApptainerSandbox(Sandbox):
         self._findings = []
         self._filter: Path | None = None
         self._apart = True
+        self._proven = False  # a container started with these flags: one that does not later needs no weaker ones
+        self._used = used
         self.enforced = Enforced(
             backend="apptainer",
             network=network,
@@ -343,9 +364,9 @@ class ApptainerSandbox(Sandbox):
             self._trace = Trace(scratch)
             stack.callback(self._end_trace)
             cards = self._take_cards(stack)
-            self._box = self._probe()
+            self._box = self._attempt(self._probe)
             stack.callback(self._end_quietly)
-            if cards:
+            if cards and self._box is not None:
                 self._require_computing(self._box, cards)
                 self._start_meter(stack, cards)
             self._leave = stack.pop_all().close
@@ -379,10 +400,29 @@ class ApptainerSandbox(Sandbox):
             self._meter = Meter([nvml.reading(card.uuid) for card in cards]).start()
             stack.callback(self._meter.close)
 
-    def selfcheck(self) -> None:
+    def selfcheck(self) -> str:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
         self.end()
-        self._probe().close()
+        box = None if self._spoiled else self._attempt(self._probe)
+        if box is not None:
+            box.close()
+        return self._spoiled
+
+    def passes_anew(self) -> bool:
+        """See ``Sandbox.passes_anew``."""
+        self._end_quietly()
+        workspace = self._workspace
+        try:
+            if self._trace is not None and not self._trace.alive:
+                self._end_trace()
+                self._trace = Trace(self._require_scratch())
+            self._workspace = Path(tempfile.mkdtemp(prefix="empty-", dir=self._scratch))
+            self._probe().close()
+        except (InfrastructureError, OSError):
+            return False
+        finally:
+            self._workspace = workspace
+        return True
 
     def _probe(self) -> Supervised:
         """A new container in which nothing leaks; records filter, hook and limits in ``enforced``."""
@@ -434,13 +474,14 @@ class ApptainerSandbox(Sandbox):
         repair_modes(self._workspace)
         box = self._launch(tmp)
         if box.wait_until_ready(START_SECONDS):
+            self._proven = True
             return box
         output = box.last_words.encode("latin-1")
         box.close()
-        if self._apart:
+        if self._apart and not self._proven:
             self._apart = False  # Apptainer's setuid helper works in no user namespace
             return self._start(tmp)
-        if b"seccomp" in output and self._filter is not None:
+        if b"seccomp" in output and self._filter is not None and not self._proven:
             self._filter = None
             return self._start(tmp)
         raise _start_failure(self._image, output)

@@ -33,7 +33,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.protocols import PROTOCOLS
 from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
-from automedbench.agent.toolbox import Toolbox, make_death_ending, record_call
+from automedbench.agent.toolbox import Toolbox, find_ending, make_death_ending, record_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding, Outcome, Totals
@@ -195,7 +195,7 @@ class CommandLoop:
         toolbox.out_of_memory = toolbox.is_over_memory(result, kills)
         if not self._handler.answered and toolbox.ending is None:
             raise InfrastructureError(self._unanswered(result))
-        ending = toolbox.ending or self._handler.ending or self._make_ending(result)
+        ending = toolbox.ending or self._handler.ending or find_ending(result) or self._make_ending(result)
         if ending.outcome == "submitted":
             toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_text[:SUMMARY_LENGTH])
         toolbox.ending = ending
