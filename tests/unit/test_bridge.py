@@ -211,62 +211,6 @@ def test_few_paths_and_no_other(folder: Path, path: str, method: str, expected: 
     assert expected == 200 or method == "HEAD" or "error" in json.loads(data)
 
 
-OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
-    "search": ({"tools": [{"type": "web_search"}]}, "net.provider_tool"),
-    "mcp": ({"tools": [{"type": "mcp", "server_url": "https://example.org"}]}, "net.provider_tool"),
-    "google": ({"tools": [{"google_search": {}}]}, "net.provider_tool"),
-    "interpreter beside a function": (
-        {"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "code_interpreter"}]},
-        "net.provider_tool",
-    ),
-    "a provider's function": (
-        {"tools": [{"type": "function", "function": {"name": "$web_search"}}]},
-        "net.provider_tool",
-    ),
-    "tools as an object": ({"tools": {"type": "computer_use"}}, "net.provider_tool"),
-    "choice": ({"tool_choice": {"type": "web_search_preview"}}, "net.provider_tool"),
-}
-for _name, _part in {
-    "picture": {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
-    "picture without an object": {"type": "image_url", "image_url": "HTTP://example.org/x.png"},
-    "file": {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
-    "link-local": {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
-    "two addresses": {"type": "image_url", "image_url": {"url": "data:,x", "uri": "https://example.org"}},
-    "beside a text": {"type": "text", "text": "x", "image_url": {"url": "https://example.org"}},
-    "stored file": {"type": "file", "file": {"file_id": "file-1"}},
-    "source": {"type": "image", "source": {"type": "url", "url": "https://example.org"}},
-    "no type": {"text": "x"},
-}.items():
-    OUTSIDE[_name] = ({"messages": [{"role": "tool", "tool_call_id": "c", "content": [_part]}]}, "net.remote_content")
-INSIDE: dict[str, Any] = {
-    "messages": [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "https://example.org is text", "cache_control": {"type": "ephemeral"}},
-                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
-            ],
-        }
-    ],
-    "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {}}}],
-    "tool_choice": {"type": "function", "function": {"name": "web_search"}},
-}
-
-
-def test_nothing_makes_the_provider_go_out(folder: Path) -> None:
-    """The program's own tools and content that it brings along are passed on, everything else is a finding."""
-    rules: list[str | None] = []
-    with (
-        Bridge(agent(), folder, brief="") as bridge,
-        bridge.serving(says(), lambda refusal: rules.append(refusal.rule)),
-    ):
-        assert ask(folder, bridge.token, INSIDE)[0] == 200
-        for name, (body, rule) in OUTSIDE.items():
-            assert ask(folder, bridge.token, HELLO | body)[0] == 400, name
-            assert rules.pop() == rule, name
-    assert not rules
-
-
 def test_keys_are_masked_in_all_that_goes_in(folder: Path) -> None:
     key = "sk-outside-0123456789"
 
@@ -333,7 +277,7 @@ def test_a_refusal_is_an_error_object(folder: Path) -> None:
         pytest.param(
             b'{"messages": [{"role": "user", "content": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}]}", id="64 levels"
         ),
-        pytest.param(json.dumps({"messages": HELLO["messages"] * 5001}).encode(), id="5001 messages"),
+        pytest.param(json.dumps({"messages": HELLO["messages"] * 10_001}).encode(), id="10 001 messages"),
         pytest.param(
             b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"1" * 5000 + b"}", id="long number"
         ),
@@ -348,7 +292,7 @@ def test_nonsense_is_a_bad_request(folder: Path, body: bytes) -> None:
 def test_what_the_endpoint_gets_is_the_agents_request() -> None:
     """Model, sampling and extra_body are the agent's; conversation and tools are the program's; the rest stays here."""
     asked = HELLO | {
-        "messages": [{"role": "developer", "content": [{"type": "image_url", "image_url": {"url": "data:"}}], "x": 1}],
+        "messages": [{"role": "developer", "content": [{"type": "text", "text": "x", "image_url": "x"}], "x": 1}],
         "temperature": 2.0,
         "max_tokens": 5000,
         "tools": [{"type": "function", "function": {"name": "bash"}}],
@@ -361,7 +305,7 @@ def test_what_the_endpoint_gets_is_the_agents_request() -> None:
     body = upstream_body(agent(extra_body={"top_p": 0.9, "routing": "x"}), chat_request(asked))
     assert body == {
         "model": "real-model",
-        "messages": [{"role": "developer", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}],
+        "messages": [{"role": "developer", "content": [{"type": "text", "text": "x"}]}],
         "max_tokens": 1000,
         "temperature": 0.0,
         "tools": [{"type": "function", "function": {"name": "bash"}}],

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import pytest
 import test_command_loop
 from protocol_client import HISTORY, answered, echo_of, path_of
+from test_allow_lists import HOSTILE as HOSTILE_REQUESTS
 from test_bridge import SOCKET, Connection, agent
 from test_command_loop import Bench, Client
 
@@ -28,7 +29,7 @@ from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.agent.protocols import PROTOCOLS, find_call, read_reply
-from automedbench.agent.protocols.common import ApiCall, RequestRefused
+from automedbench.agent.protocols.common import RequestRefused
 from automedbench.base.endpoint.usage import asked_tokens
 from automedbench.base.errors import InfrastructureError
 from automedbench_rehearsal.model_server.faults import FaultPlan
@@ -44,12 +45,6 @@ class Form:
     """How a program of one protocol asks, and how it reads what comes."""
 
     name: ClassVar[str]
-    hosted: ClassVar[tuple[Body, ...]]
-    """Changes of a request that ask for a tool of the provider's."""
-    remote: ClassVar[tuple[Any, ...]]
-    """Parts whose content is elsewhere."""
-    kept: ClassVar[tuple[Body, ...]] = ()
-    """Changes of a request that name what is kept at the provider."""
 
     def target(self, stream: bool) -> str:
         return path_of(self.name, stream)
@@ -61,16 +56,6 @@ class Form:
 
 class Chat(Form):
     name = "chat"
-    hosted = (
-        {"tools": [{"type": "web_search"}]},
-        {"tools": [{"google_search": {}}]},
-        {"tools": [{"type": "function", "function": {"name": "$web_search"}}]},
-        {"web_search_options": {"search_context_size": "low"}},
-    )
-    remote = (
-        {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
-        {"type": "file", "file": {"file_id": "file-1"}},
-    )
 
     def first(self) -> Body:
         url = f"data:image/png;base64,{PICTURE}"
@@ -82,39 +67,12 @@ class Chat(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True, "stream_options": {"include_usage": True}}
 
-    def with_part(self, part: Any) -> Body:
-        return self.first() | {"messages": [{"role": "user", "content": [part]}]}
-
     def error(self, answer: Body) -> str:
         return str(answer["error"]["message"])
 
 
 class Responses(Form):
     name = "responses"
-    hosted = (
-        *({"tools": [{"type": kind}]} for kind in ("web_search", "web_search_preview", "file_search", "mcp")),
-        *({"tools": [{"type": kind}]} for kind in ("code_interpreter", "image_generation", "computer_use_preview")),
-        *({"tools": [{"type": kind, "name": "x"}]} for kind in ("local_shell", "shell", "tool_search", "")),
-        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search", "name": "x"}]}]},
-        {"tool_choice": {"type": "web_search"}},
-        {"background": True},
-        {"input": [{"type": "mcp_approval_response", "approve": True, "approval_request_id": "x"}]},
-    )
-    kept = (
-        {"previous_response_id": "resp_1"},
-        {"conversation": "conv_1"},
-        {"prompt": {"id": "pmpt_1"}},
-        {"input": [{"type": "item_reference", "id": "msg_1"}]},
-    )
-    remote = (
-        {"type": "input_image", "image_url": "https://example.org/x.png"},
-        {"type": "input_image", "file_id": "file-1"},
-        {"type": "input_image", "image_url": "data:,x", "file_id": "file-1"},
-        {"type": "input_file", "file_url": "http://169.254.169.254/"},
-        {"type": "input_file", "file_id": "file-1"},
-        {"type": "input_file", "filename": "x.pdf", "file_data": "https://example.org/x.pdf"},
-        {"type": "input_text", "text": "x", "file_url": "file:///etc/passwd"},
-    )
 
     def first(self) -> Body:
         picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
@@ -133,36 +91,12 @@ class Responses(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
 
-    def with_part(self, part: Any) -> Body:
-        return self.first() | {"input": [{"type": "message", "role": "user", "content": [part]}]}
-
     def error(self, answer: Body) -> str:
         return str((answer.get("error") or answer["response"]["error"])["message"])
 
 
 class Messages(Form):
     name = "messages"
-    hosted = (
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
-        {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]},
-        {"mcp_servers": [{"type": "url", "url": "https://example.org"}]},
-        {"container": "container_1"},
-        {
-            "messages": [
-                {"role": "assistant", "content": [{"type": "server_tool_use", "id": "x", "name": "web_search"}]}
-            ]
-        },
-    )
-    remote = (
-        {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}},
-        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
-        {"type": "document", "source": {"type": "url", "url": "file:///etc/passwd"}},
-        {"type": "document", "source": {"type": "base64", "data": "", "url": "https://example.org"}},
-        {"type": "container_upload", "file_id": "file_1"},
-        {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
-        {"type": "search_result", "source": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
-    )
 
     def target(self, stream: bool) -> str:
         return f"{super().target(stream)}?beta=true"
@@ -184,9 +118,6 @@ class Messages(Form):
     def streamed(self, body: Body) -> Body:
         return body | {"stream": True}
 
-    def with_part(self, part: Any) -> Body:
-        return self.first() | {"messages": [{"role": "user", "content": [part]}]}
-
     def error(self, answer: Body) -> str:
         assert answer["type"] == "error" and answer["error"]["type"].endswith("_error")
         return str(answer["error"]["message"])
@@ -194,20 +125,6 @@ class Messages(Form):
 
 class Gemini(Form):
     name = "gemini"
-    hosted = (
-        *({"tools": [{name: {}}]} for name in ("googleSearch", "google_search", "codeExecution", "urlContext")),
-        *({"tools": [{name: {}}]} for name in ("fileSearch", "googleMaps", "computerUse", "retrieval", "mcpServers")),
-        {"tools": [{"functionDeclarations": [], "googleSearchRetrieval": {}}]},
-        {"contents": [{"role": "model", "parts": [{"executableCode": {"code": "1"}}]}]},
-    )
-    kept = ({"cachedContent": "cachedContents/x"}, {"cached_content": "cachedContents/x"})
-    remote = (
-        {"fileData": {"fileUri": "https://example.org/x.png"}},
-        {"file_data": {"file_uri": "gs://x/y"}},
-        {"inlineData": {"mimeType": "image/png", "data": "", "fileUri": "file:///etc/passwd"}},
-        {"functionResponse": {"name": "f", "response": {}, "parts": [{"fileData": {"fileUri": "x"}}]}},
-        {"functionResponse": {"name": "f", "response": {}, "parts": {"file_data": {"file_uri": "x"}}}},
-    )
 
     def first(self) -> Body:
         picture = {"inlineData": {"mimeType": "image/png", "data": PICTURE}}
@@ -223,9 +140,6 @@ class Gemini(Form):
 
     def streamed(self, body: Body) -> Body:
         return body
-
-    def with_part(self, part: Any) -> Body:
-        return self.first() | {"contents": [{"role": "user", "parts": [part]}]}
 
     def error(self, answer: Body) -> str:
         assert isinstance(answer["error"]["code"], int) and answer["error"]["status"].isupper()
@@ -369,26 +283,21 @@ def test_replies_are_as_long_as_the_program_asks(serve: Callable[..., Bench], na
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_nothing_makes_the_provider_go_out(serve: Callable[..., Bench], name: str) -> None:
-    """Tools that the provider runs, content behind an address, what is kept there: refused, each a finding."""
+def test_a_request_that_makes_the_provider_go_out_is_a_finding(serve: Callable[..., Bench], name: str) -> None:
+    """One for each way; which requests are such, says test_allow_lists.py."""
     form = FORMS[name]
 
     def program(client: Client) -> int:
-        asked = [form.first() | change for change in (*form.hosted, *form.kept)]
-        for body in [*asked, *(form.with_part(part) for part in form.remote)]:
-            status, data = post(client, form.target(False), body)
-            assert status == 400 and form.error(json.loads(data)), body
+        for change, _ in HOSTILE_REQUESTS[form.name]:
+            status, data = post(client, form.target(False), form.first() | change)
+            assert status == 200 or form.error(json.loads(data)), change
         return 0 if post(client, form.target(False), form.first())[0] == 200 else 1
 
     bench = serve(program, name)
     assert bench.loop.run().outcome == "submitted"
-    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
     rules = [event["finding"]["rule"] for event in bench.events("finding")]
     assert sorted(rules) == ["net.provider_tool", "net.remote_content"]
-    for change in form.hosted:
-        with pytest.raises(RequestRefused) as refused:
-            check(form, form.first() | change)
-        assert refused.value.rule == "net.provider_tool", change
+    assert "evil" not in json.dumps(bench.server.requests)  # type: ignore[attr-defined]
 
 
 def check(form: Any, body: Any) -> None:
@@ -564,29 +473,6 @@ def test_the_calls_and_results_of_a_conversation_are_bounded() -> None:
         messages = [{"role": "assistant", "content": asked}, {"role": "user", "content": told}]
         with pytest.raises(RequestRefused, match="10002 messages, calls and results"):
             check(FORMS["messages"], {"messages": messages})
-
-
-def test_instructions_are_text() -> None:
-    """A list of items would reach the endpoint unread."""
-    with pytest.raises(RequestRefused, match="must be text"):
-        check(FORMS["responses"], FORMS["responses"].first() | {"instructions": [{"role": "user", "content": "x"}]})
-
-
-def test_nothing_stands_beside_a_function() -> None:
-    """An endpoint that is a gateway to others may take any field of a tool for the name of one that it runs."""
-    function = {"type": "function", "function": {"name": "bash"}}
-    body = FORMS["chat"].first() | {"tools": [function | {"googleSearch": {}}]}
-    asked = PROTOCOLS["chat"].parse_request(ApiCall("chat"), json.dumps(body).encode())
-    assert PROTOCOLS["chat"].upstream_body(agent(protocol="chat"), asked)["tools"] == [function]
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_body_full_of_nothing_is_not_read(name: str) -> None:
-    """16 MiB of empty lists took 30 s and a gigabyte."""
-    begin = time.process_time()
-    with pytest.raises(RequestRefused, match="lists and objects"):
-        check(FORMS[name], b'{"messages": [' + b"[]," * 5_000_000 + b"[]]}")
-    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if isinstance(text, str)])

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.protocols import common
+from automedbench.agent.protocols import common, shapes
 from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.agent.protocols.shapes import cache_control, data_url, either, fields, listed, part, text
 from automedbench.base.endpoint.faults import stream_fault
 from automedbench.base.endpoint.replies import EventStream, parse_completion
 from automedbench.base.endpoint.usage import chat_usage, service_tier
@@ -199,80 +200,73 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_FORWARDED = (
-    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "seed", "top_p"),
-    *("presence_penalty", "frequency_penalty"),
+_PLACE = fields("url! detail", url=data_url)
+_CONTENT = shapes.parts(
+    text=part("text!", cache_control=cache_control),
+    refusal=part("refusal!"),
+    thinking=part("thinking! closed", thinking=listed(part("text!"))),
+    image_url=part("image_url!", image_url=either(data_url, _PLACE), cache_control=cache_control),
+    document_url=part("document_url! document_name", document_url=data_url),
+    file=part("file!", file=fields("file_data! filename format", file_data=data_url), cache_control=cache_control),
+    input_audio=part("input_audio!", input_audio=shapes.encoded(fields("data format"), "format", "audio/")),
 )
-_MESSAGE_FIELDS = (
-    *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call"),
-    *("reasoning", "reasoning_content", "reasoning_details"),
+_CALL = part(
+    "id index",
+    type=shapes.among("function", "custom"),
+    function=fields("name arguments", arguments=shapes.own),
+    custom=fields("name input", input=shapes.own),
+    extra_content=fields(google=fields("thought_signature")),
 )
-_TOOL_FIELDS = ("type", "function", "custom", "cache_control")
-"""Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
-_REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
+_MESSAGE = fields(
+    "name tool_call_id refusal reasoning reasoning_content",
+    role=shapes.among(*common.ROLES),
+    content=_CONTENT,
+    tool_calls=listed(_CALL),
+    function_call=fields("name arguments", arguments=shapes.own),
+    reasoning_details=listed(part("text summary data signature format id index")),
+)
+_GRAMMAR = part(grammar=fields("syntax definition"))
+_FUNCTION = fields("name description parameters strict", name=shapes.name, parameters=shapes.schema)
+_CUSTOM = fields("name description format", name=shapes.name, format=_GRAMMAR)
+_NAMED = fields(name=shapes.name)
+_CHOSEN = {"function": part("function!", function=_NAMED), "custom": part("custom!", custom=_NAMED)}
+_SOME = part(allowed_tools=fields("mode", tools=shapes.tools(**_CHOSEN)))
+_FORMAT = fields("name description strict", schema=shapes.schema)
+_REQUEST = fields(
+    "parallel_tool_calls seed top_p presence_penalty frequency_penalty",
+    messages=listed(_MESSAGE),
+    tools=shapes.tools(
+        "function",
+        function=part("function!", function=_FUNCTION, cache_control=cache_control),
+        custom=part("custom!", custom=_CUSTOM),
+    ),
+    tool_choice=either(shapes.among("auto", "none", "required", "any"), shapes.tools(**_CHOSEN, allowed_tools=_SOME)),
+    response_format=part(type=shapes.among("text", "json_object", "json_schema"), json_schema=_FORMAT),
+    stop=either(text, listed(text)),
+    n=shapes.among(1),
+    max_completion_tokens=shapes.length,
+    max_tokens=shapes.length,
+    web_search_options=shapes.hosted,
+    plugins=shapes.hosted,
+)
 _LENGTHS = frozenset({"max_completion_tokens", "max_tokens"})
-_TEXTS = frozenset({"text", "refusal", "input_audio"})
-"""Parts of a message that hold what they say themselves."""
 
 
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
     body = common.parse_body(data)
-    messages = common.require_objects(body.get("messages"), "messages")
-    if body.get("n") not in (None, 1):
-        raise common.bad_request("'n' must be 1")
-    common.refuse_fields(body, _REFUSED)
-    for message in messages:
-        common.parse_role(message)
-        for part in common.list_parts(message.get("content")):
-            if not _is_inline(part):
-                common.refuse_part(part)
-    fields = common.select_fields(body, _FORWARDED)
-    fields["messages"] = [common.select_fields(message, _MESSAGE_FIELDS, empty=True) for message in messages]
-    lengths = {name: length for name in _LENGTHS if (length := common.parse_length(body.get(name))) is not None}
-    _refuse_tools(fields)
+    common.require_objects(body.get("messages"), "messages")
+    sent = shapes.without_null(_REQUEST(body))
     options = body.get("stream_options")
     return ProgramRequest(
         protocol="chat",
-        fields=fields | lengths,
-        chat=tuple(map(_to_log, messages)),
+        fields=sent,
+        chat=tuple(map(_to_log, sent["messages"])),
         model=str(body.get("model") or ""),
-        max_tokens=min(lengths.values(), default=None),
+        max_tokens=min((sent[name] for name in _LENGTHS & sent.keys()), default=None),
         stream=body.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
-
-
-def _refuse_tools(fields: Mapping[str, Any]) -> None:
-    choice = fields.get("tool_choice", "auto")
-    for tool in common.list_tools(fields):
-        if not _is_own_tool(tool):
-            common.refuse_tool(tool)
-    if not isinstance(choice, str) and common.describe_kind(choice) != "allowed_tools" and not _is_own_tool(choice):
-        common.refuse_tool(choice)
-
-
-def _is_own_tool(tool: Any) -> bool:
-    """A function that the program runs itself; names with a dollar sign are some providers' own."""
-    kind = common.get_type(tool)
-    function = tool.get(kind) if kind in ("function", "custom") else None
-    return isinstance(function, dict) and not str(function.get("name")).startswith("$")
-
-
-def _is_inline(part: Any) -> bool:
-    """A part that brings its content along, and nothing beside it that a provider could fetch."""
-    if isinstance(part, str):
-        return True
-    kind = common.get_type(part)
-    if not kind or set(part) - {"type", kind, "cache_control"}:
-        return False
-    value = part.get(kind)
-    if kind in _TEXTS:
-        return isinstance(value, str) or (isinstance(value, dict) and kind == "input_audio")
-    place = {"image_url": "url", "file": "file_data"}.get(kind)
-    if place is None or (isinstance(value, dict) and set(value) - {place, "detail", "filename", "format"}):
-        return False
-    return common.is_data(value.get(place) if isinstance(value, dict) else value)
 
 
 def _to_log(message: Mapping[str, Any]) -> ChatMessage:
@@ -291,9 +285,7 @@ def upstream_body(agent: Agent, request: ProgramRequest) -> Body:
     if "max_tokens" in settings:
         common.limit_reply(request, settings, "max_tokens")
     replaced = _LENGTHS if _LENGTHS & set(settings) else ()
-    tools = request.fields.get("tools")
-    own = {"tools": [common.select_fields(tool, _TOOL_FIELDS) for tool in tools]} if isinstance(tools, list) else {}
-    return common.drop_fields(request.fields, replaced) | own | settings
+    return common.drop_fields(request.fields, replaced) | settings
 
 
 # --- an answer to a program -----------------------------------------------------------------------------------

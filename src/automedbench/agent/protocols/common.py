@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall, ToolSpec, estimate_tokens
 from automedbench.base.endpoint.address import ProtocolName
@@ -170,12 +171,12 @@ def complete_reply(reply: Reply, body: Mapping[str, Any], usage: Tokens | None, 
 
 # --- requests of a program ------------------------------------------------------------------------------------
 
-MAX_MESSAGES = 5000
 MAX_TURNS = 10_000
 """Messages, calls and results of a conversation together: a message may hold any number of the others."""
 MAX_DEPTH = 64
-MAX_OPENED = 1_000_000
-"""Brackets that a body opens: 16 MiB of empty lists would take half a minute and a gigabyte."""
+MAX_VALUES = 100_000
+"""Values of a body, each of which costs up to 10 µs; the longest conversations have a quarter of them."""
+_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -231,11 +232,12 @@ class ProgramRequest:
 
 
 def parse_body(data: bytes) -> Body:
-    """The JSON object in a body; raises RequestRefused."""
-    if data.count(b"[") + data.count(b"{") > MAX_OPENED:
-        raise bad_request(f"more than {MAX_OPENED} lists and objects")
+    """The JSON object in a body, which is UTF-8; raises RequestRefused, for too many values before they are read."""
     try:
-        value = sanitize(json.loads(data), MAX_DEPTH)
+        text = data.decode()
+        if count_values(text) > MAX_VALUES:
+            raise bad_request(f"more than {MAX_VALUES} values")
+        value = sanitize(json.loads(text), MAX_DEPTH)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
@@ -243,36 +245,14 @@ def parse_body(data: bytes) -> Body:
     return value
 
 
-def bad_request(message: str) -> RequestRefused:
-    """The refusal of a malformed request."""
-    return RequestRefused(400, "invalid_request_error", None, message)
+def count_values(text: str) -> int:
+    """Number of values in JSON, or a few more: lists, objects and commas outside of texts."""
+    bare = _TEXT.sub("", text)
+    return sum(map(bare.count, "[{,"))
 
 
-_REASONS = {
-    "net.provider_tool": "nothing runs at the provider",
-    "net.remote_content": "nothing is kept at the provider; send the whole conversation",
-}
-
-
-def refuse_fields(body: Mapping[str, Any], rules: Mapping[str, str]) -> None:
-    """Raise RequestRefused for a field that names what lies or runs at the provider; ``rules``: field → rule."""
-    for name, rule in rules.items():
-        if body.get(name):
-            raise _finding(rule, f"'{name}' does not exist here: {_REASONS[rule]}")
-
-
-def refuse_tool(tool: Any) -> NoReturn:
-    """Refuse a tool that the program does not run itself."""
-    raise _finding("net.provider_tool", f"tools of the provider do not exist here: {describe_kind(tool)}")
-
-
-def refuse_part(part: Any) -> NoReturn:
-    """Refuse a part of a message that does not bring its content along."""
-    raise _finding("net.remote_content", f"only text and data of your own are passed on, not: {describe_kind(part)}")
-
-
-def _finding(rule: str, message: str) -> RequestRefused:
-    """The refusal of a request that would make the provider go out; a finding."""
+def bad_request(message: str, rule: str | None = None) -> RequestRefused:
+    """The refusal of a malformed request, or, with the ``rule`` of a finding, of one that makes the provider go out."""
     return RequestRefused(400, "invalid_request_error", None, message, rule)
 
 
@@ -284,41 +264,21 @@ def parse_role(message: Mapping[str, Any]) -> Role:
     return ROLES[role]
 
 
-def is_data(value: Any) -> bool:
-    """True for a URL that holds its content."""
-    return isinstance(value, str) and value[:5].lower() == "data:"
-
-
 def require_objects(value: Any, name: str) -> list[Body]:
     """A list of at least one object; raises RequestRefused."""
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
         raise bad_request(f"'{name}' must be a list with at least one object")
-    if len(value) > MAX_MESSAGES:
-        raise bad_request(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
     return value
 
 
-def list_tools(fields: Mapping[str, Any]) -> list[Any]:
-    """The tools that a request offers, checked or not."""
-    tools = fields.get("tools")
-    return tools if isinstance(tools, list) else [] if tools is None else [tools]
-
-
-def list_parts(content: Any, name: str = "content") -> list[Any]:
-    """Parts of a content that may be text, a list or nothing; raises RequestRefused."""
-    if not isinstance(content, (str, list, type(None))):
-        raise bad_request(f"'{name}' must be text, a list of parts, or null")
+def list_parts(content: Any) -> list[Any]:
+    """Parts of a content that is text, a list or null."""
     return [content] if isinstance(content, str) else content or []
 
 
 def parse_length(value: Any) -> int | None:
     """A limit of the reply; None for anything but a positive integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def select_fields(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> Body:
-    """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
-    return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
 
 
 def limit_reply(request: ProgramRequest, settings: Body, name: str) -> None:

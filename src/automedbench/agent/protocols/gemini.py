@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.protocols import common
+from automedbench.agent.protocols import common, shapes
 from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.agent.protocols.shapes import Rule, fields, listed
 from automedbench.base.endpoint.faults import NO_USAGE, Fault, FaultyReply, make_reply_fault, stream_fault
 from automedbench.base.endpoint.replies import EventStream
 from automedbench.base.endpoint.usage import gemini_usage, merge_usage, service_tier
@@ -175,93 +176,105 @@ def _call(value: Mapping[str, Any]) -> ToolCall:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_FORWARDED = ("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig")
-_REFUSED = {"cachedContent": "net.remote_content", "mcpServers": "net.provider_tool"}
-_PART_FIELDS = frozenset(
-    {
-        *("text", "thought", "thoughtSignature", "inlineData", "functionCall", "functionResponse"),
-        *("videoMetadata", "mediaResolution", "partMetadata"),
-    }
+_CAMEL = re.compile(r"(?<!^)_([a-z])")
+
+
+def _to_camel(value: Any) -> Any:
+    """An object with its own names as the protocol writes them; it takes names with underscores as well."""
+    if not isinstance(value, dict):
+        return value
+    return {_CAMEL.sub(lambda match: match[1].upper(), key): inner for key, inner in value.items()}
+
+
+def _camel(names: str = "", /, **rules: Rule) -> Rule:
+    shape = fields(names, **rules)
+    return lambda value: shape(_to_camel(value))
+
+
+def _union(refuse: Callable[[Any], NoReturn], names: str = "", /, **rules: Rule) -> Rule:
+    """An object whose fields are its kinds: one that is not known is refused."""
+    known, shape = {*names.split(), *rules}, fields(names, **rules)
+
+    def select(value: Any) -> Any:
+        value = _to_camel(value)
+        for key in value if isinstance(value, dict) else ():
+            if key not in known:
+                refuse({key: value[key]})
+        return shape(value)
+
+    return select
+
+
+_DATA: Mapping[str, Rule] = {"inlineData": shapes.encoded(_camel("mimeType data displayName"), "mimeType")}
+_RESULT = _camel(
+    "id name willContinue scheduling",
+    response=shapes.own,
+    parts=shapes.several(_union(shapes.refuse_part, **_DATA)),
 )
-_CAMEL = re.compile(r"_([a-z])")
+_PART = _union(
+    shapes.refuse_part,
+    "text thought thoughtSignature",
+    **_DATA,
+    functionCall=_camel("id name", args=shapes.own),
+    functionResponse=_RESULT,
+    videoMetadata=_camel("startOffset endOffset fps"),
+    mediaResolution=shapes.either(shapes.scalar, _camel("level numTokens")),
+    partMetadata=shapes.own,
+)
+_CONTENT = _camel(
+    role=shapes.among("user", "model", "function", "system"),
+    parts=lambda value: listed(_PART)([value] if isinstance(value, dict) else value),
+)
+_FUNCTION = _camel(
+    "description behavior",
+    name=shapes.name,
+    **dict.fromkeys(("parameters", "parametersJsonSchema", "response", "responseJsonSchema"), shapes.schema),
+)
+_CALLING = _camel("mode streamFunctionCallArguments", allowedFunctionNames=listed(shapes.text))
+_CONFIG = _camel(
+    "temperature topP topK maxOutputTokens responseMimeType seed presencePenalty frequencyPenalty responseLogprobs "
+    "logprobs mediaResolution",
+    candidateCount=shapes.among(1),
+    stopSequences=listed(shapes.text),
+    responseModalities=listed(shapes.among("TEXT")),
+    thinkingConfig=_camel("includeThoughts thinkingBudget thinkingLevel"),
+    **dict.fromkeys(("responseSchema", "responseJsonSchema", "_responseJsonSchema"), shapes.schema),
+)
+_REQUEST = fields(
+    contents=listed(_CONTENT),
+    systemInstruction=_CONTENT,
+    tools=shapes.several(_union(shapes.refuse_tool, functionDeclarations=shapes.several(_FUNCTION))),
+    toolConfig=_camel(functionCallingConfig=_CALLING, retrievalConfig=shapes.hosted),
+    safetySettings=listed(_camel("category threshold method")),
+    generationConfig=_CONFIG,
+    cachedContent=shapes.stored,
+    mcpServers=shapes.hosted,
+)
 
 
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
-    body = _camel(common.parse_body(data))
+    body = _to_camel(common.parse_body(data))
     if isinstance(body.get("generateContentRequest"), dict):  # countTokens may hold a whole request
-        body = _camel(body["generateContentRequest"])
-    contents = [_content(content) for content in common.require_objects(body.get("contents"), "contents")]
-    common.refuse_fields(body, _REFUSED)
-    fields = common.select_fields(body, _FORWARDED) | {"contents": contents}
-    config = fields["generationConfig"] = _camel(_object(body.get("generationConfig"), "generationConfig"))
-    if config.get("candidateCount") not in (None, 1):
-        raise common.bad_request("'candidateCount' must be 1")
-    if "systemInstruction" in fields:
-        fields["systemInstruction"] = _content(_object(fields["systemInstruction"], "systemInstruction"))
-    _refuse_tools(fields)
+        body = _to_camel(body["generateContentRequest"])
+    common.require_objects(body.get("contents"), "contents")
+    sent: Body = {"generationConfig": {}} | shapes.without_null(_REQUEST(body))
     return ProgramRequest(
         protocol="gemini",
-        fields=fields,
-        chat=tuple(_to_log(fields)),
+        fields=sent,
+        chat=tuple(_to_log(sent)),
         model=call.model,
-        max_tokens=common.parse_length(config.get("maxOutputTokens")),
+        max_tokens=common.parse_length(sent["generationConfig"].get("maxOutputTokens")),
         stream=call.stream,
     )
-
-
-def _camel(value: Mapping[str, Any]) -> Body:
-    """An object with its own names as the protocol writes them; it takes names with underscores as well."""
-    return {_CAMEL.sub(lambda match: match[1].upper(), name): inner for name, inner in value.items()}
-
-
-def _object(value: Any, name: str) -> Body:
-    if not isinstance(value, (dict, type(None))):
-        raise common.bad_request(f"'{name}' must be an object")
-    return value or {}
-
-
-def _content(content: Body) -> Body:
-    """A content with the parts' names as the protocol writes them; raises RequestRefused for parts from elsewhere."""
-    parts = content.get("parts")
-    if isinstance(parts, dict):
-        parts = [parts]
-    if content.get("role") not in [None, "user", "model", "function", "system"]:
-        raise common.bad_request("each content needs a 'role' out of user, model")
-    parts = [_camel(part) for part in common.require_objects(parts, "parts")] if parts else []
-    _refuse_parts(parts)
-    return content | {"parts": parts}
-
-
-def _refuse_tools(fields: Mapping[str, Any]) -> None:
-    for tool in common.list_tools(fields):
-        if not isinstance(tool, dict) or set(_camel(tool)) - {"functionDeclarations"}:
-            common.refuse_tool(tool)
-    if isinstance(fields.get("toolConfig"), dict) and _camel(fields["toolConfig"]).get("retrievalConfig"):
-        common.refuse_tool({"name": "retrievalConfig"})
-
-
-def _refuse_parts(parts: list[Any]) -> None:
-    for part in parts:
-        if not isinstance(part, dict) or set(part) - _PART_FIELDS:
-            if isinstance(part, dict) and set(part) & {"executableCode", "codeExecutionResult", "toolCall"}:
-                common.refuse_tool({"name": "codeExecution"})
-            common.refuse_part(part)
-        data, response = part.get("inlineData"), part.get("functionResponse")
-        if data is not None and (not isinstance(data, dict) or set(_camel(data)) - {"mimeType", "data", "displayName"}):
-            common.refuse_part(part)
-        inner = response.get("parts") if isinstance(response, dict) else None
-        # The protocol takes one object where a list belongs.
-        inner = inner if isinstance(inner, list) else [inner] if inner else []
-        _refuse_parts([_camel(each) if isinstance(each, dict) else each for each in inner])
 
 
 def _to_log(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:
     """Messages of the log: results of functions are messages of their own there, thoughts left out."""
     if "systemInstruction" in fields:
-        yield ChatMessage("system", _text(fields["systemInstruction"]["parts"]))
+        yield ChatMessage("system", _text(fields["systemInstruction"].get("parts") or []))
     for content in fields["contents"]:
-        parts = content["parts"]
+        parts = content.get("parts") or []
         results = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
         calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
         for result in results:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.protocols import common
+from automedbench.agent.protocols import common, shapes
 from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.agent.protocols.shapes import Rule, cache_control, fields, listed, part
 from automedbench.base.endpoint.faults import FaultyReply, stream_fault
 from automedbench.base.endpoint.replies import EventStream
 from automedbench.base.endpoint.usage import merge_usage, messages_usage, service_tier
@@ -196,37 +197,74 @@ def _call(block: Mapping[str, Any]) -> ToolCall:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_FORWARDED = (
-    *("messages", "system", "tools", "tool_choice", "stop_sequences", "top_p", "top_k"),
-    *("thinking", "output_config", "cache_control"),
-)
-_REFUSED = {"mcp_servers": "net.provider_tool", "container": "net.provider_tool"}
-_INLINE_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference"})
-"""Blocks without content that lies elsewhere."""
 LEAST_THINKING = 1024
 """Tokens of thinking that the protocol takes at least."""
+
+
+_CITATION = part(
+    "cited_text document_index document_title source title search_result_index start_char_index end_char_index "
+    "start_page_number end_page_number start_block_index end_block_index"
+)
+_CITED = ("char_location", "page_location", "content_block_location", "search_result_location")
+_TEXT = part("text!", citations=listed(shapes.kinds(dict.fromkeys(_CITED, _CITATION))), cache_control=cache_control)
+_BASE64 = shapes.encoded(part("media_type data"), "media_type")
+_IMAGE = part("source!", source=shapes.kinds({"base64": _BASE64}), cache_control=cache_control)
+_SOURCES = {
+    "base64": _BASE64,
+    "text": part("media_type data!"),
+    "content": part("content!", content=shapes.parts(text=_TEXT, image=_IMAGE)),
+}
+_CITING: Mapping[str, Rule] = {"citations": fields("enabled"), "cache_control": cache_control}
+_RESULT_BLOCKS: Mapping[str, Rule] = {
+    "text": _TEXT,
+    "image": _IMAGE,
+    "document": part("source! title context", source=shapes.kinds(_SOURCES), **_CITING),
+    "search_result": part("source title", content=shapes.parts(text=_TEXT), **_CITING),
+    "tool_reference": part("tool_name", cache_control=cache_control),
+}
+_CONTENT = shapes.parts(
+    **_RESULT_BLOCKS,
+    thinking=part("thinking signature"),
+    redacted_thinking=part("data"),
+    tool_use=part("id name", input=shapes.own, cache_control=cache_control),
+    tool_result=part("tool_use_id is_error", content=shapes.parts(**_RESULT_BLOCKS), cache_control=cache_control),
+)
+_TOOL = part(
+    "description strict defer_loading eager_input_streaming",
+    name=shapes.name,
+    input_schema=shapes.schema,
+    input_examples=shapes.own,
+    cache_control=cache_control,
+)
+_CHOICE = part("disable_parallel_tool_use", name=shapes.name)
+_REQUEST = fields(
+    "top_p top_k",
+    messages=listed(fields(role=shapes.among(*common.ROLES), content=_CONTENT)),
+    system=shapes.parts(text=_TEXT),
+    tools=shapes.tools("custom", custom=_TOOL),
+    tool_choice=shapes.tools(**dict.fromkeys(("auto", "any", "tool", "none"), _CHOICE)),
+    stop_sequences=listed(shapes.text),
+    thinking=part("budget_tokens display"),
+    output_config=fields("effort", task_budget=part("total remaining"), format=part(schema=shapes.schema)),
+    cache_control=cache_control,
+    mcp_servers=shapes.hosted,
+    container=shapes.hosted,
+)
 
 
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
     body = common.parse_body(data)
-    messages = common.require_objects(body.get("messages"), "messages")
-    common.refuse_fields(body, _REFUSED)
-    for tool in common.list_tools(body):
-        if not isinstance(tool, dict) or tool.get("type") not in (None, "custom") or not tool.get("name"):
-            common.refuse_tool(tool)
-    system = common.list_parts(body.get("system") or None, "system")
-    _refuse_blocks(system)
-    logged = [ChatMessage("system", common.render_text(system))] if system else []
-    for message in messages:
-        common.parse_role(message)
-        _refuse_blocks(common.list_parts(message.get("content")))
+    common.require_objects(body.get("messages"), "messages")
+    sent = shapes.without_null(_REQUEST(body))
+    logged = [ChatMessage("system", common.render_text(sent["system"]))] if sent.get("system") else []
+    for message in sent["messages"]:
         logged += _to_log(message)
     # Instructions between messages are a trial of the provider's, by a header that is not passed on.
-    plain = [message | {"role": "user"} if message["role"] == "system" else message for message in messages]
+    plain = [message | {"role": "user"} if message["role"] == "system" else message for message in sent["messages"]]
     return ProgramRequest(
         protocol="messages",
-        fields=common.select_fields(body, _FORWARDED) | {"messages": plain},
+        fields=sent | {"messages": plain},
         chat=tuple(logged),
         model=str(body.get("model") or ""),
         max_tokens=common.parse_length(body.get("max_tokens")),
@@ -234,35 +272,12 @@ def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     )
 
 
-def _refuse_blocks(blocks: list[Any]) -> None:
-    for block in blocks:
-        kind = common.get_type(block)
-        if isinstance(block, str) or kind in _INLINE_BLOCKS:
-            continue
-        if kind in ("tool_result", "search_result"):
-            _refuse_blocks(common.list_parts(block.get("content")))
-        elif kind in ("image", "document"):
-            _refuse_source(block)
-        elif "tool" in kind or kind.endswith("_result"):
-            common.refuse_tool(block)  # an earlier result of a tool that the provider ran
-        else:
-            common.refuse_part(block)
-
-
-def _refuse_source(block: Mapping[str, Any]) -> None:
-    source = block.get("source")
-    kind = common.get_type(source)
-    if not isinstance(source, dict) or kind not in ("base64", "text", "content") or {"url", "file_id"} & set(source):
-        common.refuse_part(block)
-    if kind == "content":
-        _refuse_blocks(common.list_parts(source.get("content")))
-
-
 def _to_log(message: Mapping[str, Any]) -> list[ChatMessage]:
     """Messages of the log for one of the protocol's: results of tools are messages of their own there."""
     found: list[ChatMessage] = []
     texts: list[Any] = []
     calls: list[ToolCall] = []
+    role = common.parse_role(message)
     for block in common.list_parts(message.get("content")):
         kind = common.get_type(block)
         if kind == "tool_result":
@@ -275,7 +290,6 @@ def _to_log(message: Mapping[str, Any]) -> list[ChatMessage]:
         elif kind not in _THOUGHTS:
             texts.append(block)
     if texts or calls or not found:
-        role = common.parse_role(message)
         found.append(ChatMessage(role, common.render_text(texts, "" if role == "assistant" else "\n"), tuple(calls)))
     return found
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
-from automedbench.agent.protocols import chat, common
+from automedbench.agent.protocols import chat, common, shapes
 from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
+from automedbench.agent.protocols.shapes import listed, part
 from automedbench.base.endpoint.faults import make_reply_fault, stream_fault
 from automedbench.base.endpoint.replies import EventStream
 from automedbench.base.endpoint.usage import responses_usage
@@ -133,89 +134,70 @@ def _thought(item: Mapping[str, Any]) -> str:
 
 # --- a request of a program -----------------------------------------------------------------------------------
 
-_FORWARDED = (
-    *("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "include"),
-    *("truncation", "top_p", "prompt_cache_key"),
+_TEXT = part("text refusal", annotations=shapes.empty, logprobs=shapes.empty)
+_CONTENT = shapes.parts(
+    **dict.fromkeys(("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text"), _TEXT),
+    input_image=part("image_url! detail", image_url=shapes.data_url),
+    input_file=part("file_data! filename detail", file_data=shapes.data_url),
+    input_audio=part("input_audio!", input_audio=shapes.encoded(shapes.fields("data format"), "format", "audio/")),
 )
-_REFUSED = {
-    **dict.fromkeys(("previous_response_id", "conversation", "prompt"), "net.remote_content"),
-    "background": "net.provider_tool",
+_CALL = "id call_id name namespace status"
+_OUTPUT = part("id call_id status", output=_CONTENT)
+_ITEMS = {
+    "message": part("id status phase", role=shapes.among(*common.ROLES), content=_CONTENT),
+    "function_call": part(_CALL, arguments=shapes.own),
+    "custom_tool_call": part(_CALL, input=shapes.own),
+    "function_call_output": _OUTPUT,
+    "custom_tool_call_output": _OUTPUT,
+    "reasoning": part("id encrypted_content status", summary=_CONTENT, content=_CONTENT),
+    "compaction": part("id encrypted_content"),
 }
-_INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
-_OWN_TOOLS = frozenset({"function", "custom", "namespace"})
-_TEXTS = frozenset({"input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text", "input_audio"})
 _OPAQUE = frozenset({"reasoning", "compaction"})
 """Items that only the provider reads; they say everything themselves where nothing is stored."""
+_TOOLS = {
+    "function": part("description strict defer_loading", name=shapes.name, parameters=shapes.schema),
+    "custom": part("description defer_loading", name=shapes.name, format=part("syntax definition")),
+}
+_NAMESPACE = part("description", name=shapes.name, tools=shapes.tools(**_TOOLS))
+_CHOSEN = dict.fromkeys(("function", "custom", "namespace"), part(name=shapes.name))
+_SOME = part("mode", tools=shapes.tools(**_CHOSEN))
+_FORMATS = shapes.among("text", "json_object", "json_schema")
+_INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
+_REQUEST = shapes.fields(
+    "parallel_tool_calls truncation top_p prompt_cache_key",
+    input=listed(shapes.kinds(_ITEMS, default="message")),
+    instructions=shapes.text,
+    tools=shapes.tools(**_TOOLS, namespace=_NAMESPACE),
+    tool_choice=shapes.either(shapes.among("auto", "none", "required"), shapes.tools(**_CHOSEN, allowed_tools=_SOME)),
+    text=shapes.fields("verbosity", format=part("name description strict", type=_FORMATS, schema=shapes.schema)),
+    reasoning=shapes.fields("effort summary generate_summary context"),
+    include=lambda names: [name for name in listed(shapes.scalar)(names) if name in _INCLUDED],
+    previous_response_id=shapes.stored,
+    conversation=shapes.stored,
+    prompt=shapes.stored,
+    background=shapes.hosted,
+)
 
 
 def parse_request(call: ApiCall, data: bytes) -> ProgramRequest:
     """See ``Protocol.parse_request``."""
     body = common.parse_body(data)
-    items = body.get("input")
-    if isinstance(items, str):
-        items = [{"type": "message", "role": "user", "content": items}]
-    items = common.require_objects(items, "input")
-    for item in items:
-        _check(item)
-    common.refuse_fields(body, _REFUSED)
+    if isinstance(body.get("input"), str):
+        body["input"] = [{"type": "message", "role": "user", "content": body["input"]}]
+    common.require_objects(body.get("input"), "input")
+    sent = shapes.without_null(_REQUEST(body))
+    items = sent["input"]
     # Without its encrypted content a piece of reasoning is only a name of something that is kept at the provider.
     kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
-    fields = common.select_fields(body, _FORWARDED) | {"input": kept}
-    if "include" in fields:
-        requested = common.list_parts(fields["include"], "include")
-        fields["include"] = [name for name in _INCLUDED if name in requested]
-    _refuse_tools(common.list_tools(fields))
-    choice = fields.get("tool_choice", "auto")
-    if not isinstance(choice, str) and common.describe_kind(choice) not in (*_OWN_TOOLS, "allowed_tools"):
-        common.refuse_tool(choice)
-    instructions = body.get("instructions")
-    if not isinstance(instructions, (str, type(None))):
-        raise common.bad_request("'instructions' must be text")
-    system = [ChatMessage("system", instructions)] if instructions is not None else []
+    system = [ChatMessage("system", sent["instructions"])] if "instructions" in sent else []
     return ProgramRequest(
         protocol="responses",
-        fields=fields,
+        fields=sent | {"input": kept},
         chat=(*system, *_to_log(items)),
         model=str(body.get("model") or ""),
         max_tokens=common.parse_length(body.get("max_output_tokens")),
         stream=body.get("stream") is True,
     )
-
-
-def _check(item: Body) -> None:
-    """Raise RequestRefused for an item that is none, that the provider would run, or whose content it would fetch."""
-    kind = item.get("type", "message")
-    if not isinstance(kind, str):
-        raise common.bad_request("the 'type' of an item must be text")
-    if kind == "message":
-        common.parse_role(item)
-        _refuse_parts(common.list_parts(item.get("content")))
-    elif kind in _RESULTS:
-        _refuse_parts(common.list_parts(item.get("output"), "output"))
-    elif kind == "item_reference":
-        common.refuse_part(item)
-    elif kind not in _CALLS and kind not in _OPAQUE:
-        common.refuse_tool(item)
-
-
-def _refuse_tools(tools: list[Any]) -> None:
-    for tool in tools:
-        if common.get_type(tool) not in _OWN_TOOLS or not tool.get("name"):
-            common.refuse_tool(tool)
-        if tool["type"] == "namespace":
-            _refuse_tools(common.require_objects(tool.get("tools"), "tools"))
-
-
-def _refuse_parts(parts: list[Any]) -> None:
-    for part in parts:
-        kind = common.get_type(part)
-        if isinstance(part, str) or (kind in _TEXTS and not {"image_url", "file_url", "file_id"} & set(part)):
-            continue
-        place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
-        if place is None or part.get("file_id") or part.get("file_url"):
-            common.refuse_part(part)
-        if not common.is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
-            common.refuse_part(part)
 
 
 def _to_log(items: list[Body]) -> list[ChatMessage]:
@@ -234,7 +216,7 @@ def _to_log(items: list[Body]) -> list[ChatMessage]:
         kind = item.get("type", "message")
         if kind in _CALLS:
             calls.append(_call(item))
-        elif kind == "message" and item["role"] == "assistant":
+        elif kind == "message" and common.parse_role(item) == "assistant":
             if calls:
                 close()
             texts.append(common.render_text(item.get("content"), ""))
