@@ -34,6 +34,8 @@ from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.policy import Strikes
 from automedbench.sandbox.evidence.trace import TracedProgram
+from automedbench_rehearsal.model_server.chat import Chat
+from automedbench_rehearsal.model_server.faults import ServerFault, apply_fault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -166,6 +168,18 @@ class Bench:
         return [(message.turn, message.role, message.content) for message in self.loop.dialogue.records()[2:]]
 
 
+class Clock:
+    """The real time, and all that was slept."""
+
+    slept_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+
+
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     monkeypatch.setattr(command_loop, "LOOK_S", 0.05)
@@ -178,6 +192,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             before: Any = None,
             server: ScriptedServer | None = None,
             settings: Mapping[str, Any] | None = None,
+            checked: bool = False,
         ) -> Bench:
             if server is None:
                 server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
@@ -194,7 +209,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
             bridge = stack.enter_context(Bridge(agent, folder, brief="brief"))
-            model = stack.enter_context(EndpointModel(agent, (KEY,), sleep=lambda _s: None))
+            clock = Clock()
+            model = stack.enter_context(EndpointModel(agent, (KEY,), sleep=clock.sleep, clock=clock))
             workspace = tmp_path / "workspace"
             workspace.mkdir()
             sandbox = ThreadSandbox(program)
@@ -218,6 +234,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
                 dialogue=dialogue,
                 toolbox=toolbox,
                 before_request=before or (lambda: None),
+                checked=checked,
             )
             built = Bench(loop, sandbox, tmp_path / "log")
             built.server = server  # type: ignore[attr-defined]
@@ -243,32 +260,6 @@ def work(client: Client) -> int:
     client.write("c1", "c2", "c3", "c4")
     client.ask(USER, message, {"role": "tool", "tool_call_id": "c1", "content": '{"exit_code": 0, "stdout": "done"}'})
     return 0
-
-
-def test_a_program_cannot_make_its_run_void_by_an_echo(make: Callable[..., Bench]) -> None:
-    """An endpoint repeats a value that it does not know; the words are then no message about the key."""
-    choice = "api_key_invalid"
-    answers = [
-        Answer(body=completion("hi")),
-        Answer(400, {"error": {"message": f"Invalid value: '{choice}'.", "type": "invalid_request_error"}}),
-    ]
-    told = []
-
-    def echo(client: Client) -> int:
-        told.append(client.ask(USER)[0])
-        told.append(client.ask(USER, tool_choice=choice)[0])
-        return 0
-
-    assert make(echo, *answers).loop.run().outcome == "submitted"
-    assert told == [200, 400]
-
-
-def test_a_key_that_is_refused_is_no_fault_of_the_program(make: Callable[..., Bench]) -> None:
-    def ask_once(client: Client) -> int:
-        return 0 if client.ask(USER)[0] == 200 else 1
-
-    with pytest.raises(EndpointError, match="auth, status 400"):
-        make(ask_once, Answer(400, {"error": {"message": "API key not valid."}})).loop.run()
 
 
 def test_a_whole_run(make: Callable[..., Bench]) -> None:
@@ -443,41 +434,130 @@ def test_waiting_for_the_provider_is_not_charged(make: Callable[..., Bench]) -> 
 # --- faults -----------------------------------------------------------------------------------------------------
 
 
-def test_an_outage_is_no_fault_of_the_agents(make: Callable[..., Bench]) -> None:
+PROVOKE = {"role": "user", "content": "PROVOKE"}
+TOLD: dict[str, int] = {
+    **{f"status_{code}": code for code in (400, 401, 402, 403, 404, 422, 408, 409, 500, 502, 503, 504, 520, 529)},
+    **dict.fromkeys(("timeout", "body_timeout", "cut_at_once", "cut_body", "stream_cut"), 502),
+    **dict.fromkeys(("not_json", "empty_body", "not_object", "no_choices", "message_null"), 502),
+    **dict.fromkeys(("error_in_200", "rate_limit_in_200", "redirect", "broken_gzip"), 502),
+    "stream_error": 500,
+    "rate_limit": 429,
+    "key_echoed": 400,
+}
+"""Fault of the server → status that the program gets: the server's own, 502 where there was no error's."""
+
+
+class Trap(ScriptedServer):
+    """Fails at requests that say PROVOKE, or ``always``; all others are answered."""
+
+    def __init__(self, kind: str, *, always: bool = False) -> None:
+        super().__init__(answers=[Answer(body=completion("hi"))])
+        self.kind, self.always = kind, always
+
+    def _post(self, target: str, headers: Mapping[str, str], data: bytes) -> Answer:
+        answer = super()._post(target, headers, data)
+        if not self.always and PROVOKE["content"].encode() not in data:
+            return answer
+        if self.kind == "key_echoed":
+            return Answer(400, {"error": {"message": "Invalid value: 'api_key_invalid'."}})
+        return apply_fault(ServerFault(kind=self.kind, seconds=5), answer, Chat())
+
+
+def provoke(make: Callable[..., Bench], kind: str, asked: list[Mapping[str, Any]], **server: Any) -> tuple[Any, Any]:
+    """How a run ends whose program makes these requests, or the fault of ours; the statuses that it was told."""
     told: list[int] = []
 
     def program(client: Client) -> int:
-        told.append(client.ask(USER)[0])
-        client.killed.wait(20)
+        told.extend(client.ask(message)[0] for message in asked)
         return 0
 
-    bench = make(program, Answer(status=503, body={"error": "busy"}))
-    with pytest.raises(InfrastructureError, match="server"):
+    with Trap(kind, **server) as trap:
+        bench = make(program, server=trap, settings={"request_timeout_s": 0.5})
+        try:
+            return bench.loop.run().outcome, told
+        except InfrastructureError as error:
+            return type(error), told
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_a_fault_that_the_program_provokes_is_its_own(make: Callable[..., Bench], kind: str) -> None:
+    """It is told, and goes on; the driver's own request was answered."""
+    assert provoke(make, kind, [USER, PROVOKE, USER]) == ("submitted", [200, TOLD[kind], 200])
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_a_fault_of_the_endpoint_is_nobodys_result(make: Callable[..., Bench], kind: str) -> None:
+    """The driver's own request fails as well, before and after an answer."""
+    outcome, told = provoke(make, kind, [USER], always=True)
+    assert (outcome, told) == (EndpointError, [503])
+
+
+def test_a_program_that_only_provokes_is_a_result(make: Callable[..., Bench]) -> None:
+    assert provoke(make, "status_500", [PROVOKE] * 3) == ("submitted", [500] * 3)
+
+
+def test_the_drivers_own_request_is_paid_and_rare(make: Callable[..., Bench]) -> None:
+    """One plain request speaks for the faults of the next minute."""
+    with Trap("status_400") as trap:
+        bench = make(lambda client: [client.ask(PROVOKE) for _ in range(20)] and 0, server=trap)
         bench.loop.run()
-    assert told == [503]
+    plain = [request for request in trap.requests if request["messages"][-1]["content"] != "PROVOKE"]
+    # By hand: twice the first one, which the plain one came between, and 19 others.
+    assert (len(plain), len(trap.requests)) == (1, 22)
+    # 3 tokens at 10 and 2 at 100 USD per million.
+    assert (bench.loop.totals().cost_usd, bench.loop.totals().turns) == ("0.00023", 0)
 
 
-def test_a_program_that_got_no_answer_is_no_result(make: Callable[..., Bench]) -> None:
-    """Paths, statuses and counts stand in the message."""
+def test_an_endpoint_that_takes_no_tools_is_misconfigured(make: Callable[..., Bench]) -> None:
+    """Until a request was answered the driver's own offers a tool where the program's does."""
+
+    class Toolless(ScriptedServer):
+        def _post(self, target: str, headers: Mapping[str, str], data: bytes) -> Answer:
+            answer = super()._post(target, headers, data)
+            return Answer(400, {"error": {"message": "no tool parser"}}) if b'"tools"' in data else answer
+
+    tool = {"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}
+    with Toolless(answers=[Answer(body=completion("hi"))]) as server:
+        bench = make(lambda client: client.ask(USER, tools=[tool])[0], server=server)
+        with pytest.raises(EndpointError, match="no tool parser"):
+            bench.loop.run()
+
+
+SILENT: dict[str, Callable[[Client], int]] = {
+    "nothing asked": lambda client: 0,
+    "wrong paths": lambda client: ask(client.folder, client.token, {}, "/v1/completions?key=secret")[0],
+    "wrong token": lambda client: ask(client.folder, "wrong", {}, "/v1/messages")[0],
+    "another protocol": lambda client: ask(client.folder, client.token, {"messages": [USER]}, "/v1/messages")[0],
+    "nonsense": lambda client: client.ask()[0],
+    "refused tools": lambda client: client.ask(USER, tools=[{"type": "web_search"}])[0],
+    "killed itself": lambda client: 137,
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_silent_program_is_a_result_once_it_was_checked(make: Callable[..., Bench], name: str) -> None:
+    bench = make(SILENT[name], checked=True)
+    ending = bench.loop.run()
+    assert ending.outcome == "stopped" and "No request of the program reached its model" in ending.detail
+    assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_a_silent_program_without_a_check_is_no_result(make: Callable[..., Bench]) -> None:
+    """Paths, statuses, counts and the last reason stand in the message."""
 
     def program(client: Client) -> int:
         for _ in range(2):
             ask(client.folder, client.token, {}, "/v1/completions?key=secret")
-        ask(client.folder, "wrong", {}, "/v1/messages")
+        client.ask(USER, tools=[{"type": "web_search"}])
         return 41
 
-    bench = make(program)
     with pytest.raises(InfrastructureError) as raised:
-        bench.loop.run()
-    first, second, _ = str(raised.value).split("\n")
-    assert first.endswith("Its requests: POST /v1/completions 404 (2 times), POST /v1/messages 401 (1 times).")
+        make(program).loop.run()
+    first, second, *_, last = str(raised.value).split("\n")
+    asked = "POST /v1/completions 404 (2 times), POST /v1/chat/completions 400 (1 times)"
+    assert first == f"No request of the program reached its model. Its requests: {asked}."
     assert second == "It ended with error, exit code 41. Its last output: out"
-
-
-def test_a_program_that_asked_nothing_is_no_result(make: Callable[..., Bench]) -> None:
-    bench = make(lambda _client: 0)
-    with pytest.raises(InfrastructureError, match="Its requests: none"):
-        bench.loop.run()
+    assert last.startswith("Run `automedbench agents check`")
 
 
 def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> None:
@@ -508,20 +588,6 @@ def test_the_transcript_has_an_end(make: Callable[..., Bench], monkeypatch: pyte
     sizes = [len(text) for _, role, text in bench.said() if role == "user"]
     assert len(sizes) == 2 and all(10_000 < size < 11_000 for size in sizes)
     assert len(bench.events("transcript_full")) == 1
-
-
-def test_nonsense_of_the_program_is_its_own(make: Callable[..., Bench]) -> None:
-    """A request that the endpoint refuses is told to the program; it can't make the machine look guilty."""
-    told: list[int] = []
-
-    def program(client: Client) -> int:
-        told.append(client.ask(USER, tools=[{"type": "function", "function": {}}])[0])
-        told.append(client.ask(USER)[0])
-        return 0
-
-    refused = Answer(status=400, body={"error": {"message": "tools[0] is not valid"}})
-    assert make(program, refused, Answer(body=completion("hi"))).loop.run().outcome == "submitted"
-    assert told == [400, 200]
 
 
 def test_a_conversation_that_is_too_long_is_the_programs_to_shorten(make: Callable[..., Bench]) -> None:

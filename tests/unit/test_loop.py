@@ -19,6 +19,7 @@ from automedbench.agent.models.model import (
     ProviderRefusal,
     Reply,
     ReplyTimeout,
+    RequestRejected,
     ToolCall,
 )
 from automedbench.base.cards import Limits
@@ -100,6 +101,13 @@ ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
     ),
     "no warning allowed": ([code("open-decoy")], {"max_warnings": 0}, "disqualified", "decoy.open"),
     "disk": ([code("write big")], {"limits": Limits(disk_gb=1e-9)}, "out_of_disk", "the limit is 1e-09 GB"),
+    "what it wrote provokes the endpoint": (
+        [code("write a"), RequestRejected("server, status 500: broken")],
+        {},
+        "stopped",
+        "the endpoint fails at this conversation and answered a plain request: server, status 500: broken",
+    ),
+    "what it wrote never fits": ([code("write a"), *[ContextOverflow("too long")] * 2], {}, "stopped", "does not fit"),
 }
 
 
@@ -148,8 +156,9 @@ def test_memory_that_the_sandbox_ended_a_call_for(tmp_path: Path, program: str, 
         [EndpointError("endpoint is down")],
         [code("break")],
         [ContextOverflow("too long"), ContextOverflow("still too long")],
+        [RequestRejected("server, status 500: broken")],
     ],
-    ids=["endpoint", "sandbox", "conversation never fits"],
+    ids=["endpoint", "sandbox", "brief never fits", "brief provokes"],
 )
 def test_our_faults_are_no_result(tmp_path: Path, replies: list[Reply | Exception]) -> None:
     with Bench(tmp_path, FakeModel(*replies)) as bench, pytest.raises(InfrastructureError):

@@ -24,6 +24,7 @@ from automedbench.agent.models.model import (
     Reply,
     ReplyTimeout,
     RequestFailed,
+    RequestRejected,
     ToolCall,
     ToolSpec,
     distinct_calls,
@@ -44,9 +45,12 @@ from automedbench.base.records import Outcome, Totals
 MAX_LENGTH_STOPS = 3
 MAX_IDLE = 2
 KEPT_OF_CUT_REPLY = 2000
+BRIEF_FAILED = (
+    "The endpoint answers a plain request, but not the brief, in which nothing is the agent's: {}.\n"
+    "Check the agent's context_tokens against the model's real window, max_tokens and extra_body."
+)
 
-
-FailureKind = Literal["overflow", "refusal", "timeout", "endpoint"]
+FailureKind = Literal["overflow", "refusal", "timeout", "rejected", "endpoint"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ _ERRORS: dict[FailureKind, type[RequestFailed]] = {
     "overflow": ContextOverflow,
     "refusal": ProviderRefusal,
     "timeout": ReplyTimeout,
+    "rejected": RequestRejected,
     "endpoint": EndpointError,
 }
 ANSWER: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
@@ -136,13 +141,12 @@ class AgentLoop:
             except ContextOverflow:
                 self.dialogue.shrink()
             return self._ask()
-        except ContextOverflow as failure:
-            raise EndpointError(
-                f"The conversation does not fit the model even after shortening: {failure}.\n"
-                "Set the agent's context_tokens to the model's real window."
-            ) from failure
+        except (ContextOverflow, RequestRejected) as failure:
+            if not self.toolbox.budget.turns:
+                raise EndpointError(BRIEF_FAILED.format(failure)) from failure
+            return make_failure_ending(failure)
         except (ProviderRefusal, ReplyTimeout) as failure:
-            return _make_ending(failure)
+            return make_failure_ending(failure)
 
     def _ask(self) -> Reply:
         """One request; raises RequestFailed. One that failed because of the endpoint before a crash is repeated."""
@@ -158,7 +162,7 @@ class AgentLoop:
                 self.dialogue.calibrate(0 if reply.usage.estimated else reply.usage.prompt, messages)
                 return reply
             assert failure is not None
-            down = failure.kind == "endpoint"
+            down = failure.kind == "endpoint" or (failure.kind == "rejected" and not budget.turns)
             # None of the time of an endpoint that stayed down is the agent's.
             budget.spend(failure.spent, retry_s=max(failure.retry_s, budget.wall_s - began if down else 0.0))
             if not (down and journal.replayed):
@@ -258,7 +262,13 @@ class AgentLoop:
         return final
 
 
-def _make_ending(failure: RequestFailed) -> Ending:
-    outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
-    reason = "provider_refusal" if outcome == "refused" else "no reply before the time was used up"
+def make_failure_ending(failure: RequestFailed) -> Ending:
+    """The end of a run whose request got no reply, for a reason that is not the endpoint's."""
+    ends: dict[type[RequestFailed], tuple[Outcome, str]] = {
+        ProviderRefusal: ("refused", "provider_refusal"),
+        ReplyTimeout: ("time_limit", "no reply before the time was used up"),
+        ContextOverflow: ("stopped", "the conversation does not fit the model even after shortening"),
+        RequestRejected: ("stopped", "the endpoint fails at this conversation and answered a plain request"),
+    }
+    outcome, reason = ends[type(failure)]
     return Ending(outcome, f"{reason}: {failure}"[:300])

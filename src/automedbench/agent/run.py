@@ -234,8 +234,11 @@ class _Driver:
         loop: AgentLoop | CommandLoop
         if bridge is not None:
             from automedbench.agent.command.loop import CommandLoop
+            from automedbench.agent.command.program import check_note
 
-            loop = CommandLoop(plan.agent, model, bridge, dialogue, toolbox, self.check)
+            note = check_note(plan.agent, plan.image.parent, start.enforced) if plan.image else None
+            checked = note is not None and note.is_file()
+            loop = CommandLoop(plan.agent, model, bridge, dialogue, toolbox, self.check, checked)
         else:
             specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
             toolbox.known_tools = [spec.name for spec in specs]

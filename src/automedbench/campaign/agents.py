@@ -226,6 +226,11 @@ class Agent(EndpointSettings):
         program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
         return hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
 
+    def program_digest(self) -> str:
+        """Identity of a command agent's program alone, whatever its model: protocol, command, variables, files."""
+        recipe = load_recipe(self.layer).digest(self.layer) if self.layer else None
+        return hash_json([self.protocol, self.command, self.env, recipe, _contents(self.command_folder)])
+
 
 def read_code_provider(run: Path) -> str:
     """Provider of the code that a finished run executed; a replay names its origin, else it is ``unknown``."""

@@ -21,13 +21,13 @@ from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.traffic import Traffic
 from automedbench.agent.durable.attempts import DEATHS
 from automedbench.agent.log import Dialogue
+from automedbench.agent.loop import make_failure_ending
 from automedbench.agent.models.model import (
     ContextOverflow,
     EndpointError,
-    ProviderRefusal,
     Reply,
-    ReplyTimeout,
     RequestFailed,
+    RequestRejected,
     distinct_calls,
     estimate_tokens,
 )
@@ -36,7 +36,7 @@ from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
 from automedbench.agent.toolbox import Toolbox, find_ending, make_death_ending, record_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Finding, Outcome, Totals
+from automedbench.base.records import Finding, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import protocol_mismatch
 from automedbench.sandbox.container.process import CodeResult, Stop
@@ -47,6 +47,10 @@ LOOK_S = 5.0
 BUSY_S = 3.0
 """Seconds that the container lives on without a new deadline while a reply is pending at the end of the time."""
 
+CHECK = (
+    "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md).\n"
+    "Run `automedbench agents check`: a program that asks its model there is not taken for misconfigured any more."
+)
 COMMAND = 1
 """Number of the command's own call; calls that the program reports follow."""
 
@@ -62,8 +66,10 @@ class RequestHandler:
     before_request: Callable[[], None]
     ending: Ending | None = None
     failure: BaseException | None = None
-    answered: int = 0
-    """Requests that got a reply, a refusal of the provider's included."""
+    served: int = 0
+    """Requests that the endpoint answered, be it with an error that is the request's own."""
+    refusal: str = ""
+    """Why the last request got none."""
     busy: bool = False
     noted: set[str] = field(default_factory=set)
     """Rules with a finding so far."""
@@ -76,7 +82,8 @@ class RequestHandler:
             self.busy = True
             try:
                 return self._ask(request)
-            except RequestRefused:
+            except RequestRefused as refusal:
+                self.refusal = str(refusal)
                 raise
             except BaseException as failure:
                 # It must end the run in the main thread; here it would only end a connection.
@@ -119,12 +126,14 @@ class RequestHandler:
             reply = self.model.complete(body, messages, budget.reply_timeout_s())
         except RequestFailed as failure:
             budget.spend(failure.spent, retry_s=failure.retry_s)
-            self._refuse(failure)
-            raise
+            if isinstance(failure, EndpointError):
+                raise
+            self.served += 1
+            raise self._refuse(failure) from failure
         budget.book(reply)
         budget.turns += 1
         adjusted = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
-        self.answered += 1
+        self.served += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.record_reply(adjusted, budget.turns)
         if (overlong := self.toolbox.check_reply_length(reply)) is not None:
@@ -132,33 +141,28 @@ class RequestHandler:
         return adjusted
 
     def _upstream(self, request: ProgramRequest) -> dict[str, Any]:
-        """The body for the endpoint; raises InfrastructureError for a program that speaks another protocol.
-
-        A program that got answers before can speak the endpoint's: then the request alone is refused.
-        """
-        problem = protocol_mismatch(request.protocol, self.agent.protocol)
-        if problem and not self.answered:
-            raise InfrastructureError(f"No request was sent to the endpoint: {problem}")
-        if problem:
-            raise RequestRefused(400, "invalid_request_error", None, problem)
+        """The body for the endpoint; raises RequestRefused for another protocol than the endpoint's."""
+        if problem := protocol_mismatch(request.protocol, self.agent.protocol):
+            raise RequestRefused(400, "invalid_request_error", None, f"No request was sent to the endpoint: {problem}")
         return PROTOCOLS[request.protocol].upstream_body(self.agent, request)
 
-    def _refuse(self, failure: RequestFailed) -> None:
-        """Raise RequestRefused where the run goes on, or ends as our own loop's would."""
+    def _refuse(self, failure: RequestFailed) -> RequestRefused:
+        """The error for the program, as its provider's; the run goes on, or ends as our own loop's would."""
         if isinstance(failure, ContextOverflow):
-            raise RequestRefused(400, "invalid_request_error", "context_length_exceeded", str(failure)) from failure
-        if isinstance(failure, (ProviderRefusal, ReplyTimeout)):
-            outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
-            self.ending = Ending(outcome, f"{failure}"[:300])
-            self.answered += outcome == "refused"
-            raise RequestRefused(400, "invalid_request_error", "content_filter", str(failure)) from failure
-        if isinstance(failure, EndpointError) and failure.kind == "bad_request":
-            raise RequestRefused(400, "invalid_request_error", None, "the endpoint refuses this request") from failure
+            return RequestRefused(400, "invalid_request_error", "context_length_exceeded", str(failure))
+        if isinstance(failure, RequestRejected):
+            kind = "server_error" if failure.status >= 500 else "invalid_request_error"
+            return RequestRefused(failure.status, kind, None, f"the endpoint fails at this request: {failure}")
+        self.ending = make_failure_ending(failure)
+        return RequestRefused(400, "invalid_request_error", "content_filter", str(failure))
 
 
 @dataclass
 class CommandLoop:
-    """One attempt of a command-line agent; same surface as ``AgentLoop``."""
+    """One attempt of a command-line agent; same surface as ``AgentLoop``.
+
+    ``checked``: a check saw this program ask its model, so that its silence is its own.
+    """
 
     agent: Agent
     model: MeteredModel
@@ -166,6 +170,7 @@ class CommandLoop:
     dialogue: Dialogue
     toolbox: Toolbox
     before_request: Callable[[], None] = lambda: None
+    checked: bool = False
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
@@ -193,9 +198,10 @@ class CommandLoop:
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
         toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
         toolbox.out_of_memory = toolbox.is_over_memory(result, kills)
-        if not self._handler.answered and toolbox.ending is None:
-            raise InfrastructureError(self._unanswered(result))
-        ending = toolbox.ending or self._handler.ending or find_ending(result) or self._make_ending(result)
+        found = toolbox.ending or find_ending(result)
+        if not (self._handler.served or self.checked or found):
+            raise InfrastructureError(f"{self._describe_silence(result)}\n{CHECK}")
+        ending = toolbox.ending or self._handler.ending or found or self._make_ending(result)
         if ending.outcome == "submitted":
             toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_text[:SUMMARY_LENGTH])
         toolbox.ending = ending
@@ -273,15 +279,15 @@ class CommandLoop:
             new_files=whole.new_files,
         )
 
-    def _unanswered(self, result: CodeResult) -> str:
-        """Message for a command without an answered request: its requests, and its last output."""
+    def _describe_silence(self, result: CodeResult) -> str:
+        """What a program did that never reached its model: its requests, and its last output."""
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
         last_output = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
+        refusal = f", the last one refused: {self._handler.refusal}" if self._handler.refusal else ""
         return (
-            f"No request of the command was answered. Its requests: {requested or 'none'}.\n"
+            f"No request of the program reached its model. Its requests: {requested or 'none'}{refusal}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}. Its last output: "
-            f"{self.toolbox.log.mask(last_output) or 'none'}\n"
-            "Check its settings: base URL, protocol, key and model come from variables (docs/command-line-agents.md)."
+            f"{self.toolbox.log.mask(last_output) or 'none'}"
         )
 
     def _make_ending(self, result: CodeResult) -> Ending:
@@ -290,6 +296,8 @@ class CommandLoop:
             return late
         if (over := self.toolbox.budget.check_disk(self._traffic.snapshot.total_bytes)) is not None:
             return over
+        if not self._handler.served:
+            return Ending("stopped", f"{self._describe_silence(result)} In its check it asked."[:600])
         if result.status == "ok":
             contract = self.toolbox.contract
             completeness = contract.describe(len(contract.find_missing(self.toolbox.workspace)))

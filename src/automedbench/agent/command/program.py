@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import write_text
+from automedbench.base.files import hash_json, write_text
+from automedbench.base.records import Enforced
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import LAYER_DIR, AgentRecipe, fill_words, home_files, load_recipe
 from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, WORKSPACE
@@ -84,6 +85,12 @@ class AgentProgram:
             write_text(target, fill_words(source.read_text("utf-8"), self.values))
         if self.agent.command_folder is not None:
             _copy(Path(self.agent.command_folder), services / FOLDER)
+
+
+def check_note(agent: Agent, images: Path, enforced: Enforced) -> Path:
+    """File beside the images that is there once a check saw this very program ask its model in this very image."""
+    digest = hash_json([agent.program_digest(), enforced.image_sha256, enforced.layer_sha256])
+    return images / "checks" / f"{digest[:16]}.txt"
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,8 +1,12 @@
-"""A model behind an endpoint: its conversation as requests of the endpoint's protocol, retries, what it spent."""
+"""A model behind an endpoint: its conversation as requests of the endpoint's protocol, retries, what it spent.
+
+*Whose fault is a request that fails?* What stands in it is the agent's, so the driver asks something plain itself, of
+the same endpoint, model and key. Where that fails as well, the endpoint is down or misconfigured; where it is answered
+and the agent's request fails again, that request is at fault.
+"""
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -13,10 +17,19 @@ from typing import Any
 from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import Attempt, Client, RequestGivenUp
-from automedbench.base.endpoint.faults import mentions_key
+from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, EndpointAnswer, RequestGivenUp
+from automedbench.base.endpoint.faults import MAX_ATTEMPTS
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
+
+HALF, HALF_PATIENCE_S = MAX_ATTEMPTS // 2, PATIENCE_S / 3
+"""Attempts of a request before the plain one, and as many after it; how long each half waits for a slot or a server."""
+PLAIN = (model.ChatMessage("user", "Answer with the word OK."),)
+PLAIN_TOKENS = 1024
+"""Limit of the plain reply: some models refuse less than they may think."""
+PLAIN_TOOL = model.ToolSpec("note", "Keep a note.", {"type": "object", "properties": {"text": {"type": "string"}}})
+PLAIN_S = 60.0
+"""A plain request speaks for all that fail so soon after it: no agent can make the driver ask all the time."""
 
 
 class EndpointModel(Closing):
@@ -34,7 +47,8 @@ class EndpointModel(Closing):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._agent, self._protocol = agent, PROTOCOLS[agent.protocol]
+        self._agent, self._protocol, self._clock = agent, PROTOCOLS[agent.protocol], clock
+        self._is_proven, self._plain_until = False, float("-inf")
         target = agent.target(agent.model, keys, agent.protocol)
         self._client = Client(
             replace(target, asker=asker or target.asker),
@@ -62,19 +76,57 @@ class EndpointModel(Closing):
         ``messages`` are what the request says, to estimate tokens that are not reported. Raises RequestFailed (see its
         kinds) when there is none.
         """
-        agent = self._agent
+        first = self._ask(body, messages, timeout_s)
+        if isinstance(first, EndpointAnswer):
+            return self._book(body, first)
+        if (failure := _as_failure(first)) is not None:
+            raise failure
+        if self._clock() < self._plain_until:
+            raise _reject(first, first.spent)
+        plain = self._ask(self._plain_body(body), PLAIN, float("inf"), MAX_ATTEMPTS, PATIENCE_S - HALF_PATIENCE_S)
+        spent, lost_s = first.spent + plain.spent, first.retry_s + plain.retry_s
+        if isinstance(plain, RequestGivenUp):
+            raise model.EndpointError(str(plain), spent, lost_s)
+        self._plain_until = self._clock() + PLAIN_S
+        again = self._ask(body, messages, timeout_s)
+        spent += (Billed(plain.value.usage, plain.value.service_tier), *again.spent)
+        if isinstance(again, EndpointAnswer):
+            return self._book(body, replace(again, spent=spent, retry_s=lost_s + plain.elapsed_s + again.retry_s))
+        raise _as_failure(again, spent) or _reject(again, spent, plain.retry_s)
+
+    def _ask(
+        self,
+        body: dict[str, Any],
+        messages: Sequence[model.ChatMessage],
+        timeout_s: float,
+        attempts: int = HALF,
+        patience_s: float = HALF_PATIENCE_S,
+    ) -> EndpointAnswer[model.Reply] | RequestGivenUp:
+        protocol = self._agent.protocol
         try:
-            found = self._client.ask(
-                whole_or_stream(agent, body),
-                lambda data: read_reply(agent.protocol, data, messages),
+            return self._client.ask(
+                whole_or_stream(self._agent, body),
+                lambda data: read_reply(protocol, data, messages),
                 timeout_s,
-                endpoint_path(agent),
+                endpoint_path(self._agent),
+                attempts=attempts,
+                patience_s=patience_s,
             )
         except RequestGivenUp as failure:
-            if failure.fault.status == 400 and failure.fault.kind == "auth" and mentions_key(json.dumps(body)):
-                # An endpoint repeats what it does not understand: with that a program could end its run as no result.
-                raise model.EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
-            raise _as_failure(failure) from None
+            return failure
+
+    def _plain_body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A request that nothing of the agent's is in, under the settings of its entry.
+
+        Before the first answer it offers a tool as ``body`` does: an endpoint that takes none is misconfigured.
+        """
+        reasoning = self._agent.reasoning.budget_tokens or 0
+        limit = min(self._agent.max_tokens or PLAIN_TOKENS, PLAIN_TOKENS) + reasoning
+        offered = () if self._is_proven or not body.get("tools") else (PLAIN_TOOL,)
+        return self._protocol.make_request(self._agent.model_copy(update={"max_tokens": limit}), PLAIN, offered)
+
+    def _book(self, body: dict[str, Any], found: EndpointAnswer[model.Reply]) -> model.Reply:
+        self._is_proven = True
         reply = found.value
         return replace(
             reply,
@@ -85,12 +137,21 @@ class EndpointModel(Closing):
         )
 
 
-def _as_failure(failure: RequestGivenUp) -> model.RequestFailed:
-    kind, spent, retry_s = failure.fault.kind, failure.spent, failure.retry_s
-    if kind == "context_overflow":
+def _as_failure(failure: RequestGivenUp, spent: tuple[Billed, ...] | None = None) -> model.RequestFailed | None:
+    """The failure where the answer itself says that it is no fault of the endpoint's; None where it must be found."""
+    spent, retry_s = failure.spent if spent is None else spent, failure.retry_s
+    if failure.fault.kind == "context_overflow":
         return model.ContextOverflow(failure.shown, spent, retry_s)
-    if kind == "content_policy":
+    if failure.fault.kind == "content_policy":
         return model.ProviderRefusal(failure.shown, spent, retry_s)
     if failure.run_over:
         return model.ReplyTimeout("the run's time was used up while waiting for the reply", spent, retry_s)
-    return model.EndpointError(str(failure), spent, retry_s, kind)
+    return None
+
+
+def _reject(failure: RequestGivenUp, spent: tuple[Billed, ...], retry_s: float = 0.0) -> model.RequestRejected:
+    """The failure of a request at fault: its own attempts are the agent's time."""
+    fault = failure.fault
+    status = fault.status if fault.status is not None and fault.status >= 400 else 502
+    what = f"{fault.kind}, status {fault.status or 'none'}: {failure.shown}"
+    return model.RequestRejected(what, spent, retry_s, status)

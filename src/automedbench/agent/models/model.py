@@ -82,7 +82,8 @@ class ChatModel(Protocol):
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """The next assistant message.
 
-        Raises ContextOverflow, ProviderRefusal, ReplyTimeout or EndpointError, each with what it spent.
+        Raises ContextOverflow, ProviderRefusal, ReplyTimeout, RequestRejected or EndpointError, each with what it
+        spent.
         """
         ...
 
@@ -119,12 +120,19 @@ class ReplyTimeout(RequestFailed):
     """The time of the run was over before the model answered."""
 
 
-class EndpointError(RequestFailed, InfrastructureError):
-    """The endpoint is down, misconfigured or refuses the key; no agent is blamed. ``kind`` is the fault's class."""
+class RequestRejected(RequestFailed):
+    """The endpoint failed at this request and answered a plain one of the driver's: the request is at fault.
 
-    def __init__(self, message: str, spent: tuple[Billed, ...] = (), retry_s: float = 0.0, kind: str = "") -> None:
+    ``status`` is what a client of the endpoint would see; 502 for a connection or a stream that was cut.
+    """
+
+    def __init__(self, message: str, spent: tuple[Billed, ...] = (), retry_s: float = 0.0, status: int = 502) -> None:
         super().__init__(message, spent, retry_s)
-        self.kind = kind
+        self.status = status
+
+
+class EndpointError(RequestFailed, InfrastructureError):
+    """The endpoint is down, misconfigured or refuses the key; no agent is blamed."""
 
 
 def distinct_calls(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
-from automedbench.base.endpoint.faults import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
+from automedbench.base.endpoint.faults import MAX_ATTEMPTS, SLOW, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.pacer import Pacer, Turn
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import RETRY_S, Servers, parse_file_url
@@ -136,13 +136,17 @@ class Client(Closing):
         read: Callable[[bytes], T],
         timeout_s: float = float("inf"),
         path: str = "/chat/completions",
+        *,
+        attempts: int = MAX_ATTEMPTS,
+        patience_s: float = PATIENCE_S,
     ) -> EndpointAnswer[T]:
         """Post ``body`` to ``path`` below the API and ``read`` the answer, which raises FaultyReply for what is none.
 
         A stream that broke off is read too: it may be whole, or say what it has cost. An attempt takes at most
-        ``timeout_s`` (what is left of a run) and the target's own time-out. Raises RequestGivenUp.
+        ``timeout_s`` (what is left of a run) and the target's own time-out; of ``attempts`` in all, with waits of
+        ``patience_s`` for a slot or a server. Raises RequestGivenUp.
         """
-        request = _RequestState(self._target, timeout_s, self._max_attempts)
+        request = _RequestState(self._target, timeout_s, min(attempts, self._max_attempts), patience_s)
         while True:
             request.url = self._choose_server(request)
             self._wait_while_down(request)
@@ -167,11 +171,11 @@ class Client(Closing):
             wait = pause(fault, request.failures, self._jitter()) if is_paused else 0.0
             attempt = Attempt(fault.kind, fault.status, wait, self.excerpt(fault.body), elapsed, key, turn.waited_s)
             self._on_attempt(attempt)
+            request.retry_s += 0.0 if request.is_over(fault) else elapsed
             if not again:
                 raise self._make_error(request, fault)
             if fault.kind != "rate_limit":  # for which the pacer waits
                 self._sleep(wait)
-            request.retry_s += elapsed
             request.book_pause(wait)
 
     def excerpt(self, body: str) -> str:
@@ -300,12 +304,12 @@ def _digest(text: str) -> str:
 class _RequestState:
     """State of one request: failed attempts, waiting and cost so far, and what it may still do."""
 
-    def __init__(self, target: EndpointTarget, timeout_s: float, max_attempts: int) -> None:
+    def __init__(self, target: EndpointTarget, timeout_s: float, max_attempts: int, patience_s: float) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts = Counter[str]()
         self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
-        self.patience_s = PATIENCE_S
+        self.patience_s = self._patience_s = patience_s
         self.spent: tuple[Billed, ...] = ()
         self.retry_s = 0.0
 
@@ -339,10 +343,10 @@ class _RequestState:
         if self.is_over(fault):
             return False
         if fault.kind == "rate_limit":
-            return pacer.is_patient(PATIENCE_S)
+            return pacer.is_patient(self._patience_s)
         if fault.kind == "content_policy":
             return count < 2
         if fault.kind == "auth" and self._target.rotate:
             return count < len(self._target.keys)
-        allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts)
+        allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts) // (SLOW if fault.slow else 1)
         return count < allowed and self._counts.total() - self._counts["rate_limit"] < self._max_attempts

@@ -25,6 +25,8 @@ TRANSIENT: Mapping[FaultKind, int] = {"server": 8, "network": 8, "malformed": 4}
 
 MAX_ATTEMPTS = max(TRANSIENT.values())
 """Attempts of one request in all, of all kinds together."""
+SLOW = 4
+"""So many attempts an attempt counts for that took the whole time-out."""
 
 BASE_S, FACTOR, CAP_S, RETRY_AFTER_CAP_S = 2.0, 2.0, 60.0, 300.0
 
@@ -82,11 +84,6 @@ def classify_status(status: int, body: str) -> FaultKind:
     if status == _GATEWAY:
         return "network"
     return "auth" if status in _AUTH else "server" if status >= 500 else "bad_request"
-
-
-def mentions_key(text: str) -> bool:
-    """The text has words by which an error that tells of a bad key is known."""
-    return _KEY.search(text) is not None
 
 
 def classify_error_object(error: Any) -> FaultKind:
