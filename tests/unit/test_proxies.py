@@ -173,7 +173,7 @@ def test_a_tunnel_that_is_refused_is_the_networks_fault(refusal: bytes, monkeypa
     with proxy(9, refuse=refusal) as found:
         monkeypatch.setenv("https_proxy", found.url.replace("//", "//user:word@"))
         asked = ask(f"https://{FAR}/v1")
-    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 12
     assert f"through the proxy {found.url}" in str(asked.error)
     assert "word" not in str(asked.error) + str(asked.attempts)
 
@@ -182,13 +182,13 @@ def test_a_login_page_of_the_proxy_without_tunnel(monkeypatch: pytest.MonkeyPatc
     with proxy(9, refuse=REFUSALS["login"]) as found:
         monkeypatch.setenv("http_proxy", found.url)
         asked = ask(f"http://{FAR}/v1")
-    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 12
 
 
 def test_a_proxy_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     asked = ask(f"https://{FAR}/v1")
-    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 12
     assert "through the proxy http://127.0.0.1:9" in str(asked.error)
 
 

@@ -227,7 +227,7 @@ class Agent(EndpointSettings):
         return hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
 
     def program_digest(self) -> str:
-        """Identity of a command agent's program alone, whatever its model: protocol, command, variables, files."""
+        """Identity of a command agent's program alone, with any model: protocol, command, variables, files."""
         recipe = load_recipe(self.layer).digest(self.layer) if self.layer else None
         return hash_json([self.protocol, self.command, self.env, recipe, _contents(self.command_folder)])
 
