@@ -39,9 +39,9 @@ STAMPS |= {"attempt"}
 _EMPTIED: dict[str, Any] = {"sources": {"run.json": "0" * 64}, "used": {}}
 """Fields of a score that its schema requires, without their stamps."""
 DURATION = re.compile(r"\b\d+m\d+\.\d+s\b")
-DECOY = re.compile(r"[^\n]*\bamb-[0-9a-f]{24}\b[^\n]*")
-"""A line with the marker of a decoy, whose values each run has drawn."""
 """As the shell's ``time`` prints it."""
+DECOY = re.compile(r"(?m)^[^\n]*\bamb-[0-9a-f]{24}\b[^\n]*")
+"""A line with the marker of a decoy, whose values each run has drawn. Anchored, as pictures are very long lines."""
 
 
 @dataclass(frozen=True)
