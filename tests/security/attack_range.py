@@ -248,7 +248,7 @@ class Trial:
         checked, score = self._hand_in(submission)
         findings = [*seen, *audit.submission_findings(checked.rejected)]
         findings += audit.decoy_findings(submission / "submission", marker)
-        findings = policy.raise_corroborated(findings)
+        findings = policy.raise_repeated(findings)
         leaks = self._leaks(result)
         return Outcome(
             id=self.attack.id,

@@ -27,6 +27,7 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import GpuUse, Process, Tokens
 from automedbench.campaign.prices import Pricing
+from automedbench.sandbox.evidence.policy import SWEEP
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
 THOUGHT = "[a thought that the provider wants back]"
@@ -397,6 +398,15 @@ def test_a_notice_does_nothing(tmp_path: Path) -> None:
     assert bench.sandbox.ran == ["write a"]
     assert "warning" not in answers(bench)[0]
     assert len(events(bench, "finding")) == 1
+
+
+def test_a_sweep_is_told_and_the_second_one_is_a_strike(tmp_path: Path) -> None:
+    seen = {f"write {name}": [warning(SWEEP, severity="notice", confidence="medium")] for name in "ab"}
+    bench, ending = play(tmp_path, code("write a"), code("write b"), code("open-decoy"), seen=seen)
+    told, warned, _ = [answer["warning"] for answer in answers(bench)]
+    assert told.startswith("[SANDBOX] A search") and "the next time" in told
+    assert warned.startswith(f"[SANDBOX] Rule {SWEEP} was broken") and "The next one ends the run" in warned
+    assert (ending.outcome, bench.toolbox.n_warnings) == ("disqualified", 2)
 
 
 # --- submission ------------------------------------------------------------------------------------------------

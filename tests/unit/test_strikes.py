@@ -1,11 +1,11 @@
-"""Corroboration and strikes (docs/specification.md, 9.5 and 9.6)."""
+"""Sweeps and strikes (docs/specification.md, 9.5 and 9.6)."""
 
 from __future__ import annotations
 
 import pytest
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.policy import Strikes, raise_corroborated
+from automedbench.sandbox.evidence.policy import SWEEP, Strikes, raise_repeated
 
 
 def finding(
@@ -31,44 +31,41 @@ def finding(
     )
 
 
-STATIC, HOOK = finding("static"), finding("runtime")
-# (findings of a run, severity of each afterwards)
-CASES = {
-    "nothing": ([], ""),
-    "one-source": ([HOOK], "n"),
-    "one-source-twice": ([HOOK, HOOK], "nn"),
-    "two-sources": ([STATIC, HOOK], "ww"),
-    "other-call": ([STATIC, finding("runtime", call=2)], "nn"),
-    "other-category": ([STATIC, finding("runtime", category="network")], "nn"),
-    "low-does-not-agree": ([finding("static", "low"), HOOK], "nn"),
-    "low-is-never-raised": ([finding("static", "low"), HOOK, finding("telemetry")], "nww"),
-    "high-agrees": ([finding("tripwire", "high", severity="warning"), HOOK], "ww"),
-    "without-a-call": ([finding("static", call=None), finding("runtime", call=None)], "nn"),
-}
+def sweep(call: int) -> Finding:
+    return finding("tripwire", call=call).model_copy(update={"rule": SWEEP})
 
 
-@pytest.mark.parametrize(("findings", "severities"), CASES.values(), ids=CASES)
-def test_corroborated(findings: list[Finding], severities: str) -> None:
-    assert "".join(item.severity[0] for item in raise_corroborated(findings)) == severities
-    assert raise_corroborated(raise_corroborated(findings)) == raise_corroborated(findings)
+# (calls of sweeps, severity of each afterwards): the first call that sweeps is told, each later one is a strike.
+SWEEPS = {"none": ([], ""), "once": ([3], "n"), "twice in a call": ([3, 3], "nn"), "again": ([3, 3, 5, 7], "nnww")}
 
 
-def test_raised_evidence_is_no_strike() -> None:
+@pytest.mark.parametrize(("calls", "severities"), SWEEPS.values(), ids=SWEEPS)
+def test_a_sweep_is_a_strike_when_it_is_repeated(calls: list[int], severities: str) -> None:
+    raised = raise_repeated([sweep(call) for call in calls])
+    assert "".join(item.severity[0] for item in raised) == severities
+    assert raise_repeated(raised) == raised
+    strikes = Strikes(9)
+    verdicts = [strikes.add([sweep(call)]) for call in calls]
+    assert "".join("w" if verdict == "warned" else "n" for verdict in verdicts) == severities
+    assert strikes.count == len({call for call in calls if call != 3})
+
+
+def test_a_medium_warning_is_no_strike() -> None:
     strikes = Strikes(0)
     for call in range(1, 6):
-        assert strikes.add([finding("static", call=call), finding("runtime", call=call)]) == "warned"
+        assert strikes.add([finding("trace", severity="warning", call=call)]) == "warned"
     assert (strikes.count, strikes.disqualified) == (0, False)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3], ids=str)
 def test_in_parts_or_at_once_the_end_is_the_same(parts: int) -> None:
     findings = [
-        STATIC,
-        HOOK,
+        sweep(1),
+        finding("runtime"),
         finding("tripwire", "high", severity="warning"),
-        finding("static", "high", severity="warning"),
+        sweep(2),
+        finding("runtime", "high", call=2, severity="warning"),
     ]
-    findings += [finding("runtime", "high", call=2, severity="warning")]
     strikes = Strikes(1)
     size = -(-len(findings) // parts)
     verdicts = [strikes.add(findings[at : at + size]) for at in range(0, len(findings), size)]

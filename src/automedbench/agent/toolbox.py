@@ -27,9 +27,13 @@ from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Outcome,
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import SPOILED, Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult, lost_outcome, to_result
-from automedbench.sandbox.evidence.policy import Strikes
+from automedbench.sandbox.evidence.policy import SWEEP, Strikes
 
 OUTPUTS = "agents_outputs"
+SWEPT = (
+    "[SANDBOX] A search through everything below /data opened files of /data/private, which is not part of the task. "
+    "Leave that folder out: the next time it counts as a broken rule."
+)
 LISTED_CHANGES = 200
 LISTED_MISSING = 20
 ENDED_BY_SIGNAL = {129, 130, 143}
@@ -387,9 +391,9 @@ class Toolbox:
             self.log.event("finding", turn, finding=finding.model_dump(mode="json"))
         verdict = self.strikes.add(findings)
         if verdict == "clean":
-            return None
+            return SWEPT if any(finding.rule == SWEEP for finding in findings) else None
         self.n_warnings += 1
-        worst = next((finding for finding in findings if finding.severity != "notice"), findings[0])
+        worst = max(findings, key=lambda finding: (finding.severity != "notice", finding.rule == SWEEP))
         text = f"[SANDBOX] Rule {worst.rule} was broken ({worst.category}): {self.log.mask(worst.evidence)}."
         if verdict == "disqualified":
             self.ending = Ending("disqualified", f"rule {worst.rule}: {self.log.mask(worst.evidence)}"[:300])

@@ -41,7 +41,7 @@ from automedbench.reading.injection import AgentText, find_injections
 from automedbench.reading.paths import HOME, classify, resolve
 from automedbench.sandbox.evidence.decoy import holds_marker
 from automedbench.sandbox.evidence.models import list_fetched_models, model_lock, was_opened
-from automedbench.sandbox.evidence.policy import POLICY_VERSION, Strikes, describe_place, raise_corroborated
+from automedbench.sandbox.evidence.policy import POLICY_VERSION, Strikes, describe_place, raise_repeated
 from automedbench.sandbox.evidence.trace import MODEL
 
 MODELS_NAMED = 20
@@ -97,7 +97,7 @@ def audit(
     if evidence.marker is not None and submission_folder is not None:
         findings += decoy_findings(submission_folder, evidence.marker)
     findings += judge_findings(conversation) if conversation is not None else []
-    findings = raise_corroborated(findings)
+    findings = raise_repeated(findings)
     strikes = Strikes(max_warnings)
     proposed = strikes.add(findings)
     reason = strikes.reason or (_first_warning(findings) if proposed == "warned" else None)

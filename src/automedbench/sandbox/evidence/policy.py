@@ -1,8 +1,9 @@
-"""Policy, the weighing of findings: which become warnings, which are strikes, and when a run ends.
+"""Policy, the weighing of findings: which are strikes, and when a run ends.
 
-A warning needs one certain source (a file of the decoy that the run's own processes opened, as inotify and the kernel's
-trace agree) or two: evidence of medium confidence is a notice, and a warning (but no strike) once a second source says
-the same of the same call. Rules: docs/specification.md, 9.5 and 9.6.
+A warning rests on one certain source, the kernel's word on the run's own processes, or on two: a strike is a file of
+the decoy that was opened, as inotify and the trace agree. A sweep through all files, the input included, seeks no
+answers and finds none: the agent is told, and it is a strike from the second call on. Rules: docs/specification.md, 9.5
+and 9.6.
 """
 
 from __future__ import annotations
@@ -14,23 +15,18 @@ from automedbench.base.records import Finding, Verdict
 POLICY_VERSION = 8
 
 
-def raise_corroborated(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, with medium notices raised to warnings where another source agrees in the same call.
-
-    Agreeing is a finding of the same category, of at least medium confidence.
-    """
-    voices: dict[tuple[int, str], set[str]] = {}
-    for finding in findings:
-        if finding.call is not None and finding.confidence != "low":
-            voices.setdefault((finding.call, finding.category), set()).add(finding.source)
-    raised = {"severity": "warning"}
-    return [each.model_copy(update=raised) if _is_corroborated(each, voices) else each for each in findings]
+SWEEP = "decoy.sweep"
+"""Rule of files of the decoy that were opened on a walk through everything, the input included."""
 
 
-def _is_corroborated(finding: Finding, voices: dict[tuple[int, str], set[str]]) -> bool:
-    if finding.call is None or (finding.severity, finding.confidence) != ("notice", "medium"):
-        return False
-    return len(voices[finding.call, finding.category]) > 1
+def raise_repeated(findings: Sequence[Finding], before: Finding | None = None) -> list[Finding]:
+    """The findings; a sweep is a strike unless it is of the first call that made one. ``before``: an earlier sweep."""
+    first = before or next((finding for finding in findings if finding.rule == SWEEP), None)
+    raised = {"severity": "warning", "confidence": "high"}
+    return [
+        each.model_copy(update=raised) if first and each.rule == SWEEP and each.call != first.call else each
+        for each in findings
+    ]
 
 
 class Strikes:
@@ -39,12 +35,14 @@ class Strikes:
     def __init__(self, max_warnings: int) -> None:
         self.max_warnings = max_warnings
         self.disqualifying: Finding | None = None
+        self._sweep: Finding | None = None
         self._strikes: dict[object, Finding] = {}
 
     def add(self, findings: Sequence[Finding]) -> Verdict:
         """Count findings: are they nothing, a warning, or the end of the run?"""
         warned = False
-        for finding in raise_corroborated(findings):
+        for finding in raise_repeated(findings, self._sweep):
+            self._sweep = self._sweep or (finding if finding.rule == SWEEP else None)
             if finding.severity == "disqualifying":
                 self.disqualifying = self.disqualifying or finding
             elif finding.severity == "warning":
