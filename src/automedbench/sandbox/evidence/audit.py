@@ -13,6 +13,7 @@ no agent was warned while it ran, and the judge's lower result has taken the gai
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,11 +39,12 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.reading.injection import AgentText, find_injections
-from automedbench.reading.paths import HOME, classify, resolve
+from automedbench.reading.paths import classify
 from automedbench.sandbox.evidence.decoy import holds_marker
 from automedbench.sandbox.evidence.models import list_fetched_models, model_lock, was_opened
 from automedbench.sandbox.evidence.policy import POLICY_VERSION, Strikes, describe_place, raise_repeated
 from automedbench.sandbox.evidence.trace import MODEL
+from automedbench.sandbox.places import WORKSPACE
 
 MODELS_NAMED = 20
 _SPECIAL = {"link", "hardlink", "fifo", "socket", "device"}
@@ -196,7 +198,8 @@ def submission_findings(rejected: Iterable[Rejected]) -> list[Finding]:
 
 def is_forbidden_target(path: str, target: str) -> bool:
     """True when a link found at ``path`` of the workspace leads to a forbidden asset."""
-    rules = (classify(resolve(target, str(folder))) for folder in Path(HOME, path).parents)
+    places = (os.path.normpath(folder / target) for folder in Path(WORKSPACE, path).parents)
+    rules = (classify("/" + place.lstrip("/")) for place in places)
     return any(rule is not None and rule.certain for rule in rules)
 
 
