@@ -344,6 +344,13 @@ def test_masks() -> None:
     assert of_masks(weak, answers).verdict != "none"
 
 
+def test_one_output_where_the_answers_are_one_is_no_constant() -> None:
+    """19 of 20 answers are one: an output that is right in 95 % of the cases may well be the same in all."""
+    usual, rare = ball(0), ball(7)
+    assert of_masks([usual] * 20, [usual] * 18 + [rare] * 2).verdict == "none"
+    assert of_masks([usual] * 20, [usual] * 19 + [rare]).verdict == "unclear"
+
+
 @pytest.mark.parametrize("shape", [(4, 4, 2), (8, 4, 4), (4, 4, 2, 1)])
 def test_occupancy_by_hand(shape: tuple[int, ...]) -> None:
     """Target 1 fills the first half along x, target 2 one voxel in the last corner, 3 is no target of the task.
