@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.pictures import Picture, picture_file, radiograph
 from automedbench.datasets.forms.sources import SourceReport
+from automedbench.metrics.chexbert import contradicting_share
 from automedbench.metrics.radgraph import Graph
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import Measured, ReportPair, measure
+from automedbench.tracks.report_generation.contradictions import count_contradictions
 from automedbench.tracks.report_generation.settings import COMPONENTS, TEXT_COMPONENTS, ReportSettings
 from automedbench.tracks.report_generation.stage import stage_reports
 from automedbench.tracks.report_generation.text import (
@@ -124,6 +127,62 @@ EXTRACTED = [
 @pytest.mark.parametrize(("text", "section", "expected"), EXTRACTED)
 def test_extract(text: str, section: Any, expected: str) -> None:
     assert extract(text, section) == expected
+
+
+# A heading in the forms that writers of reports use; "F" is the findings, "I" the impression.
+HEADINGS = (
+    "**Findings:**\nF\n\n**Impression:**\nI",
+    "**Findings**\nF\n\n**Impression**\nI",
+    "**Findings**: F\n**Impression**: I",
+    "## Findings\nF\n## Impression\nI",
+    "### **1. FINDINGS**\nF\n### **2. IMPRESSION**\nI",
+    "1. Findings\nF\n2. Conclusion\nI",
+    "- Findings: F\n- Impression: I",
+    "Findings\nF\n\nImpression\nI",
+    "Findings：F\nImpression：I",
+    "FINDINGS\n========\nF\n\nIMPRESSION\n----------\nI",
+    "<b>Findings</b> F\n<b>Impression</b> I",
+    "# Report\n**Technique:** PA.\n**Findings:** F\n**Recommendations:** None.\n**Impression:** I",
+)
+
+
+def test_headings_in_other_forms() -> None:
+    """Each is read as "FINDINGS:" and "IMPRESSION:" at the start of a line, as text without marks."""
+    findings, impression = "The heart is normal. Findings are stable.", "Stable appearance."
+    for form in HEADINGS:
+        text = re.sub(r"\b[FI]\b", lambda found: {"F": findings, "I": impression}[found[0]], form)
+        assert tokens(normalise(extract(text, "findings"))) == tokens(normalise(findings)), form
+        assert tokens(normalise(extract(text, "impression"))) == tokens(normalise(impression)), form
+
+
+def test_a_sentence_is_no_heading() -> None:
+    for text in ("Findings are stable.\nImpression of the stomach.", "The findings\nare normal."):
+        assert extract(text, "findings") == text
+
+
+def test_contradictions() -> None:
+    """By hand: of six statements three lose their "no", one changes its side; other words and parts agree."""
+    reference = (
+        "the heart is normal in size. the lungs are clear. there is no effusion or pneumothorax. "
+        "left basal atelectasis. effusion is not seen on the right. no bony abnormality."
+    )
+    changed = {
+        reference: (0, 6),
+        reference.replace(" no ", " ").replace("not ", ""): (3, 6),
+        reference.replace("left", "right"): (1, 6),
+        "heart size is normal without effusion. no pneumothorax.": (0, 3),
+        "there is a pneumothorax.": (1, 1),
+        "": (0, 0),
+    }
+    assert {text: count_contradictions(reference, text) for text in changed} == changed
+
+
+def test_contradicting_observations() -> None:
+    """Of two that both reports state (there, absent) one differs; blank and uncertain ones say nothing."""
+    reference, candidate = np.zeros((1, 14), np.int64), np.zeros((1, 14), np.int64)
+    reference[0, :4], candidate[0, :4] = (1, 2, 3, 1), (1, 1, 1, 0)
+    assert contradicting_share(reference, candidate) == 0.5
+    assert contradicting_share(np.zeros((1, 14), np.int64), candidate) is None
 
 
 def test_sections_by_name() -> None:
@@ -388,7 +447,7 @@ def test_fewer_components_are_said(bench: Bench, tmp_path: Path) -> None:
     """Component values of those that count only, a note that names what is left out, and the WordNet that was used."""
     scored = report_generation.score(inputs(bench, tmp_path, {}, components=["ROUGE_L"]))
     assert scored.metrics["text_mean"] is None
-    assert set(scored.cases[0].metrics) == {"report_score", "ROUGE_L"}
+    assert set(scored.cases[0].metrics) == {"report_score", "ROUGE_L", "contradicting_statements"}
     (note,) = scored.notes
     assert note.startswith("components_reduced") and "F1RadGraph" in note
     assert "excerpt of 906 entries" in " ".join(report_generation.score(inputs(bench, tmp_path, {})).notes)

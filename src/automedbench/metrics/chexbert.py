@@ -69,6 +69,12 @@ class ChexbertAgreement(NamedTuple):
 # --- agreement of labels ---------------------------------------------------------------------------------------
 
 
+def contradicting_share(references: Codes, candidates: Codes) -> float | None:
+    """Share of observations, stated as there or as absent by both reports, on which they disagree; None without any."""
+    stated = np.isin(references, (POSITIVE, NEGATIVE)) & np.isin(candidates, (POSITIVE, NEGATIVE))
+    return float((references != candidates)[stated].mean()) if stated.any() else None
+
+
 def binary(codes: ArrayLike) -> NDArray[np.bool_]:
     """Class codes (…, 14) → is the observation there? Positive and uncertain say yes, blank and negative no.
 

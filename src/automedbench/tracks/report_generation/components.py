@@ -46,7 +46,7 @@ class Measured:
     """Component → value of each report, in the order of the pairs."""
     corpus: dict[Component, float] = field(default_factory=dict)
     """Component → value over all reports together."""
-    diagnostics: dict[str, float] = field(default_factory=dict)
+    diagnostics: Mapping[str, float | None] = field(default_factory=dict)
     groups: dict[str, dict[str, float | None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Measured:
         return Measured(
             self.reports | other.reports,
             self.corpus | other.corpus,
-            self.diagnostics | other.diagnostics,
+            {**self.diagnostics, **other.diagnostics},
             self.groups | other.groups,
             self.notes + other.notes,
         )
@@ -140,7 +140,14 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
     """Micro precision, recall and F1 of CheXbert's 14 observations; a report that is not there has none of them."""
     import numpy as np
 
-    from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary, corpus_prf, report_prf
+    from automedbench.metrics.chexbert import (
+        LABELS,
+        ChexbertLabeler,
+        binary,
+        contradicting_share,
+        corpus_prf,
+        report_prf,
+    )
 
     bert = load_resource(resources, "bert", lambda path: path)
     label = functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
@@ -160,6 +167,7 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
             for name, rate in zip(CHEXBERT_COMPONENTS, rates, strict=True)
         },
         {name: getattr(corpus, rate) for name, rate in zip(CHEXBERT_COMPONENTS, rates, strict=True)},
+        {"contradicting_observations": contradicting_share(references, candidates)},
         groups={name: _observation(there[:, row], predicted[:, row]) for row, name in enumerate(LABELS)},
     )
 

@@ -27,6 +27,7 @@ from automedbench.tracks.report_generation.components import (
     measure,
     rehearsal_settings,
 )
+from automedbench.tracks.report_generation.contradictions import REMARKABLE, Contradictions, count_contradictions
 from automedbench.tracks.report_generation.settings import (
     CHEXBERT_COMPONENTS,
     COMPONENTS,
@@ -60,6 +61,10 @@ def score(inputs: ScoringInputs) -> TrackScore:
     reports = [settings.combined(row) for row in rows]
     corpus_score = settings.combined([measured.corpus[name] for name in settings.components])
     quality = min(mean(reports), 1.0) * _gate(inputs, settings)
+    against = [count_contradictions(pair.reference, pair.candidate) for pair in evidence.pairs]
+    contradicting = Contradictions(
+        sum(each.contradicting for each in against), sum(each.statements for each in against)
+    )
     return TrackScore(
         quality=quality,
         task_score=quality,
@@ -69,12 +74,13 @@ def score(inputs: ScoringInputs) -> TrackScore:
             **{f"corpus_{name}": measured.corpus[name] for name in settings.components},
             "corpus_score": corpus_score,
             "per_report_score": mean(reports),
+            "contradicting_statements": contradicting.share,
             **measured.diagnostics,
         },
         groups=measured.groups,
-        cases=[_case(inputs, evidence, measured, reports, number) for number in range(len(reports))],
+        cases=[_case(inputs, evidence, measured, reports, against, number) for number in range(len(reports))],
         prior=prior([pair.reference for pair in evidence.pairs], settings, inputs.resources),
-        notes=[*_notes(settings), *measured.notes],
+        notes=[*_notes(settings), *measured.notes, *_contradiction_notes(contradicting)],
     )
 
 
@@ -121,7 +127,12 @@ def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvid
 
 
 def _case(
-    inputs: ScoringInputs, evidence: ReportEvidence, measured: Measured, reports: list[float], number: int
+    inputs: ScoringInputs,
+    evidence: ReportEvidence,
+    measured: Measured,
+    reports: list[float],
+    against: list[Contradictions],
+    number: int,
 ) -> CaseScore:
     """One report's components. No text is copied: what may be passed on differs from data set to data set."""
     verdict, pair = inputs.checked.cases[number], evidence.pairs[number]
@@ -129,7 +140,7 @@ def _case(
     return CaseScore(
         case=verdict.case,
         status=verdict.status,
-        metrics={QUALITY: reports[number], **values},
+        metrics={QUALITY: reports[number], **values, "contradicting_statements": against[number].share},
         detail={
             "section": evidence.sections[number],
             "reference_words": len(tokens(pair.reference)),
@@ -158,6 +169,15 @@ def _notes(settings: ReportSettings) -> list[str]:
     if settings.text_mode == "caption" and (settings.needs_chexbert or settings.needs_radgraph):
         notes.append("CheXbert and RadGraph are models of chest X-ray reports; on captions their values mean little.")
     return notes
+
+
+def _contradiction_notes(found: Contradictions) -> list[str]:
+    if (found.share or 0) <= REMARKABLE:
+        return []
+    return [
+        f"contradicts the reference: {found.share:.0%} of the statements ({found.contradicting} of {found.statements}) "
+        "name another side or lack or add a negation, which the score hardly sees."
+    ]
 
 
 _Found = dict[Component, list[float]]

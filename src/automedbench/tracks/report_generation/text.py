@@ -31,6 +31,18 @@ _KNOWN = (
     "|impression|conclusion"
 )
 _HEADER = re.compile(rf"^[ \t]*((?i:{_KNOWN})|[A-Z][A-Z /(),-]{{1,40}})[ \t]*:", re.MULTILINE)
+_OTHER = (
+    "technique|comparison|indication|(?:clinical )?(?:history|information|indication)|exam(?:ination)?|procedure"
+    "|recommendations?|summary|opinion|diagnosis|notes?"
+)
+# Markdown, HTML and numbering around the name of a section; a colon inside or behind them, also of full width.
+_BEFORE = r"(?:[>#*_`+•\-]|<\w+>|\(?(?:\d{1,2}|[ivx]{1,4}|[a-f])[.)]|[ \t])*"
+_BEHIND = r"(?:</\w+>|[*_`#])*"
+_MARKED = re.compile(
+    rf"^({_BEFORE})({_KNOWN}|{_OTHER})[ \t]*({_BEHIND}[ \t]*[:：]?{_BEHIND})(?:[ \t]+|$|(?<=[:：]))",
+    re.MULTILINE | re.IGNORECASE,
+)
+_RULE = re.compile(r"^[ \t]*(?:[=-]{3,}|\*{3,}|_{3,})[ \t]*$\n?", re.MULTILINE)
 _FINAL_REPORT = re.compile(r"\bfinal\s+report\b", re.IGNORECASE)
 _TOKEN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)?")
 
@@ -58,9 +70,26 @@ def tokens(normalised: str) -> list[str]:
 def sections(text: str) -> dict[str, str]:
     """Content under each heading, repeated ones joined by a line break; known names in their canonical form."""
     found: dict[str, str] = {}
-    for piece in _pieces(text):
+    for piece in _pieces(unmark_headings(text)):
         found[piece.name] = "\n".join(filter(None, [found.get(piece.name, ""), piece.content]))
     return found
+
+
+def unmark_headings(text: str) -> str:
+    """The text with headings of sections as "FINDINGS:": those in Markdown or HTML, numbered, alone on a line.
+
+    A name inside a sentence stays: without marks and colon it must fill its line.
+    """
+    return _MARKED.sub(_unmark, _RULE.sub("", text))
+
+
+def _unmark(found: re.Match[str]) -> str:
+    before, name, behind = found.groups()
+    alone = found.end() == len(found.string) or found.string[found.end()] == "\n"
+    emphasised = any(mark in before for mark in "*_`<") and behind != ""
+    if ":" in behind or "：" in behind or emphasised or alone:
+        return f"{name.upper()}: "
+    return found[0]
 
 
 def reference_section(text: str, mode: TextMode) -> Section:
@@ -92,7 +121,7 @@ def extract(text: str, section: Section) -> str:
     if section == "text" or (section != "full" and section not in found):
         return text.strip()
     names = ["findings", "impression"] if section == "full" else [section]
-    present = [found[name] or _after(text, name) for name in names if name in found]
+    present = [found[name] or _after(unmark_headings(text), name) for name in names if name in found]
     return " ".join(filter(None, present)) if present else text.strip()
 
 
