@@ -26,8 +26,8 @@ from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.scoring.run import AGENTIC_WEIGHTS
 from automedbench.tracks.classification.check import MAX_UNKNOWN_SHARE
+from automedbench.tracks.common.affines import TOLERANCE_VOXELS
 from automedbench.tracks.report_generation.settings import ReportSettings
-from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
 from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
 from automedbench.tracks.vqa.score import MAX_EXCERPT
 
@@ -251,7 +251,7 @@ OF_TRACK = {
         f"{len(ReportSettings().components)}", f"{len(LABELS)}",
     },
     "segmentation": {"0.5"},  # threshold of masks
-    "synthesis": {f"{AFFINE_TOLERANCE:g}", "1000", "16", "32", "4095"},  # HU of air, widths of types, data range
+    "synthesis": {f"{TOLERANCE_VOXELS:g}", "1000", "16", "32", "4095"},  # HU of air, widths of types, data range
     "vqa": {f"{MAX_ANSWER_BYTES // 1024}", f"{MAX_RAW_BYTES // 1024}", f"{MAX_EXCERPT}", "20"},  # 100 × filler_share
 }  # fmt: skip
 

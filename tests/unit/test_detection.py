@@ -108,6 +108,7 @@ VALID = [
     pytest.param({"boxes": [RIGHT], "model": "m"}, id="extra keys in the file"),
     pytest.param([box("rbc", 0, 0, 100, 100, score=0)], id="exactly the image, score 0"),
     pytest.param([RIGHT] * 500, id="more boxes than count"),
+    pytest.param([box("rbc", -3e-5, 0, 100.00003, 100.01, score=0.5)], id="beyond the image by rounding"),
 ]
 
 
@@ -118,6 +119,11 @@ def test_valid_files(toy: Toy, content: Any) -> None:
     verdict = toy.check()["c1"]
     assert (verdict.status, verdict.completed, verdict.problems, verdict.dropped) == ("valid", True, [], 0)
     assert list(verdict.files) == ["c1/prediction.json"]
+
+
+def test_a_byte_order_mark_is_left_out(toy: Toy) -> None:
+    toy.submit("c1", b"\xef\xbb\xbf" + json.dumps({"boxes": [RIGHT]}).encode())
+    assert toy.check()["c1"].status == "valid"
 
 
 def test_missing_file(toy: Toy) -> None:

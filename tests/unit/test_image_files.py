@@ -37,6 +37,15 @@ def only(raw: Path, **options: Any) -> np.ndarray:
     return found.pixels()
 
 
+def test_more_bits_than_the_window_is_for(tmp_path: Path) -> None:
+    """A 16-bit picture among 8-bit ones would become white; 8-bit values in a 16-bit file are what they are."""
+    save(tmp_path / "deep.png", GREY.astype(np.uint16) * 257)
+    with pytest.raises(InfrastructureError, match=r"deep.png: .*the card's window is 0 to 255 \(8 bits\)"):
+        only(tmp_path, window=(0, 255))
+    save(tmp_path / "deep.png", GREY.astype(np.uint16))
+    np.testing.assert_allclose(only(tmp_path, window=(0, 255)), GREY / 255, atol=1e-6)
+
+
 # --- which files ----------------------------------------------------------------------------------------------
 
 

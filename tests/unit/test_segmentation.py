@@ -100,6 +100,7 @@ EMPTY = volume()
 BOX = np.s_[0:4, 0:4, 0:4]  # 64 voxels
 HALF_BOX = np.s_[0:2, 0:4, 0:4]  # 32 of them: Dice 2·32 / (64 + 32) = 2/3
 FAR_BOX = np.s_[8:12, 5:9, 4:8]
+DIAGONAL_MM = math.hypot(12 * 1.5, 10 * 1.5, 8 * 3)
 THREE = volume((BOX, 1), (FAR_BOX, 2), (np.s_[6, 0, :], 3))
 
 
@@ -322,6 +323,26 @@ def test_messages(maps: Toy) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "second", [None, b"no volume", nifti(THREE[:, :, :-1])], ids=["missing", "unreadable", "shape"]
+)
+def test_surfaces_of_what_cannot_be_compared(maps: Toy, second: bytes | None) -> None:
+    """As a target that was missed: surface Dice 0, HD95 the diagonal; the first of two cases is the truth itself."""
+    maps.submit("c1", dseg=THREE)
+    if second is not None:
+        maps.submit("c2", dseg=second)
+    metrics = maps.score().metrics
+    assert (metrics["hd95_mm"], metrics["surface_dice"]) == (pytest.approx(DIAGONAL_MM / 2), 0.5)
+
+
+@pytest.mark.parametrize(("shift_mm", "code"), [(1e-3, "affine_rounding"), (2e-3, "affine_mismatch"), (1e-6, None)])
+def test_tolerance_of_affines(maps: Toy, shift_mm: float, code: str | None) -> None:
+    """A thousandth of the smallest voxel side, 1.5 mm here."""
+    moved = AFFINE + np.diag([shift_mm], 3)
+    maps.submit("c1", dseg=nifti(THREE, moved))
+    assert [problem.code for problem in maps.check()["c1"].problems] == ([code] if code else [])
+
+
 def test_orientation_is_named(maps: Toy) -> None:
     """A flipped volume is scored as it lies: a remark, no resampling."""
     maps.submit("c1", dseg=nifti(THREE[::-1], np.diag([-1, 1, 1, 1]) @ AFFINE))
@@ -371,7 +392,7 @@ def test_both_masks_are_required(masks: Toy, files: dict[str, Any], status: str,
 def test_no_submission(maps: Toy) -> None:
     score = maps.score()
     assert (score.quality, score.task_score) == (0.0, 0.0)
-    assert score.cases[0].metrics == {"dice": None, "hd95_mm": None, "surface_dice": None}
+    assert score.cases[0].metrics == {"dice": None, "hd95_mm": DIAGONAL_MM, "surface_dice": 0}
 
 
 def test_perfect(maps: Toy) -> None:

@@ -490,6 +490,14 @@ def test_medal_counts_all_cases(ctsr: Task, n_right: int, medal: str) -> None:
     assert ctsr.grade().medal == medal
 
 
+def test_an_affine_that_is_off_by_rounding_is_the_case_s(ctsr: Task) -> None:
+    case = ctsr.cases[0]
+    affine = ctsr.input(case).affine.copy()
+    affine[0, 3] += 5e-4  # of 1 mm; the tolerance is a thousandth of a voxel, as for masks
+    ctsr.hand_in(case, gzip.compress(nibabel.Nifti1Image(G, affine).to_bytes()))
+    assert ctsr.grade().cases[0].status == "valid"
+
+
 def test_another_affine_is_scored_voxel_by_voxel(ctsr: Task) -> None:
     case = ctsr.cases[0]
     ctsr.hand_in(case, gzip.compress(nibabel.Nifti1Image(G, np.diag([-1, 1, 1, 1])).to_bytes()))

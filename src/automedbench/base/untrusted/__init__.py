@@ -57,14 +57,13 @@ def read_bounded(path: Path, max_bytes: int) -> bytes | None:
 
 
 def parse_json(data: bytes) -> Any:
-    """The JSON value in ``data``; NaN and infinities become floats, so that the caller can refuse them one by one.
+    """The JSON value in ``data``, whose byte order mark is left out; NaN and infinities become floats.
 
-    Raises InvalidSubmission (``bom``, ``not_utf8``, ``duplicate_key``, ``too_deep``, ``json_parse``).
+    So the caller can refuse these one by one. Raises InvalidSubmission (``not_utf8``, ``duplicate_key``, ``too_deep``,
+    ``json_parse``).
     """
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidSubmission("bom", "starts with a byte order mark; write plain UTF-8")
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_int=_bounded_int)
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique_keys, parse_int=_bounded_int)
     except UnicodeDecodeError as error:
         raise InvalidSubmission("not_utf8", f"is not UTF-8 (byte {error.start})") from error
     except json.JSONDecodeError as error:

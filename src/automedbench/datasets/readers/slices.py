@@ -42,6 +42,7 @@ from automedbench.datasets.forms.slices import (
 )
 
 MAX_PIXELS = 50_000_000
+EIGHT_BITS = 255
 # Pillow's modes that hold grey values beyond 8 bits; all others are brought to 8-bit grey.
 _DEEP = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})
 
@@ -78,9 +79,16 @@ def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
 def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
     """One image as float32 (height, width): offset added, mapped to the scale, brought to the size, in this order.
 
-    Raises InfrastructureError for files that are not readable images, hold several frames or too many pixels.
+    Raises InfrastructureError for files that are not readable images, hold several frames or too many pixels, or more
+    than the 8 bits a pixel that the window is for.
     """
-    return shape_image(_stored(path) + options.offset, options)
+    values = _stored(path)
+    if options.window is not None and options.window[0] >= 0 and values.max() > EIGHT_BITS >= options.window[1]:
+        low, high = options.window
+        raise unreadable(
+            path, f"holds values up to {values.max():g}; the card's window is {low:g} to {high:g} (8 bits)"
+        )
+    return shape_image(values + options.offset, options)
 
 
 def _stored(path: Path) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from automedbench.tracks.common.staging import normalised
 from automedbench.tracks.detection.stage import spellings
 
 CORNERS = ("x1", "y1", "x2", "y2")
+EDGE_TOLERANCE = 0.01
+"""Pixels by which a corner may lie outside: the rounding of float32 and of three decimals. It is moved to the edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def parse_case(data: bytes, case: CaseEntry, names: Mapping[str, str]) -> Predic
     problems = _Problems()
     for index, item in enumerate(value["boxes"]):
         try:
-            box = _read_box(item, names)
+            box = _clip_rounding(_read_box(item, names), width, height)
         except InvalidSubmission as error:
             problems.add(error.code, f"boxes[{index}] {error}; it is dropped")
             continue
@@ -129,6 +131,17 @@ def _read_box(item: Any, names: Mapping[str, str]) -> PredictedBox:
     # A missing score is a fault of the file, but the box still counts, as a certain one.
     score = _number(item, "score", "bad_score") if "score" in item else 1.0
     return PredictedBox(names[normalised(name)], score, (x1, y1, x2, y2))
+
+
+def _clip_rounding(box: PredictedBox, width: int, height: int) -> PredictedBox:
+    """The box with corners at the edge that lie beyond it by rounding alone."""
+    ends = (width, height, width, height)
+    corners = [
+        min(max(at, 0.0), float(end)) if -EDGE_TOLERANCE <= at <= end + EDGE_TOLERANCE else at
+        for at, end in zip(box.corners, ends, strict=True)
+    ]
+    x1, y1, x2, y2 = corners
+    return replace(box, corners=(x1, y1, x2, y2)) if x2 > x1 and y2 > y1 else box
 
 
 def _number(item: dict[str, Any], key: str, code: str) -> float:

@@ -17,11 +17,11 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
+from automedbench.tracks.common.affines import TOLERANCE_VOXELS, affine_offset, rounding_remark
 from automedbench.tracks.common.cases import missing_verdict, output_path
 from automedbench.tracks.common.staging import describe_file
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
-AFFINE_TOLERANCE = 1e-3
 # A volume of another shape is still read to its end, to see whether it is whole, unless it is far larger than asked.
 MAX_OVERSIZE = 4
 
@@ -46,16 +46,15 @@ def shape_problem(header: VolumeHeader, case: CaseEntry) -> Problem | None:
     return Problem(code="shape_mismatch", message=f"{message}; every target of the case scores 0")
 
 
-def affine_remark(header: VolumeHeader, case: CaseEntry) -> Problem | None:
+def affine_remarks(header: VolumeHeader, case: CaseEntry) -> list[Problem]:
     """A remark when the volume is placed elsewhere than its case. Scores compare voxel by voxel all the same."""
     expected = np.asarray(case.geometry["affine"], dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(header.affine - expected)
-    if (difference <= AFFINE_TOLERANCE).all():  # false for NaN
-        return None
+    offset = affine_offset(header.affine, expected, case.geometry["shape"])
+    if offset <= TOLERANCE_VOXELS:
+        return rounding_remark(offset)
     here, there = orientation(header.affine), orientation(expected)
     what = f"orientation {here}, the case has {there}" if here != there else "another affine than the case"
-    return Problem(code="affine_mismatch", message=f"has {what}; scored voxel by voxel, without resampling")
+    return [Problem(code="affine_mismatch", message=f"has {what}; scored voxel by voxel, without resampling")]
 
 
 def orientation(affine: Any) -> str:
@@ -202,11 +201,11 @@ def _check_file(path: Path, file: LabelFile, case: CaseEntry) -> tuple[list[Prob
         if wrong_shape:
             _read_through(reader)
             return [wrong_shape], []
-        remark = affine_remark(reader.header, case)
+        remarks = affine_remarks(reader.header, case)
         encoder = Encoder(file)
         for block in reader.blocks():
             encoder.encode(block)
-    return encoder.problems, [remark] if remark else []
+    return encoder.problems, remarks
 
 
 def _read_through(reader: VolumeReader) -> None:

@@ -72,7 +72,7 @@ def compare_case(
             TargetCounts(int(overlap.reference[row]), int(overlap.prediction[row]), int(overlap.both[row]))
             for row in range(1, len(file.targets) + 1)
         ]
-        if settings.surface_metrics and usable:
+        if settings.surface_metrics:
             counts = _with_surfaces(pair, counts, settings, budget)
         targets |= {target.name: count for target, count in zip(file.targets, counts, strict=True)}
     voxel_mm3 = math.prod(case.geometry["spacing"])
@@ -157,7 +157,8 @@ def _with_surfaces(
     """The same counts with HD95 and surface Dice.
 
     A target in one of the two volumes only has a surface Dice of 0, and for HD95 the diagonal of the image (as in the
-    BraTS challenge): without it, leaving out hard targets would improve the mean.
+    BraTS challenge): without it, leaving out hard targets would improve the mean. So has every target of a case that
+    was not handed in, cannot be read, or has another shape.
     """
     surfaces = None
     if any(count.reference and count.prediction for count in counts) and len(pair.shape) <= 3:

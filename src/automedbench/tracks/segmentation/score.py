@@ -142,11 +142,12 @@ class SegmentationReport:
             overall |= {f"{target}_dice": groups[target]["dice"] for target in self.targets}
         for target in self.settings.positive_only:
             overall[f"{target}_dice_all"] = mean(self._dice(case, target) for case in self.completed)
+            overall |= self._surfaces(self.cases, target, f"{target}_", "_all")
             overall[f"{target}_false_positive_cases"] = groups[target]["n_false_positive"]
         return overall
 
     def groups(self) -> dict[str, Metrics]:
-        """One row per target, over completed cases."""
+        """One row per target: Dice over completed cases, surfaces over all (positive_only: those that have it)."""
         return {target: self._group(target) for target in self.targets}
 
     def _group(self, target: str) -> Metrics:
@@ -160,8 +161,15 @@ class SegmentationReport:
             "n_missed": float(sum(count.prediction == 0 < count.reference for _, count in usable)),
             "reference_ml": mean(count.reference * case.voxel_ml for case, count in usable),
             "prediction_ml": mean(count.prediction * case.voxel_ml for case, count in usable),
-            "hd95_mm": mean(count.hd95_mm for _, count in usable),
-            "surface_dice": mean(count.surface_dice for _, count in usable),
+            **self._surfaces(self.evaluable(self.cases, target), target),
+        }
+
+    def _surfaces(self, cases: list[CaseCounts], target: str, before: str = "", behind: str = "") -> Metrics:
+        """Mean HD95 and surface Dice over cases, those that were not completed among them."""
+        counts = [case.targets[target] for case in cases]
+        return {
+            f"{before}hd95_mm{behind}": mean(count.hd95_mm for count in counts),
+            f"{before}surface_dice{behind}": mean(count.surface_dice for count in counts),
         }
 
     def case_scores(self) -> list[CaseScore]:

@@ -29,8 +29,9 @@ from automedbench.datasets.forms.volumes import (
     write_volume,
 )
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
+from automedbench.tracks.common.affines import TOLERANCE_VOXELS, affine_offset
 from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, stage_cases
-from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, describe_geometry
+from automedbench.tracks.segmentation.check import describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
 Volume = NDArray[Any]
@@ -250,7 +251,7 @@ def _mask(part: MaskPart, values: Volume) -> NDArray[np.bool_]:
 
 def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
     with open_source(path) as reader:
-        return not np.allclose(reader.header.affine, header.affine, rtol=0, atol=AFFINE_TOLERANCE)
+        return affine_offset(reader.header.affine, header.affine, header.shape) > TOLERANCE_VOXELS
 
 
 # --- files ----------------------------------------------------------------------------------------------------

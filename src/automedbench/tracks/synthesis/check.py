@@ -16,6 +16,7 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks import track_settings
+from automedbench.tracks.common.affines import TOLERANCE_VOXELS, affine_offset, rounding_remark
 from automedbench.tracks.common.cases import (
     Judged,
     case_output,
@@ -31,7 +32,6 @@ from automedbench.tracks.synthesis.stage import read_degradation
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""
-AFFINE_TOLERANCE = 1e-3
 COPY_OF_INPUT = "copy_of_input"
 """Code of a volume that is the case's input again."""
 COPY_TOLERANCE = 0.5
@@ -72,8 +72,13 @@ def judge(volume: VolumeReader, geometry: Geometry, settings: SynthesisSettings,
         return [Problem(code="not_finite", message="has NaN or infinite values (or beyond what float32 holds)")], []
     problems: list[Problem] = []
     remarks: list[Problem] = []
-    if offset := _affine_difference(volume.header, geometry):
-        message = f"has another affine than the case's input (difference {offset}, at most {AFFINE_TOLERANCE} allowed)"
+    offset = affine_offset(volume.header.affine, geometry.affine, geometry.shape)
+    if offset <= TOLERANCE_VOXELS:
+        remarks += rounding_remark(offset)
+    else:
+        message = (
+            f"has another affine than the case's input ({offset:.4g} voxels off, at most {TOLERANCE_VOXELS} allowed)"
+        )
         problems.append(Problem(code="affine_mismatch", message=message))
     if found.lowest == found.highest:
         problems.append(Problem(code="constant_volume", message=f"has the value {found.lowest:g} everywhere"))
@@ -116,12 +121,6 @@ def _shape_problem(header: VolumeHeader, geometry: Geometry) -> Problem | None:
     if len(header.shape) != 3:
         return Problem(code="not_3d", message=f"has {len(header.shape)} axes {header.shape}, not three")
     return Problem(code="wrong_shape", message=f"has shape {header.shape}, the case has {geometry.shape}")
-
-
-def _affine_difference(header: VolumeHeader, geometry: Geometry) -> str:
-    """The largest difference of an entry, for a message; empty when all are within tolerance."""
-    difference = np.abs(header.affine - np.array(geometry.affine))
-    return "" if (difference <= AFFINE_TOLERANCE).all() else f"{difference.max():.4g}"
 
 
 def _is_copy(probed: Sequence[NDArray[Any]], geometry: Geometry) -> bool:

@@ -29,7 +29,7 @@ MAX_RAW_BYTES = 64 * 1024
 FILLERS = frozenset({"unknown", "n/a", "na", "none", "null"})
 STUBS = ("heuristic:", "fallback:", "placeholder:", "mock:", "dummy:", "stub:", "error:", "traceback (most recent")
 UNREADABLE = frozenset(
-    {"bom", "not_utf8", "duplicate_key", "json_parse", "too_deep", "not_an_object", "not_a_file", "too_large"}
+    {"not_utf8", "duplicate_key", "json_parse", "too_deep", "not_an_object", "not_a_file", "too_large"}
 )
 """Codes of files that are no JSON object at all."""
 
