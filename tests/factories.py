@@ -166,6 +166,7 @@ def make_score(run: RunId | None = None, scores: Scores | None = None, **changes
         error_codes=[],
         n_findings=0,
         totals=make_totals(),
+        attempts_cost_usd="0.50",
         used=USED,
         enforced=make_enforced(),
         recipe=make_recipe(),

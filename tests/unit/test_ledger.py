@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.budget.ledger import Book, BudgetExhausted, CampaignLedger, Position
+from automedbench.agent.budget.ledger import Book, BudgetExhausted, CampaignLedger, Position, sum_attempts
 from automedbench.agent.durable.lease import STALE_S, Holder, identify
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import to_json, write_record
@@ -63,6 +63,19 @@ def test_nothing_booked(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path, "5")
     assert ledger.totals().all == Position()
     assert not ledger.folder.exists()
+
+
+def test_what_all_attempts_at_a_run_cost(tmp_path: Path) -> None:
+    """By hand: 0.25 of a first attempt whose folder was moved away, 0.10 of its successor, 0.20 of the second."""
+    ledger = ledger_of(tmp_path)
+    ledger.spend(RUN, "0001", usd("0.25"), 1)
+    ledger.begin(RUN, "0001")
+    for run, attempt, cost in ((RUN, "0001", "0.10"), (RUN, "0002", "0.20"), (RUN, "0003", "4"), (OTHER, "0001", "8")):
+        ledger.spend(run, attempt, usd(cost), 1)
+    assert sum_attempts(ledger.folder, RUN, 2) == usd("0.55")
+    ledger.spend(RUN, "0002", None, 1)
+    assert sum_attempts(ledger.folder, RUN, 2) is None
+    assert sum_attempts(ledger.folder, THIRD, 1) == 0
 
 
 def test_an_attempt_from_start_to_end(tmp_path: Path) -> None:

@@ -650,7 +650,7 @@ def test_the_ledger_knows_every_request(plan: RunPlan, tmp_path: Path) -> None:
     assert (between.spent, between.reserved, between.doubtful) == (Decimal("0.001007"), 0, 0)
     record = priced(plan, *WORK, submit(), submit())
     after = ledger.totals().all
-    assert record.totals.cost_usd == "0.002007"
+    assert record.totals.cost_usd == record.attempts_cost_usd == "0.002007"
     assert difference_from_log(record, plan, tmp_path / "again") == ""
     cheaper = record.model_copy(update={"totals": record.totals.model_copy(update={"cost_usd": "0.001"})})
     assert "cost_usd" in difference_from_log(cheaper, plan, tmp_path / "cheaper")

@@ -381,15 +381,18 @@ def test_nothing_scored_has_no_reliability() -> None:
     assert (row.pass_1, row.worst_3, row.no_medal_rate, row.min_repeats) == (None, None, None, 0)
 
 
-def test_judging_is_apart_from_running() -> None:
-    """Judge: (0.02 + 0.04) / 2 over the two with a known price; the runs cost 0.50 each."""
+def test_judging_and_earlier_attempts_are_apart_from_running() -> None:
+    """Judge: (0.02 + 0.04) / 2 over the two with a known price; the runs cost 0.50 each, with their attempts 0.90."""
     scores = [
-        make_score(make_run(repeat=number), judge_cost_usd=cost)
+        make_score(
+            make_run(repeat=number), judge_cost_usd=cost, attempts=number, attempts_cost_usd=f"{0.5 + 0.2 * number}"
+        )
         for number, cost in enumerate(("0.02", None, "0.04"), 1)
     ]
     row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall", resamples=200))
     assert (row.judge_cost_usd, row.n_judge_priced) == (Decimal("0.030000"), 2)
     assert (row.mean_cost_usd, row.n_priced) == (Decimal("0.500000"), 3)
+    assert (row.attempts, row.attempts_cost_usd) == (1 + 2 + 3, Decimal("0.900000"))
 
 
 def test_cases_count_only_while_they_are_the_same() -> None:

@@ -59,6 +59,7 @@ from automedbench.base.files import write_record
 from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
+from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
 from automedbench.sandbox.container.scratch import scratch_folder
@@ -243,7 +244,7 @@ class _Driver:
             specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
             toolbox.known_tools = [spec.name for spec in specs]
             loop = AgentLoop(model, dialogue, toolbox, specs, free=not plan.agent.paid)
-        return _Session(loop, journal, sandbox, start, usage)
+        return _Session(loop, journal, sandbox, start, usage, model)
 
     def _start(self, journal: Journal, enforced: Enforced) -> Start:
         """The attempt's first effect; raises JournalMismatch when it was begun in another image."""
@@ -328,6 +329,7 @@ class _Driver:
             resumes=session.journal.resumes,
             enforced=_merge_enforced(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
+            attempts_cost_usd=format_money(session.metered.sum_attempts()),
             used=session.usage.close(),
             started_at=session.start.started_at,
             ended_at=now(),
@@ -362,6 +364,7 @@ class _Session:
     sandbox: Sandbox
     start: Start
     usage: UsageRecorder
+    metered: MeteredModel
 
 
 def _merge_enforced(first: Enforced, last: Enforced) -> Enforced:

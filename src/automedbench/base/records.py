@@ -374,6 +374,9 @@ class RunRecord(RunConditions):
     resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
     enforced: Enforced
     totals: Totals
+    attempts_cost_usd: Money | None = Field(
+        None, description="of all attempts by then, failed ones included; null: a price is unknown"
+    )
     used: Used
     started_at: datetime
     ended_at: datetime
@@ -880,6 +883,8 @@ class ScoreRecord(Model):
     judge_tokens: int = Field(0, description="apart from what the run used")
     judge_cost_usd: Money | None = Field(None, description="apart from what the run cost; null when unknown")
     totals: Totals
+    attempts: int = Field(1, ge=1, description="at the run, up to the one that counts")
+    attempts_cost_usd: Money | None = Field(None, description="of all of them; null: a price is unknown")
     used: Used = Field(description="as in run.json")
     enforced: Enforced
     recipe: Recipe

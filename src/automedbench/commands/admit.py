@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.agent.budget.ledger import Book
+from automedbench.agent.budget.ledger import Book, sum_attempts
 from automedbench.agent.budget.used import FOLDER, UsedBook, sum_usage
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.plan import RunPlan, compose_brief, plan_identity, planned_fields
@@ -42,7 +42,7 @@ from automedbench.base.records import (
 from automedbench.campaign.agents import REACHED, Agent, load_agents
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix
-from automedbench.campaign.prices import Pricing
+from automedbench.campaign.prices import Pricing, format_money
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import AGENTS, Opened, closed_tasks, open_bundle
@@ -386,7 +386,8 @@ def _check_run(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
 def check_attempts(run: _BundleRun) -> Iterator[Check]:
     """Check which attempt counts, its machine time in the ledger, and that the score is of this run."""
     record, score = run.record, run.score
-    copied = {name: getattr(record, name) for name in ("run", "model", "outcome", "totals", "used", "enforced")}
+    names = "run", "model", "outcome", "totals", "attempts_cost_usd", "used", "enforced"
+    copied = {name: getattr(record, name) for name in names} | {"attempts": record.attempt}
     copied["recipe"] = score.recipe.model_copy(update={"cases_sha256": record.cases_sha256})
     yield same_unless("score of this run", first_difference(score, score.model_copy(update=copied)))
     attempts = {attempt.number: attempt for attempt in list_attempts(run.folder)}
@@ -408,6 +409,8 @@ def check_attempts(run: _BundleRun) -> Iterator[Check]:
     book = run.theirs.opened.folder / FOLDER / f"{run.run.path.replace('/', '+')}+{record.attempt:04d}.json"
     used = sum_usage(read_record(book, UsedBook).shifts) if book.is_file() else None
     yield run.made("machine time", used=used)
+    cost = sum_attempts(run.theirs.opened.folder / "ledger", run.run.path, record.attempt)
+    yield run.made("cost of all attempts", attempts_cost_usd=format_money(cost))
 
 
 def _question(record: RunRecord) -> tuple[object, ...]:

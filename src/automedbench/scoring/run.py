@@ -195,6 +195,8 @@ def score_run(
         judge_tokens=judge.tokens.total,
         judge_cost_usd=judge.cost_usd,
         totals=run.totals,
+        attempts=run.attempt,
+        attempts_cost_usd=run.attempts_cost_usd,
         used=run.used,
         enforced=run.enforced,
         recipe=recipe(run, detail, judge, audit, effects),

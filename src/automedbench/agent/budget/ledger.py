@@ -354,6 +354,15 @@ class CampaignLedger:
             return time.time_ns()
 
 
+def sum_attempts(folder: Path, run: str, last: int) -> Decimal | None:
+    """USD that are booked for all attempts at a run up to the ``last``, also those moved away; None: unknown prices."""
+    found = [read for path in sorted(folder.glob(f"{run.replace('/', '+')}+*.json")) if (read := _read_book(path))]
+    books = [book for book, _ in found if book is None or int(book.attempt) <= last]
+    if any(book is None or book.unpriced for book in books):
+        return None
+    return sum((Decimal(book.spent) for book in books if book), ZERO)
+
+
 def _read_book(path: Path) -> tuple[Book | None, int] | None:
     """A book (None when it is damaged) and when it was written, by the file server's clock; None without a file."""
     try:
@@ -411,6 +420,10 @@ class MeteredModel:
         """Send requests to this model."""
         self.model = model
         return self
+
+    def sum_attempts(self) -> Decimal | None:
+        """See ``sum_attempts``: of all attempts at the run up to this one; without a ledger nothing is spent."""
+        return sum_attempts(self.ledger.folder, self.run, int(self.attempt)) if self.ledger else ZERO
 
     def settle(self) -> None:
         """Free what is left of the reservation; raises InfrastructureError when the ledger cannot be written."""

@@ -50,7 +50,8 @@ CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "no_effect", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
-_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
+_COSTS = ("cost", "judge_cost", "attempts_cost")
+_OF_A_RUN = (*_FLAGS, *USED, *_COSTS, "attempts", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
 
 
 def tabulate_runs(entries: Iterable[BoardEntry]) -> pd.DataFrame:
@@ -114,9 +115,21 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
     if score is None:
         return [*place, *[None] * (len(SCORES) + len(_OF_A_RUN))]
     totals = score.totals
-    costs = [None if usd is None else Decimal(usd) for usd in (totals.cost_usd, score.judge_cost_usd)]
+    costs = [
+        None if usd is None else Decimal(usd)
+        for usd in (totals.cost_usd, score.judge_cost_usd, score.attempts_cost_usd)
+    ]
     took = score.used
-    used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
+    used = [
+        totals.turns,
+        totals.wall_s,
+        totals.tokens.total,
+        took.gpu_held_s,
+        took.gpu_busy_s,
+        took.cpu_s,
+        *costs,
+        score.attempts,
+    ]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
     ends = [has_failed(score), has_medal(score), score.disqualified, score.no_effect, score.made_up]
     classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
@@ -156,6 +169,7 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         "signature": signature([read_conditions(score)]),
         **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
         "judge_cost_usd": _money(score.judge_cost_usd),
+        "attempts_cost_usd": _money(score.attempts_cost_usd),
         "sources": hash_json(score.sources),
     }
 

@@ -28,7 +28,8 @@ _RANKING = (
     "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
     "failure_rate no_medal_rate n_failed n_disqualified n_no_effect mean_turns mean_wall_s "
-    "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
+    "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced attempts attempts_cost_usd "
+    "judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional other_tasks "
     "preset sandbox judge mixed outdated made_up signature"
 )
@@ -50,7 +51,8 @@ TABLES: dict[str, TableText] = {
         "no_effect effects made_up model_lock n_case_scores error_codes n_findings "
         "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
-        "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
+        "tokens_total tokens_estimated cost_usd attempts attempts_cost_usd "
+        "held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd preset task_version "
         "draw brief_wording cases_sha256 track_version rubric_version code_version outdated signature sources",
@@ -116,7 +118,8 @@ TABLES: dict[str, TableText] = {
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
-    "effect no_effect effects made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version "
+    "effect no_effect effects made_up model_lock error_codes turns wall_s tokens_total cost_usd "
+    "attempts attempts_cost_usd task_version "
     "track_version rubric_version code_version"
 )
 """Columns of the ledger that the page shows."""
@@ -177,6 +180,10 @@ COLUMNS: dict[str, Column] = {
     "mean_tokens": Column(float, "prompt and completion tokens per run (mean)"),
     "mean_cost_usd": Column(
         Decimal, "cost per run in USD (mean over runs with a known price; unknown is not 0); the judge's is apart"
+    ),
+    "attempts": Column(int, "attempts at the run up to the one that counts (in rows of agents the sum over runs)"),
+    "attempts_cost_usd": Column(
+        Decimal, "of all of them in USD, failed ones included (in rows of agents a mean per run); empty: price unknown"
     ),
     "n_priced": Column(int, "number of runs with a known price"),
     "mean_gpu_held_s": Column(

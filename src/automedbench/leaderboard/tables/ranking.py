@@ -170,6 +170,7 @@ def _counts(runs: Any, cells: Any) -> dict[str, pd.Series]:
         "n_disqualified": runs.disqualified.sum(),
         "n_no_effect": runs.no_effect.sum(),
         "n_priced": runs.cost.count(),
+        "attempts": runs.attempts.sum(),
         "n_judge_priced": runs.judge_cost.count(),
         "min_repeats": cells.n_scored.min(),
     }
@@ -183,6 +184,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         **{f"mean_{name}": runs[name].mean() for name in USED},
         "mean_cost_usd": runs.cost.agg(mean_cost),
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
+        "attempts_cost_usd": runs.attempts_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
         "made_up": runs.made_up.any(),
         "mixed": runs.conditions.agg(lambda conditions: ", ".join(find_differences(conditions))),

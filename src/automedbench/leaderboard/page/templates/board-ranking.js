@@ -123,7 +123,7 @@ function rowColumns(tiers, same) {
     measured("Time", "mean_wall_s", tiers, duration, "Mean wall clock per run"),
     measured("Tokens", "mean_tokens", tiers, count, "Mean prompt and completion tokens per run"),
     measured("Cost", "mean_cost_usd", tiers, money, "Mean cost in USD over the runs with a known price", { cell: (row) => costCell(row, tiers) }),
-    { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => `${row.n_scored} / ${row.n_planned}`, help: "Scored of planned runs" },
+    { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => [`${row.n_scored} / ${row.n_planned}`, row.attempts > row.n_scored && el("small", {}, `${row.attempts} attempts, all ${money(row.attempts_cost_usd)} per run`)], help: "Scored of planned runs; attempts that failed before" },
     { title: "Notes", kind: "notes", when: (row) => noteTags(row, same).some(Boolean), cell: (row) => noteTags(row, same) },
   ];
 }

@@ -92,7 +92,7 @@ function drawRuns() {
 const runColumns = () => [
   { title: "Run", header: true, pin: true, value: runPath, cell: (run) => el("a", { href: runPage(run) }, foreign(run.agent), `\u00a0· r${run.repeat}`) },
   { title: "Task", kind: "task", value: (run) => TITLES[run.task] ?? run.task, cell: (run) => [TITLES[run.task] ?? run.task, el("small", {}, run.tier)] },
-  { title: "Outcome", value: (run) => run.outcome, cell: (run) => [outcomeTags(run), run.made_up && MADE_UP(), run.no_effect && tag("no effect of the case", run.effects === "shown_only" ? "warn" : "bad", "The outputs fit their own case no better than others: constants, typed or random values, copies of the input"), run.model_lock === "violated" && tag("another model", "bad", "Lite tier: the given checkpoint was not used")] },
+  { title: "Outcome", value: (run) => run.outcome, cell: (run) => [outcomeTags(run), run.made_up && MADE_UP(), run.no_effect && tag("no effect of the case", run.effects === "shown_only" ? "warn" : "bad", "The outputs fit their own case no better than others: constants, typed or random values, copies of the input"), run.attempts > 1 && tag(`${run.attempts} attempts`, "warn", `The last one counts; all together cost ${money(run.attempts_cost_usd)}`), run.model_lock === "violated" && tag("another model", "bad", "Lite tier: the given checkpoint was not used")] },
   scoreColumn("Overall", "overall", { strong: true }),
   scoreColumn("Agentic", "agentic"),
   scoreColumn("Task score", "task_score"),

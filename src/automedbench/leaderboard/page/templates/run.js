@@ -149,6 +149,7 @@ function runFacts() {
     ["Tokens in / out", `${count(totals.tokens.prompt)} / ${count(totals.tokens.completion)}${totals.tokens.estimated ? " (estimated)" : ""}`],
     ...(totals.tokens.cached || totals.tokens.cache_write ? [["Tokens from cache / written to it", `${count(totals.tokens.cached)} / ${count(totals.tokens.cache_write)}`]] : []),
     ["Cost of the run", known(totals.cost_usd) ? money(totals.cost_usd) : "price unknown"],
+    ...(score.attempts > 1 ? [["Attempts", `${score.attempts}, the last one counts`], ["Cost of all attempts", known(score.attempts_cost_usd) ? money(score.attempts_cost_usd) : "price unknown"]] : []),
     ["Cost of judging", score.recipe.judge_kind === "heuristic" ? "none" : known(score.judge_cost_usd) ? money(score.judge_cost_usd) : "price unknown"],
   ];
 }
