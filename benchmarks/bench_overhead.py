@@ -13,14 +13,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "tests")]
@@ -29,6 +32,7 @@ from storm import make_site, plan_of, run_quietly  # noqa: E402
 from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
+from automedbench.sandbox import boxes  # noqa: E402
 from automedbench.sandbox.boxes import ApptainerSandbox, LocalSandbox  # noqa: E402
 from automedbench.sandbox.container.launcher import (  # noqa: E402
     AgentRole,
@@ -57,14 +61,16 @@ def main() -> int:
         print(reason, file=sys.stderr)
         return NOT_POSSIBLE_HERE
     print(f"**One code call**, {options.rounds} rounds\n")
-    print(table(code_calls(options.rounds)))
+    print(table(as_user_in_folder(lambda folder: _code_calls(folder, options.rounds))))
     print(f"\n**One turn**, conversations of {options.turns} turns, {options.rounds} rounds\n")
     measured, around = turns(options.rounds, options.turns)
-    opened = traced_opens(options.rounds)
+    opened, work = traced_opens(options.rounds), as_user_in_folder(lambda folder: _traced_work(folder, options.rounds))
     print(table(measured))
     print(f"\nA run costs {1000 * around:.0f} ms before its first turn and after its last: lease, brief, ledger, seal.")
     print(f"\n**Behind the trace**, {options.rounds} rounds; per call of the kernel: µs instead of ms\n")
     print(table(opened))
+    print(f"\n**Work behind the trace**, fastest of {options.rounds} rounds, in a container with it and one without\n")
+    print(work)
     return 0
 
 
@@ -94,18 +100,19 @@ def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> Seconds
 # --- a code call ------------------------------------------------------------------------------------------------
 
 
-def code_calls(rounds: int) -> Seconds:
-    """An empty program through the sandbox, beside the start of its container alone."""
+def as_user_in_folder(measure: Callable[[Path], Any]) -> Any:
+    """What an ordinary user measures in a folder of its own."""
     before = tempfile.tempdir, sys.executable
     try:
         with user_folder() as folder:
-            return as_user(lambda: _code_calls(folder, rounds))
+            return as_user(lambda: measure(folder))
     finally:
         # An ordinary user makes the calls in this very process, whose folder for temporary files is gone now.
         tempfile.tempdir, sys.executable = before
 
 
 def _code_calls(folder: Path, rounds: int) -> Seconds:
+    """An empty program through the sandbox, beside the start of its container alone."""
     for name in ("public", "workspace", "log", "tmp", "bare"):
         (folder / name).mkdir()
     tempfile.tempdir, sys.executable = str(folder / "tmp"), python_for_user(folder)
@@ -180,11 +187,10 @@ for _ in range({OPENS}):
     except OSError: pass
 print((time.perf_counter() - began) / {OPENS})
 """
-IMPORTS = "import json, email, http.client, asyncio, unittest"
 
 
 def traced_opens(rounds: int) -> Seconds:
-    """Opens and imports behind the filter and without it; an open in milliseconds per thousand."""
+    """An open behind the filter and without it, in milliseconds per thousand."""
     with tempfile.TemporaryDirectory() as name, Trace(Path(name)) as trace:
         behind = [sys.executable, "-I", "-S", trace_filter.__file__]
 
@@ -192,16 +198,7 @@ def traced_opens(rounds: int) -> Seconds:
             first = [*behind, str(trace.expect())] if traced else []
             return subprocess.run([*first, *command], check=True, capture_output=True, text=True).stdout
 
-        seconds = in_turn(
-            {
-                f"`python3 -c '{IMPORTS}'`": lambda: run(sys.executable, "-c", IMPORTS, traced=False),
-                "the same behind the trace, whose start is a second `python3`": lambda: run(
-                    sys.executable, "-c", IMPORTS, traced=True
-                ),
-                "start of the tracer, once per run": lambda: _start_and_end(Path(name)),
-            },
-            rounds,
-        )
+        seconds = in_turn({"start of the tracer, once per run": lambda: _start_and_end(Path(name))}, rounds)
         for path in ("/usr/lib/os-release", f"{name}/file", "/data/private/x"):
             Path(name, "file").touch()
             for traced in (False, True):
@@ -215,6 +212,63 @@ def traced_opens(rounds: int) -> Seconds:
 def _start_and_end(folder: Path) -> None:
     with Trace(folder) as trace:
         trace.take()
+
+
+LOADERS, FILES = 16, 20_000
+LOAD = f"""
+import multiprocessing, os, time, zlib
+import numpy
+files = [os.path.join(at, name) for at, _, names in os.walk("/data/public") for name in names]
+def read(first):
+    for path in files[first::{LOADERS}]:
+        with open(path, "rb") as stream: stream.read()
+def decode(first):
+    for path in files[first::{LOADERS}]:
+        with open(path, "rb") as stream: numpy.frombuffer(zlib.decompress(stream.read()), "u1").mean()
+for work in (read, decode):
+    with multiprocessing.Pool({LOADERS}) as pool:
+        pool.map(abs, range({LOADERS}))
+        began = time.perf_counter()
+        pool.map(work, range({LOADERS}), chunksize=1)
+        print(time.perf_counter() - began)
+for module in ("numpy, scipy.ndimage, scipy.stats, skimage.filters, skimage.measure", "torch, monai"):
+    began = time.perf_counter()
+    code = os.system(f"python3 -c 'import {{module}}' 2>/dev/null")
+    print(time.perf_counter() - began if code == 0 else "nan")
+"""
+WORK = (
+    f"{LOADERS} loaders read {FILES} files of 4 KB",
+    "the same, each file unpacked to 256 KB",
+    "`import numpy, scipy, skimage`",
+    "`import torch, monai`",
+)
+
+
+def _traced_work(folder: Path, rounds: int) -> str:
+    """Markdown: seconds of the fastest round with and without the trace; what the image lacks is left out."""
+    for name in ("log", "tmp", "untraced", "traced"):
+        (folder / name).mkdir()
+    tempfile.tempdir, sys.executable = str(folder / "tmp"), python_for_user(folder)
+    for number in range(FILES):
+        place = folder / f"public/case_{number // 100:04d}/slice_{number % 100}.z"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(zlib.compress(random.Random(number).randbytes(3500) + bytes(258_644), 1))
+    seconds: dict[str, list[list[float]]] = {"untraced": [], "traced": []}
+    with contextlib.ExitStack() as stack:
+        sandboxes = {}
+        for name in seconds:
+            made = ApptainerSandbox(image=IMAGES / "light.sif", public=folder / "public", workspace=folder / name)
+            with mock.patch.object(boxes, "Trace", Trace if name == "traced" else lambda _: None):
+                sandboxes[name] = stack.enter_context(made)
+        for number in range(1, rounds + 2):
+            for name, sandbox in sandboxes.items():
+                result = sandbox.run_code("python", LOAD, call=number, turn=1, log=folder / "log", timeout_s=300)
+                seconds[name].append([float(word) for word in result.stdout.split()])
+    bare, traced = ([min(each) for each in zip(*rows, strict=True)] for rows in seconds.values())
+    rows = ["| | s | s, traced | ÷ |", "|---|---|---|---|"]
+    for what, one, other in zip(WORK, bare, traced, strict=True):
+        rows += [f"| {what} | {one:.2f} | {other:.2f} | {other / one:.2f} |"] if one == one else []
+    return "\n".join(rows)
 
 
 # --- a turn -----------------------------------------------------------------------------------------------------

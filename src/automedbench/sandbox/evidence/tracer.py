@@ -36,6 +36,7 @@ MAX_PRINTED = 300
 MOST_KEPT = 40  # different places between two orders to which the same was done, so that no flood hides another thing
 MOST_MODELS = 100  # files of models
 MOST_INPUTS = 3  # different inputs between two orders: who reads so many and walks past the answers sweeps all
+MOST_UNEVENTFUL = 20_000  # paths of the image and the input that are known to be nothing special
 MOST_PRIVATE = 5000  # and of those that are there below the private folder
 MOST_WORDS = 8
 MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
@@ -46,10 +47,12 @@ MAX_COMMAND = 300
 # linux/seccomp.h
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
+_ASKED = 32  # notifications after which it is chosen anew how the tracer is woken
 _NOTE = struct.Struct("<QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
 _ANSWER = struct.Struct("<QqiI")
 _EMPTY = bytes(_NOTE.size)
-_PAGE = 4096
+_SPANS = struct.Struct("QQQQ")
+_PAGE, _SHORT = 4096, 256
 
 _AT_FDCWD = -100
 _O_PATH = getattr(os, "O_PATH", 0o10000000)
@@ -119,15 +122,16 @@ class Memory:
     def bytes_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
         """Up to ``size`` bytes, fewer where the memory ends; raises OSError when nothing can be read."""
         first = min(_PAGE - address % _PAGE, size)  # a second page may not be there
-        struct.pack_into("QQQQ", self._remote, 0, address, first, address + first, size - first)
-        count = self._read(pid, self._here, 1, self._there, 2, 0)
+        _SPANS.pack_into(self._remote, 0, address, first, address + first, size - first)
+        count = self._read(pid, self._here, 1, self._there, 1 + (first < size), 0)
         if count < 0:
             raise OSError(ctypes.get_errno(), f"nothing can be read at {address:x} of process {pid}")
         return bytes(memoryview(self._text)[:count])
 
     def text_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
-        """A text up to its zero byte."""
-        return self.bytes_at(pid, address, size).partition(b"\0")[0]
+        """A text up to its zero byte; most are short, and the rest of their page need not be copied."""
+        text, end, _ = self.bytes_at(pid, address, min(size, _SHORT)).partition(b"\0")
+        return text if end or size <= _SHORT else self.bytes_at(pid, address, size).partition(b"\0")[0]
 
     def words_at(self, pid: int, address: int, size: int = 200) -> list[bytes]:
         """The first words of a command line, up to ``size`` bytes of each."""
@@ -412,6 +416,11 @@ class Watched:
             self.left_out += path not in kept
 
     @property
+    def is_full(self) -> bool:
+        """Check whether no more paths that are read are kept."""
+        return len(self.reads) >= MOST_KNOWN
+
+    @property
     def is_reported(self) -> bool:
         """Check whether it opened something of interest."""
         return bool(self.reads or self.writes)
@@ -571,6 +580,8 @@ class Tracer:
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
         self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
+        self._uneventful: set[bytes] = set()
+        self._askers: list[int] = []
 
     def answer(self, listener: int) -> None:
         """Take one notification, look at it, and let the call go on."""
@@ -581,14 +592,25 @@ class Tracer:
             return
         identity, pid, _, number, _, _, *arguments = _NOTE.unpack(self._note)
         self.record.calls += 1
+        self._askers.append(pid)
+        if len(self._askers) == _ASKED:
+            self._choose_core(listener)
         # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
-        with contextlib.suppress(Exception):
-            try:
-                self._look(pid, number, arguments)
-            except PermissionError:  # PR_SET_DUMPABLE, where the container has no user namespace
-                self.record.add("unread", "resource", "", "acts of", "processes that let no other read them")
+        try:
+            self._look(pid, number, arguments)
+        except PermissionError:  # PR_SET_DUMPABLE, where the container has no user namespace
+            self.record.add("unread", "resource", "", "acts of", "processes that let no other read them")
+        except Exception:
+            pass
         with contextlib.suppress(OSError):
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, 0, _CONTINUE))
+
+    def _choose_core(self, listener: int) -> None:
+        """Stay on the core of a process that asks alone, which is faster; many would all be drawn to that core."""
+        alone = len(set(self._askers)) == 1
+        self._askers.clear()
+        with contextlib.suppress(OSError):  # before Linux 6.6
+            fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP if alone else 0)
 
     def _look(self, pid: int, number: int, arguments: list[int]) -> None:
         act, path = self._calls[number]  # the number of the argument that holds it; before it a folder's descriptor
@@ -609,23 +631,40 @@ class Tracer:
             within = bool(resolve & _RESOLVE_IN_ROOT)
         if act == "open" and flags & _WRITES:
             act = "write"
-        if act == "open" and (found := _FRAMEWORK.search(raw)):
-            self.record.model(f"/framework/{found[1].decode()}")
-        weights = act == "open" and _MODEL.search(raw) is not None and not _SITE.search(raw)
-        if weights and raw.startswith(_PLAIN):
-            self.record.model(_printable(raw))
-        if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
+        if act == "open" and raw.startswith(_PLAIN) and not within and not _ODD.search(raw):
+            self._look_at_plain(pid, raw, flags)
+        elif raw not in _EVERYDAY:
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
-            self._look_at_open(pid, act, at, os.fsdecode(raw), within, weights=weights)
-        elif raw.startswith(b"/data/public/") and not flags & os.O_DIRECTORY:
-            self._read_input(pid, raw)
+            self._look_at_open(pid, act, at, raw, within)
         if number in self._renames:
             self._look_at_rename(pid, number, arguments)
+
+    def _look_at_plain(self, pid: int, raw: bytes, flags: int) -> None:
+        """A file of the image or the input that is read by its plain path, which nothing can lead elsewhere."""
+        if raw.startswith(b"/data/public/") and not flags & os.O_DIRECTORY:
+            self._read_input(pid, raw)
+        if raw in self._uneventful:
+            return
+        if _is_weights(raw):
+            self.record.model(_printable(raw))
+        elif not self._note_framework(raw) and len(self._uneventful) < MOST_UNEVENTFUL:
+            self._uneventful.add(raw)
+
+    def _note_framework(self, raw: bytes) -> bool:
+        """Keep the name of a library that computes models; False for another file."""
+        found = _FRAMEWORK.search(raw)
+        if found:
+            self.record.model(f"/framework/{found[1].decode()}")
+        return found is not None
 
     def _read_input(self, pid: int, raw: bytes) -> None:
         """An input by its plain path; a look at what is not there opens nothing."""
         process, path = self.processes.find(pid), os.fsdecode(raw)
         if process is not None and path not in process.reads:
+            if process.is_full:
+                process.left_out += 1
+                self.record.read_input(path)
+                return
             with contextlib.suppress(OSError):
                 if stat.S_ISREG(os.stat(raw.lstrip(b"/"), dir_fd=self.tree.root).st_mode):
                     process.add(path, writes=False)
@@ -651,7 +690,9 @@ class Tracer:
             if place.startswith(_INPUT):
                 self.record.read_input(place)
 
-    def _look_at_open(self, pid: int, act: str, folder: int, text: str, within: bool, *, weights: bool) -> None:
+    def _look_at_open(self, pid: int, act: str, folder: int, raw: bytes, within: bool) -> None:
+        text = os.fsdecode(raw)
+        weights = act == "open" and not self._note_framework(raw) and _is_weights(raw)
         if act == "link" and not text.startswith("/"):
             return  # what is opened through it is resolved
         place, state = self.tree.resolve(pid, folder, text, within=within)
@@ -715,6 +756,10 @@ class Tracer:
         if host.startswith("127.") or host in ("::1", "0.0.0.0", "::") or (port in (0, 53) and not metadata):
             return  # this machine, and name servers, which every program asks that wants an address
         self.record.add("metadata" if metadata else "outside", "network", "", "connect", f"{host} port {port}")
+
+
+def _is_weights(raw: bytes) -> bool:
+    return _MODEL.search(raw) is not None and not _SITE.search(raw)
 
 
 def _printable(raw: bytes) -> str:
@@ -804,8 +849,6 @@ class Service:
 
     def _take_over(self, listener: int, peer: socket.socket) -> None:
         os.set_inheritable(listener, False)
-        with contextlib.suppress(OSError):  # Linux 6.6: both sides stay on one core, which is faster
-            fcntl.ioctl(listener, _SET_FLAGS, struct.pack("<Q", _SYNC_WAKE_UP))
         pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         with contextlib.suppress(OSError):  # without leave to look, nothing is recorded, and the driver sees that
             self._tracer.tree.enter(pid)
