@@ -4,10 +4,10 @@
                                      [--protocol messages] [--stream]
 
 Nine characters of scripted models (good, bad, and one for each way in which a run can end) play the detection task over
-real HTTP, two at a time, in turn. Each is first run once without faults; what must not change is everything on the
-leaderboard but time and money. The server demands back what thinking and signatures it gave. ``--contained`` runs
-execute their code in real containers, as an ordinary user, the others without isolation, which is faster. Prints
-Markdown tables; the exit status is 1 when any score differs.
+real HTTP, two at a time, in turn. Each is first run once without faults, in a container too if runs with faults are;
+what must not change is everything on the leaderboard but time and money. The server demands back what thinking and
+signatures it gave. ``--contained`` runs execute their code in real containers, as an ordinary user, the others without
+isolation, which is faster. Prints Markdown tables; the exit status is 1 when any score differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from storm import CHAT, Order, Outcome, Site, Speech, Tally, characters, make_site, play, storm, tallies
+from storm import CHAT, Kind, Order, Outcome, Site, Speech, Tally, characters, make_site, play, storm, tallies
 from unprivileged import IMAGES, USER, why_not
 
 from automedbench.base.endpoint.address import ProtocolName
@@ -65,19 +65,23 @@ def main() -> int:
 
 def run_storm(
     folder: Path, *, runs: int, share: float, contained: int, seed: int, speech: Speech = CHAT
-) -> tuple[dict[str, Outcome], list[Outcome], list[Any]]:
-    """Outcomes without faults by character, outcomes with faults, and what the server saw of the latter."""
+) -> tuple[dict[Kind, Outcome], list[Outcome], list[Any]]:
+    """Outcomes without faults by kind of run, outcomes with faults, and what the server saw of the latter."""
     site = make_site(folder)
     models = characters(site)
     names = list(models)
-    results = folder / "results"
-    results.mkdir()
-    open_to_user(results)
+    results, undisturbed = folder / "results", folder / "quiet"
+    for place in (results, undisturbed):
+        place.mkdir()
+        open_to_user(place)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(AT_A_TIME, mp_context=context) as pool:
         with ScriptedServer(models, keep=False, usage=(300, 20), demand=True) as server:
-            orders = [Order(site, name, 1, server.url, results / "quiet", speech=speech) for name in names]
-            quiet = {outcome.character: outcome for outcome in pool.map(play, orders)}
+            everyone = range(len(names))
+            orders = [_order(site, names, number, server.url, undisturbed, 0, speech) for number in everyone]
+            inside = everyone[:contained]
+            orders += [_order(site, names, number, server.url, undisturbed, contained, speech) for number in inside]
+            quiet = {outcome.kind: outcome for outcome in pool.map(play, orders)}
         with ScriptedServer(models, faults=storm(share, seed), keep=False, usage=(300, 20), demand=True) as server:
             orders = [_order(site, names, number, server.url, results, contained, speech) for number in range(runs)]
             faulty = list(pool.map(play, orders))
@@ -102,9 +106,9 @@ def open_to_user(folder: Path) -> None:
         os.chown(folder, account.pw_uid, account.pw_gid)
 
 
-def different(quiet: dict[str, Outcome], faulty: Sequence[Outcome]) -> list[Outcome]:
-    """Runs whose score, outcome, turns or findings are not those of the same character without faults."""
-    return [run for run in faulty if _told(run) != _told(quiet[run.character])]
+def different(quiet: dict[Kind, Outcome], faulty: Sequence[Outcome]) -> list[Outcome]:
+    """Runs whose score, outcome, turns or findings are not those of the same kind of run without faults."""
+    return [run for run in faulty if _told(run) != _told(quiet[run.kind])]
 
 
 def _told(run: Outcome) -> bytes:
@@ -116,7 +120,7 @@ def _told(run: Outcome) -> bytes:
 
 def report(
     options: argparse.Namespace,
-    quiet: dict[str, Outcome],
+    quiet: dict[Kind, Outcome],
     faulty: Sequence[Outcome],
     exchanges: Sequence[Any],
     differing: Sequence[Outcome],
@@ -146,17 +150,20 @@ def report(
     return "\n".join(lines)
 
 
-def blamed(quiet: dict[str, Outcome], faulty: Sequence[Outcome]) -> int:
-    """Runs that ended otherwise than the same character without faults."""
-    return sum(run.outcome != quiet[run.character].outcome for run in faulty)
+def blamed(quiet: dict[Kind, Outcome], faulty: Sequence[Outcome]) -> int:
+    """Runs that ended otherwise than the same kind of run without faults."""
+    return sum(run.outcome != quiet[run.kind].outcome for run in faulty)
 
 
-def characters_table(quiet: dict[str, Outcome], faulty: Sequence[Outcome]) -> list[str]:
+def characters_table(quiet: dict[Kind, Outcome], faulty: Sequence[Outcome]) -> list[str]:
     """One row per character: how it ends and scores without faults, and how many runs with faults do the same."""
     rows = ["| model | ends as | overall | runs | same | requests per run |", "|---|---|---|---|---|---|"]
-    for name, calm in quiet.items():
+    differing = different(quiet, faulty)
+    for (name, contained), calm in quiet.items():
+        if contained:
+            continue
         mine = [run for run in faulty if run.character == name]
-        same = sum(_told(run) == _told(calm) for run in mine)
+        same = sum(run not in differing for run in mine)
         requests = mean([float(sum(run.attempts.values())) for run in mine])
         overall = calm.scores["scores"]["overall"]
         rows.append(f"| {name} | {calm.outcome} | {overall:.3f} | {len(mine)} | {same} | {requests:.1f} |")

@@ -172,6 +172,7 @@ def characters(site: Site) -> dict[str, list[ScriptedTurn]]:
     pairs = [cases[start : start + 2] for start in range(0, len(cases), 2)]
     long_talk = _bash("seq 1 400; echo a reading of the log >&2")
     return {
+        "snoop": [everything, _PEEK, _PEEK, _SUBMIT],
         "careful": [_PLAN, _LOOK, first, _CHECK, everything, _CHECK, _SUBMIT],
         "hasty": [everything, _SUBMIT],
         "half": [_PLAN, _bash(_write(half)), _SUBMIT, _SUBMIT],
@@ -183,7 +184,6 @@ def characters(site: Site) -> dict[str, list[ScriptedTurn]]:
         "talker": [_PLAN, *[long_talk] * 12, everything, _CHECK, _SUBMIT],
         "silent": [_PLAN, everything, ScriptedTurn(content="All is done.")],
         "idle": [ScriptedTurn(content="I would begin with a plan.")],
-        "snoop": [everything, _PEEK, _PEEK, _SUBMIT],
     }
 
 
@@ -230,12 +230,17 @@ class Order:
     speech: Speech = CHAT
 
 
+Kind = tuple[str, bool]
+"""Character, and whether its code runs in containers."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run came to. ``scores`` is all that stands on the leaderboard but time and money."""
 
     character: str
     repeat: int
+    contained: bool
     outcome: str
     detail: str
     turns: int
@@ -244,6 +249,11 @@ class Outcome:
     retry_s: float
     attempts: Counter[str] = field(default_factory=Counter)
     wall_s: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """Runs of one kind are the same but for the faults: what a run opens is seen in containers only."""
+        return self.character, self.contained
 
 
 def play(order: Order) -> Outcome:
@@ -261,6 +271,7 @@ def play(order: Order) -> Outcome:
     return Outcome(
         character=order.character,
         repeat=order.repeat,
+        contained=order.image is not None,
         outcome=record.outcome,
         detail=record.detail,
         turns=record.totals.turns,
