@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.models.model import ChatModel, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base.cards import Limits, load_card
-from automedbench.base.endpoint.client import Attempt
 from automedbench.base.records import CaseEntry, Manifest, RunId, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
@@ -49,9 +47,7 @@ def make_plan(folder: Path, root: Path) -> RunPlan:
 def start(plan: RunPlan, *replies: Reply | BaseException, wait_s: float = 0, **options: Any) -> RunRecord:
     """Run it quietly."""
 
-    def open_model(
-        _plan: RunPlan, _keys: tuple[str, ...], _on_attempt: Callable[[Attempt], None], _sleep: Callable[[float], None]
-    ) -> AbstractContextManager[ChatModel]:
+    def open_model(_plan: RunPlan, *_: object) -> AbstractContextManager[ChatModel]:
         return contextlib.nullcontext(FakeModel(*replies))
 
     def open_sandbox(_plan: RunPlan, attempt: Any, *_: object) -> AbstractContextManager[Sandbox]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from test_bridge import ask
 
+from automedbench.agent.budget.ledger import MeteredModel
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command import traffic as command_traffic
@@ -25,6 +26,7 @@ from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import EndpointError, ToolCall
+from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import CodeRequest
 from automedbench.base.cards import Limits, OutputFile
@@ -36,6 +38,7 @@ from automedbench.sandbox.evidence.policy import Strikes
 from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench_rehearsal.model_server.chat import Chat
 from automedbench_rehearsal.model_server.faults import ServerFault, apply_fault
+from automedbench_rehearsal.model_server.meter import Meter
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -210,7 +213,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
             bridge = stack.enter_context(Bridge(agent, folder, brief="brief"))
             clock = Clock()
-            model = stack.enter_context(EndpointModel(agent, (KEY,), sleep=clock.sleep, clock=clock))
+            model = MeteredModel(agent, "a/t/lite/r1", "0001")
+            hooks = {"on_attempt": model.note_attempt, "on_send": model.admit_attempt}
+            endpoint = EndpointModel(agent, (KEY,), **hooks, sleep=clock.sleep, clock=clock)
+            model.meter(stack.enter_context(endpoint))
             workspace = tmp_path / "workspace"
             workspace.mkdir()
             sandbox = ThreadSandbox(program)
@@ -226,6 +232,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
                 contract=Contract(expected, {path: path.split("/")[0] for path in expected}, len(cases)),
                 strikes=Strikes(1),
             )
+            model.limits = toolbox.budget
             dialogue = Dialogue("system", "kickoff", log, agent.context_tokens)
             loop = CommandLoop(
                 agent=agent,
@@ -365,25 +372,66 @@ def ask_for_ever(client: Client) -> int:
     return 0
 
 
+COUNTED = {"prompt_tokens": 300, "completion_tokens": 10, "total_tokens": 310}
+
+
 @pytest.mark.parametrize(
     ("limits", "outcome", "n_replies"),
     [
         ({"max_turns": 3}, "turn_limit", 3),
-        # By hand: 5 tokens a reply; the next prompt is taken to be 3: 5 + 5 + 3 > 12.
-        ({"max_total_tokens": 12}, "token_limit", 2),
-        # 230 µUSD a reply, 30 for the next prompt: 230 + 230 + 30 > 480.
-        ({"max_cost_usd": 0.00048}, "cost_limit", 2),
+        # By hand: 38 + 2 bytes, 1000 that a provider may add, and the reply: 1050 at most, then 310 as counted.
+        ({"max_total_tokens": 1060}, "token_limit", 3),
+        # 11 400 µUSD at most, then 4000 each: 4000 + 4000 + 4000 > 11 500.
+        ({"max_cost_usd": 0.0115}, "cost_limit", 2),
     ],
     ids=["turns", "tokens", "cost"],
 )
 def test_a_limit_ends_the_command(
     make: Callable[..., Bench], limits: dict[str, Any], outcome: str, n_replies: int
 ) -> None:
-    bench = make(ask_for_ever, limits=limits)
+    answer = Answer(body=completion("hi", usage=COUNTED))
+    bench = make(ask_for_ever, answer, limits=limits, settings={"max_tokens": 10})
     ending = bench.loop.run()
     assert (ending.outcome, bench.loop.totals().turns) == (outcome, n_replies)
     assert len(bench.server.requests) == n_replies  # type: ignore[attr-defined]
     assert not bench.toolbox.submitted
+
+
+def test_requests_at_the_same_time_do_not_go_beyond_a_limit(make: Callable[..., Bench]) -> None:
+    """Twelve at once: the first is taken for 1040 tokens and 20 more, 0.0124 USD; all are charged 0.00314 USD, as the
+    second and later ones are taken for: nine of them fit.
+    """
+    meter, prices = Meter(), PRICING | {"cache_write": "10"}
+
+    def program(client: Client) -> int:
+        asking = [threading.Thread(target=client.ask, args=(USER,)) for _ in range(12)]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join()
+        return 0
+
+    with ScriptedServer([ScriptedTurn(content="hi")], usage=meter) as server:
+        bench = make(
+            program, server=server, limits={"max_cost_usd": 0.03}, settings={"max_tokens": 20, "pricing": prices}
+        )
+        assert bench.loop.run().outcome == "cost_limit"
+    assert [each.prompt * 10 + each.output * 100 for each in meter.charged] == [3140] * 9
+
+
+def test_a_prompt_that_fits_no_window_is_told_in_the_providers_words(make: Callable[..., Bench]) -> None:
+    """More than 16 characters for each of its 1000 tokens: nothing is sent, and the program may shorten it."""
+    told: list[tuple[int, dict[str, Any]]] = []
+
+    def program(client: Client) -> int:
+        told.append(client.ask(USER | {"content": "x" * 16_016}))
+        return 0 if client.ask(USER)[0] == 200 else 1
+
+    bench = make(program, settings={"context_tokens": 1000})
+    assert bench.loop.run().outcome == "submitted"
+    assert [status for status, _ in told] == [400]
+    assert told[0][1]["error"]["code"] == "context_length_exceeded"
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
 
 
 def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:

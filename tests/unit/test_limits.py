@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from decimal import Decimal
+
 import pytest
 from harness_fakes import Clock
 
+from automedbench.agent.budget.bounds import RequestBound
 from automedbench.agent.budget.limits import Budget
+from automedbench.agent.models.model import CostLimit, TokenLimit
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.records import Tokens
@@ -57,27 +62,25 @@ def test_turns(turns: int, ends: bool) -> None:
     assert (ending is not None and ending.outcome == "turn_limit") == ends
 
 
+# Spent: 900 tokens, 810 × 1 + 90 × 10 millionths of a USD; in doubt: 100 tokens for 100 millionths.
 @pytest.mark.parametrize(
-    ("spent", "last_prompt", "ends"),
-    [(900, 100, False), (900, 101, True), (1001, 0, True)],
-    ids=["fits exactly", "the next request would not fit", "over already"],
+    ("limits", "request_", "refused"),
+    [
+        ({"max_total_tokens": 1100}, RequestBound(None, 100), None),
+        ({"max_total_tokens": 1100}, RequestBound(None, 101), TokenLimit),
+        ({"max_cost_usd": 0.002}, RequestBound(Decimal("0.00019"), 10**9), None),
+        ({"max_cost_usd": 0.002}, RequestBound(Decimal("0.000191")), CostLimit),
+        ({}, RequestBound(Decimal(10**9), 10**12), None),
+    ],
 )
-def test_tokens(spent: int, last_prompt: int, ends: bool) -> None:
-    used, _ = budget(Limits(max_total_tokens=1000))
-    used.spend([Billed(Tokens(prompt=spent))])
-    used.last_prompt = last_prompt
-    ending = used.check_limits()
-    assert (ending is not None and ending.outcome == "token_limit") == ends
-
-
-@pytest.mark.parametrize(("completion", "ends"), [(90_000, False), (90_001, True)])
-def test_cost(completion: int, ends: bool) -> None:
-    """By hand: 90 000 × 10 USD/M = 0.90, next prompt 100 000 × 1 USD/M = 0.10, limit 1 USD."""
-    used, _ = budget(Limits(max_cost_usd=1.0), PRICES)
-    used.spend([Billed(Tokens(completion=completion))])
-    used.last_prompt = 100_000
-    ending = used.check_limits()
-    assert (ending is not None and ending.outcome == "cost_limit") == ends
+def test_a_request_that_may_go_beyond_a_limit_is_refused(
+    limits: dict[str, float], request_: RequestBound, refused: type[Exception] | None
+) -> None:
+    used, _ = budget(Limits.model_validate(limits), PRICES)
+    used.spend([Billed(Tokens(prompt=810, completion=90))])
+    used.doubtful += RequestBound(Decimal("0.0001"), 100)
+    with pytest.raises(refused) if refused else contextlib.nullcontext():
+        used.admit(request_)
 
 
 @pytest.mark.parametrize(

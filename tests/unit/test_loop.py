@@ -15,11 +15,13 @@ from automedbench.agent.budget.limits import Ending
 from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
+    CostLimit,
     EndpointError,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
     RequestRejected,
+    TokenLimit,
     ToolCall,
 )
 from automedbench.base.cards import Limits
@@ -80,18 +82,8 @@ ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
     "turn limit": ([code("write a")], {"limits": Limits(max_turns=3)}, "turn_limit", "3 turns used of 3"),
     "time limit in a call": ([code("sleep 500")], {"limits": SLOW}, "time_limit", "100 s used of 100 s"),
     "time limit in a request": ([ReplyTimeout("too late")], {"limits": SLOW}, "time_limit", "no reply"),
-    "token limit": (
-        [code("write a", usage=Tokens(prompt=600))],
-        {"limits": Limits(max_total_tokens=1000)},
-        "token_limit",
-        "600 tokens used of 1000; the next request needs about 600",
-    ),
-    "cost limit": (
-        [code("write a", usage=Tokens(completion=100_000))],
-        {"limits": Limits(max_cost_usd=0.5), "pricing": PRICES},
-        "cost_limit",
-        "1.0000 USD used of 0.5 USD",
-    ),
+    "token limit": ([code("write a"), TokenLimit("999 tokens used of 1000")], {}, "token_limit", "999 tokens used"),
+    "cost limit": ([code("write a"), CostLimit("1 USD used of 0.5 USD")], {}, "cost_limit", "1 USD used of 0.5 USD"),
     "provider refuses": ([ProviderRefusal("content_filter")], {}, "refused", "provider_refusal: content_filter"),
     "second violation": ([code("open-decoy")], {}, "disqualified", "decoy.open"),
     "disqualifying at once": (

@@ -11,9 +11,11 @@ import pytest
 
 from automedbench.agent.budget.bounds import (
     CostBound,
-    bound_request_cost,
+    RequestBound,
+    bound_request,
     bound_run_cost,
     estimate_cost,
+    require_room,
     reserve_for_run,
 )
 from automedbench.base.cards import Limits
@@ -29,6 +31,7 @@ from automedbench.base.endpoint.usage import (
     responses_usage,
     service_tier,
 )
+from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
@@ -444,16 +447,15 @@ def paid_agent(pricing: Pricing | None = PRICES, **changes: Any) -> Agent:
     return Agent.model_validate({"provider": "openai", "model": "m", "pricing": pricing, **endpoint, **changes})
 
 
-# By hand, per million tokens 2.50 USD in and 15 USD out: a last reply of 8192 tokens on a prompt that is longer by
-# twice as much costs 0.16384 USD; 100 000 tokens at the higher price 1.5 USD; a turn of a whole window of 200 000 and a
-# reply 0.62288 USD.
+# By hand, per million tokens 2.50 USD in and 15 USD out: 100 000 tokens at the higher price 1.5 USD; a turn of a whole
+# window of 200 000 and a reply of 8192 tokens 0.62288 USD.
 BOUNDS = {
-    "cost limit": (paid_agent(), {"max_cost_usd": 2}, "2.16384", "max_cost_usd"),
-    "token limit": (paid_agent(), {"max_total_tokens": 100_000}, "1.66384", "max_total_tokens"),
+    "cost limit": (paid_agent(), {"max_cost_usd": 2}, "2", "max_cost_usd"),
+    "token limit": (paid_agent(), {"max_total_tokens": 100_000}, "1.5", "max_total_tokens"),
     "the lower of both": (
         paid_agent(),
         {"max_cost_usd": 2, "max_total_tokens": 100_000},
-        "1.66384",
+        "1.5",
         "max_total_tokens",
     ),
     "turns": (paid_agent(), {"max_turns": 150}, "93.432", "max_turns"),
@@ -461,30 +463,11 @@ BOUNDS = {
     "no limit": (paid_agent(), {}, None, "no limit"),
     "no price": (paid_agent(None), {"max_total_tokens": 5}, None, "price unknown"),
     "no model": (Agent(provider="scripted", script="x.yaml"), {}, "0", "no model"),
-    # The next prompt was taken for 183 616 (200 000 - 16 384) tokens at the least 2 USD, of a batch; it may be 200 000
-    # written for an hour at 8, with a reply at 30 (priority): 2 + 1.6 - 0.367232 + 0.24576.
-    "dearer kinds and tiers": (paid_agent(CLAUDE), {"max_cost_usd": 2}, "3.478528", "max_cost_usd"),
-    # A window of a million: all of it at the long prices 16 and 30 after 983 616 at 2: 2 + 16 - 1.967232 + 0.24576.
-    "long prompts": (
-        paid_agent(CLAUDE, context_tokens=1_000_000),
-        {"max_cost_usd": 2},
-        "16.278528",
-        "max_cost_usd",
-    ),
-    # A program may send any prompt next: 200 000 × 2.5 and the reply.
-    "a program": (
-        paid_agent(provider="command", command=["x"], max_tokens=8192),
-        {"max_cost_usd": 2},
-        "2.62288",
-        "max_cost_usd",
-    ),
-    # Without a limit of its replies one may be as long as the window: 2 + 200 000 × 2.5 + 200 000 × 15.
-    "a program without a limit": (
-        paid_agent(provider="command", command=["x"]),
-        {"max_cost_usd": 2},
-        "5.5",
-        "max_cost_usd",
-    ),
+    # Written for an hour at 8 in the priority tier, replies at 30; a window of a million at the long price 16.
+    "dearer kinds and tiers": (paid_agent(CLAUDE), {"max_total_tokens": 100_000}, "3", "max_total_tokens"),
+    "long prompts": (paid_agent(CLAUDE, context_tokens=1_000_000), {"max_turns": 1}, "16.24576", "max_turns"),
+    # Without a limit of its replies one may be as long as the window: 200 000 × 2.5 + 200 000 × 15.
+    "a program": (paid_agent(provider="command", command=["x"]), {"max_turns": 1}, "3.5", "max_turns"),
     # 5 × (200 000 × 2.5 + 10 000 × 15)
     "a longer reply in extra_body": (
         paid_agent(extra_body={"max_completion_tokens": 10_000}),
@@ -502,18 +485,26 @@ def test_most_of_a_run(agent: Agent, limits: dict[str, float], usd: str | None, 
 
 
 def test_most_of_a_request() -> None:
-    """By hand: 1000 × 2.5 + 8192 × 15 millionths; above half of the threshold at the long prices 16 and 30."""
-    assert bound_request_cost(paid_agent(), 1000) == Decimal("0.12538")
-    assert bound_request_cost(paid_agent(), 1000, 100) == Decimal("0.004")  # 1000 × 2.5 + 100 × 15 millionths
-    assert bound_request_cost(paid_agent(None), 1000) is None
-    assert bound_request_cost(paid_agent(CLAUDE), 100_000) == Decimal("1.04576")  # 100 000 × 8 + 8192 × 30
-    assert bound_request_cost(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")
+    """By hand: 1000 × 2.5 + 100 × 15 millionths; above the threshold at the long prices 16 and 30."""
+    assert bound_request(paid_agent(), 1000, 100) == RequestBound(Decimal("0.004"), 1100)
+    assert bound_request(paid_agent(None), 1000, 100) == RequestBound(None, 1100)
+    assert bound_request(paid_agent(CLAUDE), 200_000, 8192).usd == Decimal("1.84576")  # 200 000 × 8 + 8192 × 30
+    assert bound_request(paid_agent(CLAUDE), 200_001, 8192).usd == Decimal("3.445776")  # 200 001 × 16 + 8192 × 30
 
 
-# 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD; 10 000 tokens at most at 15, and a last reply of 0.16384 USD.
+def test_a_limit_below_one_reply_is_refused() -> None:
+    """8192 × 15 millionths are 0.12288 USD."""
+    require_room(paid_agent(), Limits(max_cost_usd=0.13, max_total_tokens=8192), "a")
+    with pytest.raises(
+        ConfigError, match=r"max_cost_usd: 0\.12 is less(.|\n)*agents\.a\.max_tokens(.|\n)*total_tokens"
+    ):
+        require_room(paid_agent(), Limits(max_cost_usd=0.12, max_total_tokens=8191), "a")
+
+
+# 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD; 10 000 tokens at most at 15.
 RESERVED = {
     "what is expected": ({"max_cost_usd": 20}, "1.7325"),
-    "what a limit allows": ({"max_total_tokens": 10_000}, "0.31384"),
+    "what a limit allows": ({"max_total_tokens": 10_000}, "0.15"),
     "what is expected of few turns": ({"max_turns": 10}, "0.525"),
     "without any limit": ({"max_turns": None}, "1.7325"),
 }

@@ -19,12 +19,15 @@ from automedbench.agent.models.model import (
     ChatMessage,
     ChatModel,
     ContextOverflow,
+    CostLimit,
     EndpointError,
+    LimitReached,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
     RequestFailed,
     RequestRejected,
+    TokenLimit,
     ToolCall,
     ToolSpec,
     distinct_calls,
@@ -48,9 +51,12 @@ KEPT_OF_CUT_REPLY = 2000
 BRIEF_FAILED = (
     "The endpoint answers a plain request, but not the brief, in which nothing is the agent's: {}.\n"
     "Check the agent's context_tokens against the model's real window, max_tokens and extra_body."
+)NO_ROOM = (
+    "The run's limits leave no room for its first request: {}.\n"
+    "Raise limits.max_cost_usd or limits.max_total_tokens, or lower the agent's max_tokens."
 )
 
-FailureKind = Literal["overflow", "refusal", "timeout", "rejected", "endpoint"]
+FailureKind = Literal["overflow", "refusal", "timeout", "rejected", "endpoint", "cost", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ _ERRORS: dict[FailureKind, type[RequestFailed]] = {
     "timeout": ReplyTimeout,
     "rejected": RequestRejected,
     "endpoint": EndpointError,
+    "cost": CostLimit,
+    "tokens": TokenLimit,
 }
 ANSWER: TypeAdapter[ModelAnswer] = TypeAdapter(ModelAnswer)
 
@@ -141,9 +149,10 @@ class AgentLoop:
             except ContextOverflow:
                 self.dialogue.shrink()
             return self._ask()
-        except (ContextOverflow, RequestRejected) as failure:
+        except (ContextOverflow, RequestRejected, LimitReached) as failure:
             if not self.toolbox.budget.turns:
-                raise EndpointError(BRIEF_FAILED.format(failure)) from failure
+                message = NO_ROOM if isinstance(failure, LimitReached) else BRIEF_FAILED
+                raise EndpointError(message.format(failure)) from failure
             return make_failure_ending(failure)
         except (ProviderRefusal, ReplyTimeout) as failure:
             return make_failure_ending(failure)
@@ -270,5 +279,7 @@ def make_failure_ending(failure: RequestFailed) -> Ending:
         ContextOverflow: ("stopped", "the conversation does not fit the model even after shortening"),
         RequestRejected: ("stopped", "the endpoint fails at this conversation and answered a plain request"),
     }
+    if isinstance(failure, LimitReached):
+        return Ending("cost_limit" if isinstance(failure, CostLimit) else "token_limit", f"{failure}"[:300])
     outcome, reason = ends[type(failure)]
     return Ending(outcome, f"{reason}: {failure}"[:300])

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 EGRESS_LOG = "egress.jsonl"
 
 OpenModel = Callable[
-    [RunPlan, tuple[str, ...], Callable[[Attempt], None], Callable[[float], None]], AbstractContextManager[ChatModel]
+    [RunPlan, tuple[str, ...], Callable[[], None], Callable[[Attempt], None], Callable[[float], None]],
+    AbstractContextManager[ChatModel],
 ]
 """Makes the chat model of an attempt; see :func:`open_model`."""
 
@@ -57,11 +58,15 @@ def attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
 
 
 def open_model(
-    plan: RunPlan, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None], sleep: Callable[[float], None]
+    plan: RunPlan,
+    keys: tuple[str, ...],
+    on_send: Callable[[], None],
+    on_attempt: Callable[[Attempt], None],
+    sleep: Callable[[float], None],
 ) -> AbstractContextManager[ChatModel]:
     """Open the model by its provider; heavy parts are loaded by whom they serve.
 
-    ``on_attempt`` is called after each attempt at a request, ``sleep`` to wait for the endpoint.
+    ``on_send`` is called before and ``on_attempt`` after each attempt at a request, ``sleep`` to wait for the endpoint.
     """
     agent = plan.agent
     match agent.provider:
@@ -81,7 +86,9 @@ def open_model(
             from automedbench.agent.models.endpoint import EndpointModel
 
             shared = plan.results / "endpoints" if plan.results else None
-            return EndpointModel(agent, keys, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep)
+            return EndpointModel(
+                agent, keys, on_send=on_send, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep
+            )
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, list_files, read_plan, take_snapshot
 from automedbench.base.code import present_code
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.keys import read_keys
@@ -209,7 +210,15 @@ class _Driver:
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        opened = self.open_model(plan, keys, attempt_logger(log), lambda seconds: toolbox.wait_for_endpoint(seconds))
+        logged = attempt_logger(log)
+
+        def note_attempt(each: Attempt) -> None:
+            logged(each)
+            metered.note_attempt(each)
+
+        opened = self.open_model(
+            plan, keys, metered.admit_attempt, note_attempt, lambda seconds: toolbox.wait_for_endpoint(seconds)
+        )
         model = metered.meter(stack.enter_context(opened))
         folder = stack.enter_context(scratch_folder("s-"))
         bridge = None
@@ -231,6 +240,7 @@ class _Driver:
             code_version=automedbench.__version__,
         )
         toolbox = self._toolbox(attempt, log, journal, sandbox)
+        metered.limits = toolbox.budget
         dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
         loop: AgentLoop | CommandLoop
         if bridge is not None:

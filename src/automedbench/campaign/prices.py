@@ -92,10 +92,6 @@ class Pricing(TierPrices):
         known = [Decimal(price) for parts in prompt for kind, (_, price) in parts.items() if price and kind != "output"]
         return max(known) / MILLION, max(Decimal(each.output) for each in lists) / MILLION
 
-    def cheapest_input(self, prompt_tokens: int) -> Decimal:
-        """The least that a token of the prompt costs that no cache knows, in any tier, up to this length of prompt."""
-        return min(Decimal(each.input) for each in self._lists(prompt_tokens)) / MILLION
-
     def _prices(self, billed: Billed, length: int | None = None) -> Prices | None:
         tier = self.service_tiers.get(billed.tier) if billed.tier else self
         return None if tier is None else tier.select_prices(billed.tokens.prompt if length is None else length)

@@ -26,6 +26,7 @@ from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault, a
 from automedbench_rehearsal.model_server.gemini import Gemini
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.messages import Messages
+from automedbench_rehearsal.model_server.meter import Meter
 from automedbench_rehearsal.model_server.program import polls, program_of, side_answer, told, turn_of
 from automedbench_rehearsal.model_server.responses import Responses
 from automedbench_rehearsal.model_server.wire import (
@@ -73,11 +74,11 @@ class Exchange:
 class ScriptedServer:
     """Serves scripts by turn, or ``answers`` one per request (the last one for ever); a context manager.
 
-    ``scripts`` is a script's file, its turns, or several of them by the name of the model that they play; a single one
-    answers every model name. ``usage`` fixes the tokens of a reply (input, output) or computes them from its turn;
-    else they are characters / 4. With ``demand`` every reply carries thinking, and a request that does not give it back
-    unchanged is refused. With ``keys`` a request without one of them is refused. Bodies and headers of all requests
-    are kept unless ``keep`` is false. Safe to use from several threads.
+    ``scripts`` is a script's file, its turns, or several of them by the name of the model that they play; a single
+    one answers every model name. ``usage`` fixes the tokens of a reply (input, output) or computes them from its
+    turn or the whole request; else they are characters / 4. With ``demand`` every reply carries thinking, and a
+    request that does not give it back unchanged is refused. With ``keys`` a request without one of them is refused.
+    Bodies and headers of all requests are kept unless ``keep`` is false. Safe to use from several threads.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ScriptedServer:
         answers: Sequence[Answer] = (),
         faults: FaultPlan | None = None,
         keys: Sequence[str] = (),
-        usage: tuple[int, int] | Callable[[int], Usage] | None = None,
+        usage: tuple[int, int] | Callable[[int], Usage] | Meter | None = None,
         demand: bool = False,
         port: int = 0,
         keep: bool = True,
@@ -202,7 +203,7 @@ class ScriptedServer:
             text, calls = told(turns, turn, program, wire.prefix) if turn else (side_answer(asked), [])
             if program.poll is not None:
                 text, calls = "", polls(asked, program.poll, turn, wire.prefix)
-            answer = Answer(body=wire.whole(self._said(turn, text, calls, asked, conversation), asked))
+            answer = Answer(body=wire.whole(self._said(turn, text, calls, got, conversation), asked))
         answer = _sent(answer, fault, got)
         name = fault.kind if fault else ""
         return answer, Exchange(number, conversation, turn, times, name, answer.status, wire.name, got.path)
@@ -211,14 +212,16 @@ class ScriptedServer:
         """The script that plays a model; None when none does."""
         return self._scripts.get(model) if len(self._scripts) > 1 else next(iter(self._scripts.values()), None)
 
-    def _said(self, turn: int, text: str, calls: Sequence[Call], asked: Asked, conversation: str) -> Said:
-        if callable(self._usage):
+    def _said(self, turn: int, text: str, calls: Sequence[Call], got: _ModelRequest, conversation: str) -> Said:
+        if isinstance(self._usage, Meter):
+            usage = self._usage.charge(got.body)
+        elif callable(self._usage):
             usage = self._usage(turn)
         elif self._usage is not None:
             usage = Usage(*self._usage)
         else:
             said = len(text) + sum(len(call.name) + len(to_json(call.arguments)) for call in calls)
-            usage = Usage(asked.characters // 4, said // 4)
+            usage = Usage(got.asked.characters // 4, said // 4)
         thought = thought_of(turn) if self._demand and turn else ""
         return Said(turn, text, tuple(calls), usage, thought, conversation)
 

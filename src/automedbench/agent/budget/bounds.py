@@ -8,6 +8,7 @@ from typing import Literal
 
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
+from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig
@@ -24,10 +25,8 @@ class CostBound:
 def bound_run_cost(agent: Agent, limits: Limits) -> CostBound:
     """The most that a run of ``agent`` can cost under its limits, by the lowest of the bounds that they give.
 
-    Every token is counted at the dearest price that it may have: in any service tier, written to the cache, of a long
-    prompt. The driver looks at cost and tokens before each request and takes the prompt before it for the next one, at
-    the price of plain input. So the last request may go beyond a limit: by a reply of full length, by what makes its
-    prompt longer (the reply before it and what its calls printed; of a program's, all), and by a dearer price.
+    No request is sent that may go beyond a limit (``Budget.admit``). Every token is counted at the dearest price that
+    it may have: in any service tier, written to the cache, of a long prompt.
     """
     if not agent.paid:
         return CostBound(Decimal(0), "no model")
@@ -35,29 +34,54 @@ def bound_run_cost(agent: Agent, limits: Limits) -> CostBound:
     if pricing is None:
         return CostBound(None, "price unknown")
     dear_in, dear_out = pricing.dearest(window)
-    grown = window if agent.provider == "command" else min(window, 2 * reply)
     bounds = []
     if limits.max_cost_usd is not None:
-        last = window * dear_in - (window - grown) * pricing.cheapest_input(window) + reply * dear_out
-        bounds.append(CostBound(Decimal(str(limits.max_cost_usd)) + last, "max_cost_usd"))
+        bounds.append(CostBound(Decimal(str(limits.max_cost_usd)), "max_cost_usd"))
     if limits.max_total_tokens is not None:
-        most = limits.max_total_tokens * max(dear_in, dear_out) + grown * dear_in + reply * dear_out
-        bounds.append(CostBound(most, "max_total_tokens"))
+        bounds.append(CostBound(limits.max_total_tokens * max(dear_in, dear_out), "max_total_tokens"))
     if limits.max_turns is not None:
         bounds.append(CostBound(limits.max_turns * (window * dear_in + reply * dear_out), "max_turns"))
     return min(bounds, key=lambda bound: bound.usd or Decimal(0), default=CostBound(None, "no limit"))
 
 
-def bound_request_cost(agent: Agent, prompt_tokens: int, reply_tokens: int | None = None) -> Decimal | None:
-    """The most that one request costs: a prompt estimated at so many tokens and a reply of full length.
+@dataclass(frozen=True)
+class RequestBound:
+    """The most that a request costs and uses; ``usd`` is None where its price is not known."""
 
-    ``reply_tokens``: what the request asks for, where that is known. The estimate of the prompt may be too low by half
-    when it decides whether long-context prices can apply.
-    """
+    usd: Decimal | None = Decimal(0)
+    tokens: int = 0
+
+    def __add__(self, other: RequestBound) -> RequestBound:
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return RequestBound(usd, self.tokens + other.tokens)
+
+
+NOTHING = RequestBound()
+
+
+def bound_request(agent: Agent, prompt_tokens: int, reply_tokens: int) -> RequestBound:
+    """The most that a request with a prompt and a reply of so many tokens at most costs and uses."""
     if agent.pricing is None:
-        return None
-    dear_in, dear_out = agent.pricing.dearest(2 * prompt_tokens)
-    return prompt_tokens * dear_in + (reply_tokens or agent.reply_tokens) * dear_out
+        return RequestBound(None, prompt_tokens + reply_tokens)
+    dear_in, dear_out = agent.pricing.dearest(prompt_tokens)
+    return RequestBound(prompt_tokens * dear_in + reply_tokens * dear_out, prompt_tokens + reply_tokens)
+
+
+def require_room(agent: Agent, limits: Limits, name: str) -> None:
+    """Raise ConfigError when a limit leaves no room for one reply of full length."""
+    reply = bound_request(agent, 0, agent.reply_tokens)
+    wanted = {
+        "max_cost_usd": (limits.max_cost_usd, reply.usd),
+        "max_total_tokens": (limits.max_total_tokens, reply.tokens),
+    }
+    problems = [
+        f"limits.{key}: {limit:g} is less than the {most:f} of one reply of {agent.reply_tokens} tokens: raise it, or "
+        f"set agents.{name}.max_tokens"
+        for key, (limit, most) in wanted.items()
+        if limit is not None and most is not None and Decimal(str(limit)) < most
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def estimate_usage(limits: Limits, budget: BudgetConfig) -> tuple[Tokens, int]:

@@ -23,11 +23,23 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import pydantic
 
-from automedbench.agent.budget.bounds import bound_request_cost, reserve_for_run
+from automedbench.agent.budget.bounds import NOTHING, RequestBound, bound_request, require_room, reserve_for_run
+from automedbench.agent.budget.estimate import PromptHistory, bound_reply, read_prompt
+from automedbench.agent.budget.limits import Budget
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running, touched_at_ns
-from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
+from automedbench.agent.models.model import (
+    ChatMessage,
+    ChatModel,
+    ContextOverflow,
+    CostLimit,
+    Reply,
+    RequestFailed,
+    ToolSpec,
+)
+from automedbench.agent.protocols import PROTOCOLS
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.usage import Billed, asked_tokens, tokens_in
+from automedbench.base.endpoint.client import Attempt
+from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import known_record, sync_folder, write_record
 from automedbench.base.records import Model, Money
@@ -54,8 +66,8 @@ class BudgetExhausted(InfrastructureError):
 class Position:
     """Money and tokens of one attempt, a run, an agent or all; USD.
 
-    ``doubtful`` is the upper bound of requests that were under way when their process died: whether the provider
-    charged for them is not known, and the budget counts them as spent.
+    ``doubtful`` is the upper bound of requests that were under way when their process died or their connection broke:
+    whether the provider charged for them is not known, and the budget counts them as spent.
     """
 
     spent: Decimal = ZERO
@@ -114,7 +126,9 @@ class Book(Model):
     )
     asked: Money | None = pydantic.Field(None, description="the most that the request under way can cost")
     spent: Money = "0"
-    doubtful: Money = pydantic.Field("0", description="the most that requests cut off by a crash can have cost")
+    doubtful: Money = pydantic.Field(
+        "0", description="the most that requests cut off by a crash or a broken connection can have cost"
+    )
     tokens: int = 0
     requests: int = 0
     unpriced: int = pydantic.Field(0, description="requests whose price is unknown")
@@ -201,8 +215,10 @@ class CampaignLedger:
             lock.check()
             self._write(book.replace(reserved=wanted, asked=usd))
 
-    def spend(self, run: str, attempt: str, usd: Decimal | None, tokens: int) -> None:
+    def spend(self, run: str, attempt: str, usd: Decimal | None, tokens: int, doubtful: Decimal = ZERO) -> None:
         """Book what one request cost, answered or not. Never refused: the money is gone.
+
+        ``doubtful`` USD may have been charged for attempts at it that broke off.
 
         Raises InfrastructureError when the ledger cannot be written; the request then stays in doubt.
         """
@@ -211,6 +227,7 @@ class CampaignLedger:
             book.replace(
                 asked=None,
                 spent=Decimal(book.spent) + (usd or ZERO),
+                doubtful=Decimal(book.doubtful) + doubtful,
                 tokens=book.tokens + tokens,
                 requests=book.requests + 1,
                 unpriced=book.unpriced + (usd is None),
@@ -382,17 +399,34 @@ def _usd(amount: Decimal) -> str:
 
 
 @dataclass
-class MeteredModel:
-    """A model whose requests are booked: announced before they are sent, with their cost after.
+class _Request:
+    """A request under way: the most of one attempt, and what its failed attempts have cost."""
 
-    ``attempt`` stays the same when an attempt goes on after a crash. Without a ledger nothing is booked.
+    attempt: RequestBound
+    attempts: int = 0
+    spent: tuple[Billed, ...] = ()
+    doubtful: RequestBound = NOTHING
+
+
+@dataclass
+class MeteredModel:
+    """A model whose requests are admitted and booked: announced before they are sent, with their cost after.
+
+    No request is sent, and none again, whose upper bound exceeds what is left of the run's limits (``limits``) or of
+    the campaign's budget. ``attempt`` stays the same when an attempt goes on after a crash. Without a ledger nothing is
+    booked.
     """
 
     agent: Agent
     run: str
     attempt: str
     ledger: CampaignLedger | None = None
+    limits: Budget | None = None
     model: ChatModel = field(init=False)
+    _answered: RequestBound | None = None
+    """The most that the last request which was answered could cost."""
+    _history: PromptHistory = field(default_factory=PromptHistory)
+    _request: _Request = field(default_factory=lambda: _Request(NOTHING))
 
     @classmethod
     def open(
@@ -406,7 +440,12 @@ class MeteredModel:
         *,
         new: bool,
     ) -> Self:
-        """Set aside what the attempt is expected to cost, nothing without a model. Raises as ``reserve`` does."""
+        """Set aside what the attempt is expected to cost, nothing without a model.
+
+        Raises as ``reserve`` does, and ConfigError for limits of the run that no request fits.
+        """
+        if agent.paid:
+            require_room(agent, limits, run.split("/")[0])
         if results is None or not agent.paid:
             return cls(agent, run, attempt)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
@@ -431,28 +470,91 @@ class MeteredModel:
             self.ledger.settle(self.run, self.attempt)
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
-        """See ``ChatModel.reply``; raises BudgetExhausted when the campaign's budget does not allow the request."""
-        return self._book_request(messages, lambda: self.model.reply(messages, tools, timeout_s))
+        """See ``ChatModel.reply``; also raises as ``complete`` does."""
+        if not self.agent.paid:
+            return self.model.reply(messages, tools, timeout_s)
+        body = PROTOCOLS[self.agent.protocol].make_request(self.agent, messages, tools)
+        return self._send(body, lambda: self.model.reply(messages, tools, timeout_s))
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """The answer of an endpoint to a request body as it is; ``messages`` are for the estimate of its tokens."""
-        model = cast("EndpointModel", self.model)
-        return self._book_request(messages, lambda: model.complete(body, messages, timeout_s), asked_tokens(body))
+        """The answer of an endpoint to a request body as it is; ``messages`` are what it says.
 
-    def _book_request(
-        self, messages: Sequence[ChatMessage], send: Callable[[], Reply], reply_tokens: int | None = None
-    ) -> Reply:
-        if self.ledger is None:
-            return send()
-        most = bound_request_cost(self.agent, estimate_tokens(messages), reply_tokens)
-        self.ledger.announce(self.run, self.attempt, most)
+        Raises ContextOverflow for a prompt that cannot fit the model's window, CostLimit and TokenLimit when the run's
+        limits leave too little for it, BudgetExhausted when the campaign's budget does.
+        """
+        model = cast("EndpointModel", self.model)
+        return self._send(body, lambda: model.complete(body, messages, timeout_s))
+
+    def admit_attempt(self) -> None:
+        """Admit another attempt at the request under way, of which one has failed; raises as ``complete`` does."""
+        if self._request.attempts:
+            self._admit(self._request)
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Count an attempt at the request under way, with what it has cost."""
+        request = self._request
+        request.attempts += 1
+        request.spent += attempt.spent
+        request.doubtful += request.attempt if attempt.doubtful else NOTHING
+
+    def _send(self, body: dict[str, Any], send: Callable[[], Reply]) -> Reply:
+        prompt = read_prompt(self.agent, body)
+        if prompt.least > self.agent.context_tokens:
+            window = self.agent.context_tokens
+            raise ContextOverflow(f"the prompt has at least {prompt.least} tokens; the model takes {window}")
+        most = bound_request(self.agent, self._history.bound(prompt), bound_reply(self.agent, body))
+        request = self._request = _Request(most)
+        self._admit(request)
         try:
             reply = send()
         except RequestFailed as failure:
-            self._book(self.ledger, failure.spent)
+            request.spent = failure.spent or request.spent
+            self._book(request)
+            failure.spent = request.spent
             raise
-        self._book(self.ledger, reply.spent)
+        except BudgetExhausted:
+            self._book(request)
+            raise
+        request.spent = reply.spent
+        if reply.usage.estimated:  # what it did cost is not known
+            request.doubtful += RequestBound(request.attempt.usd)
+        self._book(request)
+        self._history.learn(prompt, reply.usage)
+        self._answered = most
         return reply
 
-    def _book(self, ledger: CampaignLedger, spent: Sequence[Billed]) -> None:
-        ledger.spend(self.run, self.attempt, compute_cost(spent, self.agent.pricing), tokens_in(spent).total)
+    def _admit(self, request: _Request) -> None:
+        """Announce the most that the request costs with another attempt; raises where that is not left."""
+        failed = RequestBound(compute_cost(request.spent, self.agent.pricing), tokens_in(request.spent).total)
+        most = request.attempt + failed + request.doubtful
+        if self.limits is not None:
+            self.limits.admit(most)
+        if self.ledger is None:
+            return
+        try:
+            self.ledger.announce(self.run, self.attempt, most.usd)
+        except BudgetExhausted as refusal:
+            if self._is_outsized(self.ledger):
+                raise CostLimit(str(refusal)) from refusal
+            raise
+
+    def _is_outsized(self, ledger: CampaignLedger) -> bool:
+        """True when the budget has room for a program's last request again, but not for this one.
+
+        Else a program could make its run void by a request that no budget allows.
+        """
+        if self.agent.provider != "command" or self._answered is None:
+            return False
+        try:
+            ledger.announce(self.run, self.attempt, self._answered.usd)
+        except BudgetExhausted:
+            return False
+        ledger.announce(self.run, self.attempt, ZERO)
+        return True
+
+    def _book(self, request: _Request) -> None:
+        if self.limits is not None:
+            self.limits.doubtful += request.doubtful
+        if self.ledger is not None:
+            cost, tokens = compute_cost(request.spent, self.agent.pricing), tokens_in(request.spent).total
+            self.ledger.spend(self.run, self.attempt, cost, tokens, request.doubtful.usd or ZERO)

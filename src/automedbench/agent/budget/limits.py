@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from automedbench.agent.models.model import Reply
+from automedbench.agent.budget.bounds import NOTHING, RequestBound
+from automedbench.agent.models.model import CostLimit, Reply, TokenLimit
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import InfrastructureError
@@ -42,8 +43,8 @@ class Budget:
     api_s: float = 0.0
     retry_s: float = 0.0
     exec_s: float = 0.0
-    last_prompt: int = 0
-    last_tier: str = ""
+    doubtful: RequestBound = NOTHING
+    """The most of requests that broke off without an account."""
     cost: Decimal | None = None
     served: dict[str, None] = field(default_factory=dict)
     _noticed: float = 0.0
@@ -78,7 +79,6 @@ class Budget:
 
     def book(self, reply: Reply) -> None:
         """Book a reply and the failed attempts before it; raises as ``spend`` does."""
-        self.last_prompt, self.last_tier = reply.usage.prompt, reply.service_tier
         if reply.model:
             self.served[reply.model] = None
         self.spend(reply.spent, reply.api_s, reply.retry_s)
@@ -104,16 +104,25 @@ class Budget:
             )
 
     def check_limits(self) -> Ending | None:
-        """The limit that forbids another request; the last prompt stands in for the next one's size."""
-        limits = self.limits
-        if (over := self.check_time()) is not None:
+        """The limit of time or turns that forbids another request."""
+        limit = self.limits.max_turns
+        if (over := self.check_time()) is not None or limit is None or self.turns < limit:
             return over
-        if limits.max_turns is not None and self.turns >= limits.max_turns:
-            return Ending("turn_limit", f"{self.turns} turns used of {limits.max_turns}")
-        if limits.max_total_tokens is not None and self.usage.total + self.last_prompt > limits.max_total_tokens:
-            used = f"{self.usage.total} tokens used of {limits.max_total_tokens}"
-            return Ending("token_limit", f"{used}; the next request needs about {self.last_prompt}")
-        return self._check_cost()
+        return Ending("turn_limit", f"{self.turns} turns used of {limit}")
+
+    def admit(self, request: RequestBound) -> None:
+        """Raise CostLimit or TokenLimit for a request that may go beyond what is left."""
+        limits, known = self.limits, self.cost
+        tokens = self.usage.total + self.doubtful.tokens
+        if limits.max_total_tokens is not None and tokens + request.tokens > limits.max_total_tokens:
+            used = f"{tokens} tokens used of {limits.max_total_tokens}"
+            raise TokenLimit(f"{used}; the next request may need {request.tokens}")
+        if limits.max_cost_usd is None or known is None or request.usd is None:
+            return
+        cost = known + (self.doubtful.usd or Decimal(0))
+        if cost + request.usd > Decimal(str(limits.max_cost_usd)):
+            used = f"{cost:.4f} USD used of {limits.max_cost_usd:g} USD"
+            raise CostLimit(f"{used}; the next request may cost {request.usd:.4f}")
 
     def check_time(self) -> Ending | None:
         limit = self.limits.time_limit_s
@@ -139,13 +148,3 @@ class Budget:
         self._noticed = passed
         left = max(0, int(limit - self.elapsed_s))
         return f"[BUDGET] {passed:.0%} of the time limit has passed: {left} s of {limit:g} s are left."
-
-    def _check_cost(self) -> Ending | None:
-        limit, cost = self.limits.max_cost_usd, self.cost
-        if limit is None or cost is None:
-            return None
-        request = Billed(Tokens(prompt=self.last_prompt), self.last_tier)
-        next_cost = compute_cost([request], self.pricing) or Decimal(0)
-        if cost + next_cost <= Decimal(str(limit)):
-            return None
-        return Ending("cost_limit", f"{cost:.4f} USD used of {limit:g} USD; the next request needs {next_cost:.4f}")

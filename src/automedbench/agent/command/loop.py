@@ -25,6 +25,7 @@ from automedbench.agent.loop import make_failure_ending
 from automedbench.agent.models.model import (
     ContextOverflow,
     EndpointError,
+    LimitReached,
     Reply,
     RequestFailed,
     RequestRejected,
@@ -154,6 +155,8 @@ class RequestHandler:
             kind = "server_error" if failure.status >= 500 else "invalid_request_error"
             return RequestRefused(failure.status, kind, None, f"the endpoint fails at this request: {failure}")
         self.ending = make_failure_ending(failure)
+        if isinstance(failure, LimitReached):
+            return RequestRefused(429, "insufficient_quota", "insufficient_quota", f"the run is over: {failure}")
         return RequestRefused(400, "invalid_request_error", "content_filter", str(failure))
 
 

@@ -40,6 +40,7 @@ class EndpointModel(Closing):
         agent: Agent,
         keys: Sequence[str],
         *,
+        on_send: Callable[[], None] = lambda: None,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
         shared: Path | None = None,
         asker: str = "",
@@ -52,6 +53,7 @@ class EndpointModel(Closing):
         target = agent.target(agent.model, keys, agent.protocol)
         self._client = Client(
             replace(target, asker=asker or target.asker),
+            on_send=on_send,
             on_attempt=on_attempt,
             shared=shared,
             sleep=sleep,

@@ -120,6 +120,18 @@ class ReplyTimeout(RequestFailed):
     """The time of the run was over before the model answered."""
 
 
+class LimitReached(RequestFailed):
+    """A request was not sent, because it may need more than a limit leaves."""
+
+
+class CostLimit(LimitReached):
+    """It may cost too much."""
+
+
+class TokenLimit(LimitReached):
+    """It may need too many tokens."""
+
+
 class RequestRejected(RequestFailed):
     """The endpoint failed at this request and answered a plain one of the driver's: the request is at fault.
 

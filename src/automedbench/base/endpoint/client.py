@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -64,7 +64,8 @@ class EndpointTarget:
 class Attempt:
     """One HTTP attempt of a request, for the log.
 
-    ``turn_s`` was waited for its turn before it, ``wait_s`` is the pause after it, ``key`` an index.
+    ``turn_s`` was waited for its turn before it, ``wait_s`` is the pause after it, ``key`` an index. ``spent`` is what
+    it has reported; ``doubtful``: it may have cost more, for it broke off.
     """
 
     kind: str
@@ -74,6 +75,8 @@ class Attempt:
     elapsed_s: float
     key: int = 0
     turn_s: float = 0.0
+    spent: tuple[Billed, ...] = ()
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class RequestGivenUp(Exception):
 class Client(Closing):
     """Posts requests to one endpoint; a context manager that closes its connections.
 
+    ``on_send`` is called before each attempt, and ``on_attempt`` after it; what ``on_send`` raises ends the request.
+
     ``shared`` is the folder of the files by which all processes of a campaign keep one pace.
     """
 
@@ -106,6 +111,7 @@ class Client(Closing):
         self,
         target: EndpointTarget,
         *,
+        on_send: Callable[[], None] = lambda: None,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
         shared: Path | None = None,
         max_attempts: int = MAX_ATTEMPTS,
@@ -115,7 +121,7 @@ class Client(Closing):
     ) -> None:
         from automedbench.base.endpoint.http import EndpointHttp
 
-        self._target, self._on_attempt = target, on_attempt
+        self._target, self._on_send, self._on_attempt = target, on_send, on_attempt
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
         self._http = EndpointHttp(target.base_url, clock)
@@ -154,12 +160,15 @@ class Client(Closing):
             pacer = self._pacers[key]
             turn = pacer.acquire(lambda: len(json.dumps(body, default=str)) // 4)
             request.book_pause(turn.waited_s)
+            self._on_send()
             started = self._clock()
             outcome = self._attempt(api_root(request.url, self._target.protocol), path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
-                self._book_answer(turn, pacer, getattr(outcome, "usage", None))
-                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
+                usage = getattr(outcome, "usage", None)
+                self._book_answer(turn, pacer, usage)
+                spent = (Billed(usage, getattr(outcome, "service_tier", "")),) if usage else ()
+                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s, spent))
                 return EndpointAnswer(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
@@ -170,7 +179,7 @@ class Client(Closing):
             is_paused = again and not is_down and fault.kind in TRANSIENT
             wait = pause(fault, request.failures, self._jitter()) if is_paused else 0.0
             attempt = Attempt(fault.kind, fault.status, wait, self.excerpt(fault.body), elapsed, key, turn.waited_s)
-            self._on_attempt(attempt)
+            self._on_attempt(replace(attempt, spent=outcome.spent, doubtful=fault.is_doubtful))
             request.retry_s += 0.0 if request.is_over(fault) else elapsed
             if not again:
                 raise self._make_error(request, fault)

@@ -64,6 +64,14 @@ class Fault:
     retry_after_s: float | None = None
     slow: bool = False
     """The answer did not come, or did not end, in time."""
+    sent: bool = True
+    """The endpoint may have received the request."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True where the endpoint may have charged for more than it has reported: it broke off, or wrote no reply."""
+        broke_off = self.kind == "network" and self.status in (None, 200) and self.sent
+        return broke_off or (self.kind == "malformed" and self.status == 200 and self.body.lstrip()[:1] == "{")
 
 
 def classify_status(status: int, body: str) -> FaultKind:

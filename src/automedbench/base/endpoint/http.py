@@ -334,7 +334,7 @@ def classify_failure(error: Exception, timeout_s: float) -> Fault:
         return Fault("bad_request", None, text)
     if isinstance(error, httpx2.DecodingError):
         return Fault("malformed", 200, text)
-    return Fault("network", None, text)
+    return Fault("network", None, text, sent=not isinstance(error, httpx2.ConnectError))
 
 
 def _classify_status(status: int, text: str, headers: Mapping[str, str]) -> Fault:
@@ -346,9 +346,9 @@ def _classify_status(status: int, text: str, headers: Mapping[str, str]) -> Faul
 def _classify_timeout(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
     """No connection is a fault of the network; a late answer may also mean that the run is over."""
     if isinstance(reason, httpx2.ConnectTimeout):
-        return Fault("network", None, f"timeout: no connection within {min(timeout_s, CONNECT_S):g} s")
+        return Fault("network", None, f"timeout: no connection within {min(timeout_s, CONNECT_S):g} s", sent=False)
     if isinstance(reason, httpx2.PoolTimeout):
-        return Fault("network", None, "timeout: no free connection")
+        return Fault("network", None, "timeout: no free connection", sent=False)
     what = str(reason) if "slowly" in str(reason) else f"no answer within {timeout_s:g} s"
     return Fault("network", None, f"timeout: {what}", slow=True)
 
