@@ -38,7 +38,7 @@ from automedbench.sandbox.evidence.policy import Strikes
 from automedbench.sandbox.evidence.trace import TracedProgram
 from automedbench_rehearsal.model_server.chat import Chat
 from automedbench_rehearsal.model_server.faults import ServerFault, apply_fault
-from automedbench_rehearsal.model_server.meter import Meter
+from automedbench_rehearsal.model_server.meter import TokenMeter
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -401,7 +401,7 @@ def test_requests_at_the_same_time_do_not_go_beyond_a_limit(make: Callable[..., 
     """Twelve at once: the first is taken for 1040 tokens and 20 more, 0.0124 USD; all are charged 0.00314 USD, as the
     second and later ones are taken for: nine of them fit.
     """
-    meter, prices = Meter(), PRICING | {"cache_write": "10"}
+    meter, prices = TokenMeter(), PRICING | {"cache_write": "10"}
 
     def program(client: Client) -> int:
         asking = [threading.Thread(target=client.ask, args=(USER,)) for _ in range(12)]

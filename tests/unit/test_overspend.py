@@ -23,7 +23,7 @@ from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.prices import Pricing, compute_cost
 from automedbench_rehearsal.model_server.faults import FaultPlan
-from automedbench_rehearsal.model_server.meter import Meter
+from automedbench_rehearsal.model_server.meter import TokenMeter
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
 Body = dict[str, Any]
@@ -169,7 +169,7 @@ SHAPES: dict[str, Callable[[str], Body]] = {
 class Campaign:
     """A campaign of one agent at a real server, with everything that was charged."""
 
-    def __init__(self, folder: Path, protocol: str, meter: Meter, url: str, root: str, limits: Any) -> None:
+    def __init__(self, folder: Path, protocol: str, meter: TokenMeter, url: str, root: str, limits: Any) -> None:
         entry = {"provider": "command", "command": ["x"], "model": "m", "api_key_env": "KEY", "protocol": protocol}
         address = root if protocol in ("messages", "gemini") else url
         self.agent = Agent.model_validate(entry | {"base_url": address, "pricing": PRICES, "context_tokens": 30_000})
@@ -217,7 +217,7 @@ class Campaign:
 
 @contextlib.contextmanager
 def campaign(
-    folder: Path, protocol: str, meter: Meter, faults: Mapping[int, str] | None = None, **options: Any
+    folder: Path, protocol: str, meter: TokenMeter, faults: Mapping[int, str] | None = None, **options: Any
 ) -> Iterator[Campaign]:
     plan = FaultPlan.model_validate({"requests": faults or {}})
     turns = [ScriptedTurn(content="Well.")] * 100
@@ -236,7 +236,7 @@ REFUSED = (CostLimit, BudgetExhausted, ContextOverflow)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_form_of_a_request_goes_beyond(tmp_path: Path, protocol: str, shape: str, limits: dict[str, float]) -> None:
     """Again and again until it is refused, or eight times; what is small is never refused: 8 × 0.016 USD at most."""
-    with campaign(tmp_path, protocol, Meter(), limits=limits) as running, contextlib.suppress(*REFUSED):
+    with campaign(tmp_path, protocol, TokenMeter(), limits=limits) as running, contextlib.suppress(*REFUSED):
         for _ in range(8):
             running.ask(SHAPES[shape](protocol))
     assert running.charged <= BUDGET
@@ -252,7 +252,7 @@ def test_attempts_that_broke_off_may_have_been_charged(tmp_path: Path, protocol:
     kinds = ["cut_at_once", "cut_body", "no_choices", "usage_missing"]
     faults = {number: kinds[number % 4] for number in range(1, 40)}
     with (
-        campaign(tmp_path, protocol, Meter(), faults, limits=limits) as running,
+        campaign(tmp_path, protocol, TokenMeter(), faults, limits=limits) as running,
         contextlib.suppress(*REFUSED),
     ):
         for _ in range(8):
@@ -270,7 +270,7 @@ def test_an_honest_conversation_may_spend_nearly_all(tmp_path: Path, protocol: s
     2000 × 30: 0.27 USD may be left over.
     """
     with (
-        campaign(tmp_path, protocol, Meter(4, share=0.05), limits=limits) as running,
+        campaign(tmp_path, protocol, TokenMeter(4, share=0.05), limits=limits) as running,
         contextlib.suppress(CostLimit, BudgetExhausted),
     ):
         for count in range(1, 100):

@@ -690,7 +690,7 @@ def test_no_attempt_without_budget(plan: RunPlan, tmp_path: Path) -> None:
 
 def test_a_budget_that_runs_out_leaves_an_attempt_that_goes_on(plan: RunPlan, tmp_path: Path) -> None:
     """Raised, it pays for the rest only."""
-    small = BudgetConfig(max_cost_usd="0.0135", expected_turns=1, expected_prompt_tokens=1)
+    small = BudgetConfig(max_cost_usd="0.032", expected_turns=1, expected_prompt_tokens=1)
     plan = replace(plan, results=tmp_path / "results", budget=small)
     with pytest.raises(BudgetExhausted):
         priced(plan, *([code("write a")] * 20))

@@ -51,7 +51,8 @@ KEPT_OF_CUT_REPLY = 2000
 BRIEF_FAILED = (
     "The endpoint answers a plain request, but not the brief, in which nothing is the agent's: {}.\n"
     "Check the agent's context_tokens against the model's real window, max_tokens and extra_body."
-)NO_ROOM = (
+)
+NO_ROOM = (
     "The run's limits leave no room for its first request: {}.\n"
     "Raise limits.max_cost_usd or limits.max_total_tokens, or lower the agent's max_tokens."
 )

@@ -20,7 +20,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 @dataclass
-class Meter:
+class TokenMeter:
     """Counts requests; ``unlimited`` is the reply to one without a limit, ``media`` what one of them costs."""
 
     bytes_per_token: float = 1

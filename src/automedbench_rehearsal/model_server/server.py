@@ -26,7 +26,7 @@ from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault, a
 from automedbench_rehearsal.model_server.gemini import Gemini
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.messages import Messages
-from automedbench_rehearsal.model_server.meter import Meter
+from automedbench_rehearsal.model_server.meter import TokenMeter
 from automedbench_rehearsal.model_server.program import polls, program_of, side_answer, told, turn_of
 from automedbench_rehearsal.model_server.responses import Responses
 from automedbench_rehearsal.model_server.wire import (
@@ -88,7 +88,7 @@ class ScriptedServer:
         answers: Sequence[Answer] = (),
         faults: FaultPlan | None = None,
         keys: Sequence[str] = (),
-        usage: tuple[int, int] | Callable[[int], Usage] | Meter | None = None,
+        usage: tuple[int, int] | Callable[[int], Usage] | TokenMeter | None = None,
         demand: bool = False,
         port: int = 0,
         keep: bool = True,
@@ -213,7 +213,7 @@ class ScriptedServer:
         return self._scripts.get(model) if len(self._scripts) > 1 else next(iter(self._scripts.values()), None)
 
     def _said(self, turn: int, text: str, calls: Sequence[Call], got: _ModelRequest, conversation: str) -> Said:
-        if isinstance(self._usage, Meter):
+        if isinstance(self._usage, TokenMeter):
             usage = self._usage.charge(got.body)
         elif callable(self._usage):
             usage = self._usage(turn)
