@@ -693,7 +693,7 @@ def test_a_budget_that_runs_out_leaves_an_attempt_that_goes_on(plan: RunPlan, tm
     small = BudgetConfig(max_cost_usd="0.032", expected_turns=1, expected_prompt_tokens=1)
     plan = replace(plan, results=tmp_path / "results", budget=small)
     with pytest.raises(BudgetExhausted):
-        priced(plan, *([code("write a")] * 20))
+        priced(plan, *([code("write a")] * 40))
     attempt = list_attempts(plan.folder)[0]
     turns = attempt.failures()[0].totals.turns
     assert turns >= 1
