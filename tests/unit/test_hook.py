@@ -55,6 +55,7 @@ ESCAPE = "import ctypes\nctypes.CDLL(None).ptrace"
 REPORTED = {
     "libc-ptrace": (ESCAPE, ("medium", "warning", "ptrace()")),
     "by-name": ("import ctypes\ngetattr(ctypes.CDLL('libc.so.6'), 'un' + 'share')", ("medium", "warning", "unshare()")),
+    "machine-code": ("import ctypes\nctypes.addressof(ctypes.c_int())", ("low", "notice", "addressof()")),
     "syscall": ("import ctypes\nctypes.CDLL(None).syscall", ("low", "notice", "syscall()")),
 }
 

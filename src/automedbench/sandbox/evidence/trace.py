@@ -226,6 +226,9 @@ _WEIGHTS: tuple[tuple[Severity, Confidence], ...] = (
 )
 
 
+_OF_SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers")
+
+
 def _weigh(act: Act, seen: Seen) -> int:
     """Weight of an act, as a place in ``_WEIGHTS``: the kernel's word is certain, unless honest work may do the same.
 
@@ -239,7 +242,7 @@ def _weigh(act: Act, seen: Seen) -> int:
         return 0
     if act.rule == "private_path" and act.what in ("file", "list", "enter"):
         return 0 if act.place == ROOT and act.what != "file" else 1
-    return 1 if act.place.startswith("/etc/") else 2
+    return 1 if act.place.startswith(_OF_SYSTEM) else 2
 
 
 def _finding(rule: str, group: list[tuple[int, Act]], turn: int | None, call: int | None) -> Finding:

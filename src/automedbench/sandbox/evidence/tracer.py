@@ -709,7 +709,7 @@ class Tracer:
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
             sure = "certain" if rule.certain and not place.startswith(_OWN_PLACES) else ""
-            what = state if act in ("open", "write") else act
+            what = state if act == "open" or (act == "write" and state != "list") else act
             self.record.add(rule.name, rule.category, sure, what, _printable(os.fsencode(place)))
         elif act == "write" and not f"{place}/".startswith(_WRITABLE):
             self.record.add("write_outside", "resource", "", act, _printable(os.fsencode(place)))

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 300
 _ESCAPES = {"unshare", "setns", "mount", "umount", "umount2", "pivot_root", "chroot", "ptrace", "keyctl", "bpf",
             "process_vm_readv", "process_vm_writev"}  # fmt: skip
 _NATIVE = {"syscall", "prctl", "personality", "klogctl", "init_module", "kexec_load", "open_by_handle_at",
-           "name_to_handle_at", "shmget", "msgget", "semget", "mq_open"}  # fmt: skip
+           "name_to_handle_at", "shmget", "shmat", "msgget", "semget", "mq_open", "fanotify_init", "stime"}  # fmt: skip
 
 _reported: set[tuple[str, str]] = set()
 
@@ -52,8 +52,10 @@ def say(kind: str, detail: str) -> None:
 
 
 def _audit(event: str, args: tuple[object, ...]) -> None:
-    """Report the name of a function of the C library that ``ctypes`` looks up."""
-    if event == "ctypes.dlsym":
+    """Report functions of the C library that ``ctypes`` looks up, and addresses, which machine code is called by."""
+    if event == "ctypes.addressof":
+        say("native", "addressof()")
+    elif event == "ctypes.dlsym":
         name = str(args[1])
         if name in _ESCAPES or name in _NATIVE:
             say("native.escape" if name in _ESCAPES else "native", f"{name}()")
