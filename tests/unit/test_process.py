@@ -402,7 +402,7 @@ class Unreliable(LocalSandbox):
             True,
             True,
             (True, True),
-            f"[SANDBOX] {SPOILED}, and one does in an empty workspace: the runner never answered",
+            f"{SPOILED}, and one does in an empty workspace: the runner never answered",
         ),
         (True, True, (True, False), "on"),  # the machine's moment of weakness
         (True, False, (True, False), "InfrastructureError"),

@@ -254,3 +254,35 @@ def test_a_delegated_cgroup_gets_a_child_with_limits(tmp_path: Path) -> None:
     (tmp_path / "job/cgroup.subtree_control").unlink()
     assert cgroup.make_group(10**9, None, tmp_path, membership) is None
     assert cgroup.make_group(10**9, None, tmp_path / "none", membership) is None
+
+
+GB = 10**9
+ROOM = {  # free at the start, free then, held by the workspace and by all: what is said of it; a disk of 100 GB
+    "plenty": (50, 40, 0, 0, ""),
+    "its archive would not fit": (50, 21, 20, 20, "disk limit: the workspace holds up to 20 GB"),
+    "small, and others fill": (50, 1.5, 1, 1, ""),
+    "filled by it": (50, 0.5, 1, 30, "disk limit: the disk has 0.5 GB left"),
+    "filled by others": (50, 0.5, 1, 1, "disk full: 0.5 GB are free"),
+    "little was free, half of it taken": (2.2, 0.9, 0, 0.7, "disk limit: the disk has 0.9 GB left"),
+}
+
+
+@pytest.mark.parametrize(("begin", "free", "kept", "held", "reason"), ROOM.values(), ids=ROOM)
+def test_who_fills_the_disk(
+    begin: float, free: float, kept: float, held: float, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [begin]
+    monkeypatch.setattr(watchdog, "measure_space", lambda _: watchdog.Space(int(now[0] * GB), 2 * GB))
+    dog = Watchdog(["workspace"], Limit(), home="home")
+    now[0] = free
+    spaces = dict.fromkeys(("home", "workspace"), watchdog.Space(int(free * GB), 0))
+    dog._seen = watchdog.HeldBytes(int(kept * GB), int(held * GB), spaces)
+    breach = dog.room(0)
+    assert (dog.blame(breach) if breach else "").startswith(reason) and bool(breach) == bool(reason)
+
+
+def test_names_and_headers_count_as_disk(tmp_path: Path) -> None:
+    """Of an empty file an archive holds three blocks of 512 bytes, and its path."""
+    for number in range(100):
+        (tmp_path / f"{number:0200d}").touch()
+    assert 100 * (1536 + 200) <= usage(tmp_path).size < 100 * (1536 + 200) + 100_000

@@ -28,6 +28,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import clean_text, parse_json_object, unwritable
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Message, now
+from automedbench.base.reserve import makes_room
 
 STAMPS = {"seq", "ts", "t_s"}
 OF_ONE_PROCESS = {"decoy", "resume", "interrupted"}
@@ -177,7 +178,12 @@ class RunLog:
         try:
             lines.add(json.dumps(self.mask.value(value), sort_keys=True, default=str))
         except OSError as error:
-            raise unwritable(f"the log {self.folder}", error) from error
+            try:
+                if not makes_room(error):
+                    raise
+                lines.flush()
+            except OSError as last:
+                raise unwritable(f"the log {self.folder}", last) from last
 
 
 class _Lines:
@@ -198,9 +204,13 @@ class _Lines:
             self.expected.popleft()
             return
         self.expected.clear()
-        self._stream.write(text + "\n")
-        self._stream.flush()
         self.count += 1
+        self._stream.write(text + "\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is not on the disk yet; after a full disk it may be called again. Raises OSError."""
+        self._stream.flush()
 
     def beyond(self, count: int) -> list[dict[str, Any]]:
         """Records after the first ``count`` lines."""

@@ -50,7 +50,7 @@ from automedbench.agent.plan import (
     planned_fields,
     refuse_unsafe,
 )
-from automedbench.agent.toolbox import Toolbox
+from automedbench.agent.toolbox import OUTPUTS, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, list_files, read_plan, take_snapshot
 from automedbench.base.code import present_code
@@ -60,10 +60,11 @@ from automedbench.base.files import write_record
 from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among
 from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
+from automedbench.base.reserve import give_up_reserve, hold_reserve
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.cgroup import oom_kills
-from automedbench.sandbox.container.scratch import scratch_folder
+from automedbench.sandbox.container.scratch import scratch_folder, why_no_scratch
 from automedbench.sandbox.evidence.policy import Strikes
 
 if TYPE_CHECKING:
@@ -181,7 +182,9 @@ class _Driver:
                 print(f"The run has ended; putting its sandbox away failed: {error}", file=sys.stderr)
             # Nothing writes into the workspace any more.
             try:
-                seal(attempt, *result, self.check)
+                outputs = plan.card.expected_outputs(plan.manifest.case_ids)
+                expected = {f"{OUTPUTS}/{path}": output.max_bytes for path, output in outputs.items()}
+                seal(attempt, *result, self.check, expected)
             except BaseException as error:
                 with contextlib.suppress(AutoMedBenchError):
                     if not attempt.sealed:
@@ -206,6 +209,9 @@ class _Driver:
     ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
         plan = self.plan
+        stack.enter_context(hold_reserve(*{attempt.path, attempt.workspace.resolve().parent}))
+        if why_no_scratch():
+            give_up_reserve()
         log = stack.enter_context(
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
@@ -299,6 +305,7 @@ class _Driver:
         """The result, from the run's end to the end of its log."""
         loop = session.loop
         ending = loop.run()
+        give_up_reserve()
         spoiled = session.sandbox.selfcheck()
         if spoiled and ending.outcome != "disqualified":
             ending = Ending("stopped", spoiled)

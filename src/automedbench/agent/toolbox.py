@@ -24,9 +24,11 @@ from automedbench.base.endpoint.client import SHORT_WAIT_S
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Outcome, Process, Stage, Totals
+from automedbench.base.reserve import is_reserve_used
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import SPOILED, Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult, lost_outcome, to_result
+from automedbench.sandbox.container.watchdog import measure_space
 from automedbench.sandbox.evidence.policy import SWEEP, Strikes
 
 OUTPUTS = "agents_outputs"
@@ -309,7 +311,7 @@ class Toolbox:
         self.sandbox.set_deadline(self.budget.remaining_s)
         timeout_s = self.budget.exec_timeout_s()
         try:
-            return self.sandbox.run_code(
+            result = self.sandbox.run_code(
                 request.language,
                 request.code,
                 call=number,
@@ -317,10 +319,21 @@ class Toolbox:
                 log=self.log.exec_folder,
                 timeout_s=timeout_s,
             )
+            reason = self.explain_full_disk()
+            return to_result(lost_outcome(reason), timeout_s) if reason else result
         except InfrastructureError as error:
             if not again or not self.sandbox.passes_anew():
                 raise
             return to_result(lost_outcome(f"{SPOILED}: {str(error).splitlines()[0][:200]}"), timeout_s)
+
+    def explain_full_disk(self) -> str:
+        """Why the run ends where its log needed the reserve; InfrastructureError where others filled the disk."""
+        if not is_reserve_used():
+            return ""
+        held = take_snapshot(self.workspace).total_bytes
+        if held < measure_space(self.workspace).reserve:
+            raise InfrastructureError(f"The disk of {self.workspace} is full.\nFree space, then run the command again.")
+        return f"disk limit: the disk is full, and the workspace holds {held / 1e9:.3g} GB"
 
     def is_over_memory(self, result: CodeResult, kills: int) -> bool:
         """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before)."""

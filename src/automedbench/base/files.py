@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.reserve import makes_room
 
 RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -157,9 +158,14 @@ def new_beside(path: Path) -> Path:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` atomically."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    """Write ``data`` atomically, on a full disk with the help of the run's reserve."""
+    try:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(data)
+    except InfrastructureError as error:
+        if not makes_room(error):
+            raise
+        write_bytes(path, data)
 
 
 def write_text(path: Path, text: str) -> None:

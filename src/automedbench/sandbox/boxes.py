@@ -50,6 +50,7 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import remove_tree, repair_modes, scratch_folder
+from automedbench.sandbox.container.watchdog import FULL_BY_OTHERS, measure_space
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 from automedbench.sandbox.evidence.trace import Trace, TracedProgram
@@ -129,6 +130,8 @@ class Sandbox(abc.ABC):
         both = self._watch if watch is None else lambda: self._watch() or watch()
         outcome = self._call(box, path, language, call, timeout_s, both)
         self._collect(turn, call)
+        if outcome.reason.startswith(FULL_BY_OTHERS):
+            raise InfrastructureError(f"The {outcome.reason}.\nFree space, then run the same command again.")
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         self._end_reported = outcome.gone
         if self._anew and call > 1:
@@ -324,6 +327,7 @@ class ApptainerSandbox(Sandbox):
         if not public.exists():
             raise MissingDataError(f"No public data at {public}.\nRun `snakemake prepare`.")
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
+        self._home = workspace.absolute().parent
         self._network: launcher.Network = network
         self._wanted = (gpu, gpu_model)
         self._devices: launcher.Devices | None = None
@@ -355,6 +359,8 @@ class ApptainerSandbox(Sandbox):
         with contextlib.ExitStack() as stack:
             # Node-local, and with a name that gives nothing away to the agent: /proc/self/mountinfo shows it.
             scratch = self._scratch = stack.enter_context(scratch_folder("sandbox-"))
+            if not self._used:
+                self._require_room()
             shutil.copytree(HOOK, scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
             (scratch / "calls").mkdir()
             self._pipe = EvidencePipe(scratch / "pipe")
@@ -372,6 +378,17 @@ class ApptainerSandbox(Sandbox):
             self._leave = stack.pop_all().close
         self._starts, self._anew = 1, True
         return self
+
+    def _require_room(self) -> None:
+        """Raise InfrastructureError where a disk has less free than a run leaves to the node."""
+        for folder in (self._home, self._require_scratch()):
+            free, reserve = measure_space(folder)
+            if free < reserve:
+                found, least = f"{free / 1e9:.2g} GB", f"{reserve / 1e9:.2g} GB"
+                raise InfrastructureError(
+                    f"The disk of {folder} has {found} free, and a run leaves {least} to the node.\n"
+                    "Free space there, then run the same command again."
+                )
 
     def _end_quietly(self) -> None:
         with contextlib.suppress(InfrastructureError):  # a proxy that has ended has no evidence to give
@@ -416,6 +433,7 @@ class ApptainerSandbox(Sandbox):
             if self._trace is not None and not self._trace.alive:
                 self._end_trace()
                 self._trace = Trace(self._require_scratch())
+            self._require_room()
             self._workspace = Path(tempfile.mkdtemp(prefix="empty-", dir=self._scratch))
             self._probe().close()
         except (InfrastructureError, OSError):
@@ -509,7 +527,7 @@ class ApptainerSandbox(Sandbox):
             env=launcher.host_environment(scratch, self._runtime, self._services),
             cwd=scratch,
             limits=default_limits(os.geteuid(), self._limits, apart=self._apart),
-            guard=Guard([self._workspace, tmp], self._limits, shm=True),
+            guard=Guard([self._workspace, tmp], self._limits, shm=True, home=self._home),
         )
 
     def _program(self, path: Path, language: Language) -> list[str]:

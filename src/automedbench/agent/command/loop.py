@@ -238,6 +238,8 @@ class CommandLoop:
                 self._look()
             finally:
                 handler.lock.release()
+        if reason := toolbox.explain_full_disk():
+            return Stop(reason)
         ending = toolbox.ending or handler.ending
         return None if ending is None or handler.busy else Stop(f"the run is over: {ending.detail}")
 

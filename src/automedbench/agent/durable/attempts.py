@@ -40,6 +40,7 @@ from automedbench.agent.log import RunLog
 from automedbench.base.errors import InfrastructureError, is_machine_fault
 from automedbench.base.files import read_record, write_bytes, write_record, write_text
 from automedbench.base.records import Conversation, Enforced, Model, RunId, RunRecord, Totals, now
+from automedbench.base.reserve import makes_room
 from automedbench.sandbox.airlock.archive import OUTPUTS, REST
 
 PUBLISHED = ("brief.md", "conversation.json", "run.json")
@@ -152,13 +153,15 @@ def seal(
     conversation: Conversation,
     record: RunRecord,
     check: Callable[[], None] = lambda: None,
+    expected: Mapping[str, int] | None = None,
 ) -> None:
     """Write archives and result into the attempt; from here on it is never repeated because of a crash.
 
-    Nothing may write into the workspace any more. ``check`` raises when this process may not go on. Raises
-    InfrastructureError when the disk is full.
+    Nothing may write into the workspace any more. ``check`` raises when this process may not go on. Of a run that
+    filled the disk only ``expected`` files (path → largest size) and small ones are kept if there is no room for more.
+    Raises InfrastructureError when the disk is full.
     """
-    put_away(attempt.path)
+    put_away(attempt.path, expected if record.outcome == "out_of_disk" else None)
     check()
     write_record(attempt.path / "conversation.json", conversation)
     write_record(attempt.path / "run.json", record)
@@ -442,21 +445,29 @@ class Journal:
         )
 
     def _append(self, line: Line) -> None:
-        """Write one line and wait for the disk; a line that does not fit is taken back."""
+        """Write one line and wait for the disk; one that does not fit is taken back, and fits behind the reserve."""
         # In the order in which a provider sent them: what goes back to it after a crash must be the same bytes.
         data = json.dumps(line.model_dump(mode="json")).encode() + b"\n"
         try:
-            before = os.fstat(self._file).st_size
             try:
-                done = 0
-                while done < len(data):
-                    done += os.write(self._file, data[done:])
-                os.fsync(self._file)
-            except OSError:
-                os.ftruncate(self._file, before)
-                raise
+                self._write(data)
+            except OSError as error:
+                if not makes_room(error):
+                    raise
+                self._write(data)
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def _write(self, data: bytes) -> None:
+        before = os.fstat(self._file).st_size
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(self._file, data[done:])
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, before)
+            raise
 
     def _unwritable(self, error: OSError) -> InfrastructureError:
         return InfrastructureError(

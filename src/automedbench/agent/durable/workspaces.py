@@ -13,14 +13,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_text
+from automedbench.base.reserve import is_disk_full
 from automedbench.sandbox.airlock.archive import OUTPUTS, REST, is_evidence, pack, unpack
-from automedbench.sandbox.container.scratch import remove_tree
+from automedbench.sandbox.container.scratch import remove_tree, walk
 
 WORKSPACE, CALLS = "workspace", "log/exec"
 OWNER = "attempt"
@@ -57,12 +60,23 @@ def is_lost(attempt: Path) -> bool:
     return not place.is_dir() and (place.is_symlink() or not (attempt / OUTPUTS).is_file())
 
 
-def put_away(attempt: Path) -> None:
+SMALL_BYTES = 1 << 20
+"""Of a file that is kept of a workspace that fills the disk."""
+
+
+def put_away(attempt: Path, expected: Mapping[str, int] | None = None) -> None:
     """Write the archives: outputs, the rest, the code calls. Nothing may write there any more.
 
-    Raises InfrastructureError when the disk is full.
+    Where the disk is full, all but small and ``expected`` files (path → largest size) are removed first. Raises
+    InfrastructureError when there is no room all the same; with None, nothing is removed.
     """
-    _pack_workspace(attempt)
+    try:
+        _pack_workspace(attempt)
+    except InfrastructureError as error:
+        if expected is None or not is_disk_full(error):
+            raise
+        _shed(attempt / WORKSPACE, expected)
+        _pack_workspace(attempt)
     if (attempt / CALLS).is_dir():
         pack(attempt / CALLS, attempt / f"{CALLS}.tar")
 
@@ -89,6 +103,14 @@ def _pack_workspace(attempt: Path) -> None:
     place = (attempt / WORKSPACE).resolve()
     pack(place, attempt / OUTPUTS, is_evidence)
     pack(place, attempt / REST, lambda path: not is_evidence(path))
+
+
+def _shed(workspace: Path, expected: Mapping[str, int]) -> None:
+    """Remove large files that no score needs."""
+    for at, path, found in walk(workspace.resolve(), strict=False):
+        if not stat.S_ISDIR(found.st_mode) and found.st_blocks * 512 > expected.get(path, SMALL_BYTES):
+            with contextlib.suppress(OSError):
+                os.unlink(path.rpartition("/")[2], dir_fd=at)
 
 
 def _remove_workspace(attempt: Path) -> None:

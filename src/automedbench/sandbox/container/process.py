@@ -110,18 +110,24 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Guard:
-    """Limits that the supervisor enforces on all that ``folders`` hold; ``shm``: the container has its own /dev/shm."""
+    """Limits that the supervisor enforces on all that ``folders`` hold, the workspace first.
+
+    ``shm``: the container has its own /dev/shm. ``home``: folder of log and archives, on whose disk there must be room
+    for them; None: free space is not watched.
+    """
 
     folders: Sequence[Path] = ()
     limits: Limits | None = None
     shm: bool = False
+    home: Path | None = None
 
     def order(self) -> dict[str, Any]:
         """JSON for the supervisor; the memory limit is always below the job's own. Raises InfrastructureError."""
         limits = self.limits or Limits(mem_gb=None, disk_gb=None, max_processes=None)
         memory = memory_of_call(limits.mem_gb) if self.limits else None
         limit = [memory, limits.max_processes, limits.disk_gb and int(limits.disk_gb * 1e9)]
-        return {"folders": [str(folder) for folder in self.folders], "shm": self.shm, "limit": limit}
+        home = "" if self.home is None else str(self.home)
+        return {"folders": [str(folder) for folder in self.folders], "shm": self.shm, "limit": limit, "home": home}
 
 
 DRIVER_BYTES, LEAST_BYTES = 500_000_000, 100_000_000

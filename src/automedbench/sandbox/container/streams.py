@@ -5,6 +5,7 @@ Standard library only: the supervisor uses it.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from base64 import b64encode
@@ -104,4 +105,7 @@ class Stream:
         try:
             self._log.write(data)
         except OSError as error:
-            self.error = self.error or f"{error.strerror}"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the agent's doing, or met by the journal's next line
+                self._room.left = 0
+            else:
+                self.error = self.error or f"{error.strerror}"

@@ -105,7 +105,7 @@ class Supervisor:
         self.group: Group | None = make_group(limit.memory, limit.processes) if order["group"] else None
         self.freezer = Freezer(os.getpid(), self.group)
         self.thaw_at = 0.0
-        self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
+        self.watchdog = Watchdog(order["folders"], limit, order["shm"], self.group is not None, order["home"])
         self.breach: Breach | None = None
         self.control: socket.socket | None = None
         self.watching = False
@@ -393,6 +393,10 @@ class Supervisor:
     def _finish(self) -> None:
         """Kill what is left, then report the call that was going on, and the end."""
         tree.kill_rest()
+        if self.breach is not None and self.reason == self.breach.reason:
+            self.reason = self.watchdog.blame(self.breach)
+            if self.call is not None and self.call.reason == self.breach.reason:
+                self.call.reason = self.reason
         if not self.orphaned:
             self._report_end()
         if self.call is not None:

@@ -26,7 +26,15 @@ COST_SHARE = 20
 LOOK_SECONDS = 0.5
 LONGEST_PAUSE_S, LONGEST_DISK_PAUSE_S = 5.0, 60.0
 """Between two looks at processes, at folders."""
-UNCOUNTED = "cannot be counted"
+ROOM_SECONDS = 0.1
+"""Between two looks at the free space: three writers at 1 GB/s write 0.3 GB meanwhile."""
+RESERVE_BYTES, RESERVE_SHARE = 2 * 10**9, 20
+"""Free space that a run leaves to the node: 2 GB, and of disks below 40 GB a twentieth."""
+FEW_INODES = 1000
+FULL_BY_OTHERS = "disk full"
+"""Beginning of the reason of an end that is not this run's fault."""
+HEADER_BYTES = 1536
+"""Headers of a file in an archive; its name comes to that."""
 RUNTIME_TASKS = 32  # of the container runtime, the runner and the image's mount; measured 14
 
 _MEMORY = re.compile(rb"^(RssAnon|RssShmem|VmSwap|Threads):\s+(\d+)", re.MULTILINE)
@@ -34,10 +42,15 @@ _PROPORTIONAL = re.compile(rb"^(Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MUL
 
 
 class Breach(NamedTuple):
-    """A limit that was passed; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine)."""
+    """A limit that was passed; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine).
+
+    ``full`` is a folder whose disk has only ``free`` bytes left, whoever filled it.
+    """
 
     reason: str
     at_once: bool = False
+    full: str = ""
+    free: int = 0
 
 
 class Limit(NamedTuple):
@@ -52,15 +65,19 @@ class Limit(NamedTuple):
 class Watchdog:
     """Watches one container; ``folders`` are what it may write (workspace, /tmp), ``shm`` has its own /dev/shm.
 
-    ``grouped``: the kernel keeps memory and processes, and only disk is looked at.
+    ``grouped``: the kernel keeps memory and processes, and only disk is looked at. ``home``: folder that the archive of
+    the first folder is written to; empty: free space is not looked at.
     """
 
     folders: Sequence[str]
     limit: Limit
     private_shm: bool = False
     grouped: bool = False
+    home: str = ""
 
     def __post_init__(self) -> None:
+        self._spaces = {folder: measure_space(folder) for folder in (self.home, *self.folders) if folder}
+        self._seen = HeldBytes(0, 0, self._spaces)
         self.peak = 0
         """Most bytes of memory that were seen in use; pages that processes share count once for each of them."""
 
@@ -69,6 +86,8 @@ class Watchdog:
         looks: dict[Callable[[int], Breach | None], float] = {self.disk: LONGEST_DISK_PAUSE_S}
         if not self.grouped:
             looks |= {self.tree: LONGEST_PAUSE_S}
+        if self.home:
+            looks |= {self.room: ROOM_SECONDS}
         for look, longest in looks.items():
             threading.Thread(target=repeat, args=(look, root, report, longest), daemon=True).start()
 
@@ -90,9 +109,10 @@ class Watchdog:
 
     def disk(self, root: int) -> Breach | None:
         """Breach of a limit on folders and open files."""
-        pids = descendants(root)
+        spaces = {folder: measure_space(folder) for folder in self._spaces}
         found = [usage(folder) for folder in self.folders]
-        size = sum(each.size for each in found) + nameless_files(pids)
+        size = sum(each.size for each in found) + nameless_files(descendants(root))
+        self._seen = HeldBytes(found[0].size if found else 0, size, spaces)
         entries = sum(each.entries for each in found)
         limit = self.limit.disk
         if limit is not None and size > limit:
@@ -101,8 +121,36 @@ class Watchdog:
             return Breach(f"disk limit: the workspace holds {entries} files, the limit is {MAX_ENTRIES}")
         hidden = next((each.hidden for each in found if each.hidden), "")
         if hidden:
-            return Breach(f"disk limit: what the workspace holds {UNCOUNTED}: {hidden}")
+            return Breach(f"disk limit: what the workspace holds cannot be counted: {hidden}")
         return None
+
+    def room(self, _root: int) -> Breach | None:
+        """Breach where a disk runs full, or would by the archive of what the workspace holds."""
+        spaces = {folder: measure_space(folder) for folder in self._spaces}
+        for folder, (free, reserve) in spaces.items():
+            if free < reserve // 2:
+                return Breach(f"disk limit: the disk has {free / 1e9:.3g} GB left", True, folder, free)
+        free, reserve = spaces[self.home]
+        held = self._seen.kept + self._growth(self.folders[0], spaces[self.folders[0]].free)
+        if held > reserve and free < held + reserve:
+            has = f"the workspace holds up to {held / 1e9:.3g} GB, and the disk has {free / 1e9:.3g} GB left"
+            return Breach(f"disk limit: {has}, where its archive must fit as well", True)
+        return None
+
+    def _growth(self, folder: str, free: int) -> int:
+        """Bytes by which the free space of a folder's disk has shrunk since the last look at what is held."""
+        return max(0, self._seen.spaces[folder].free - free)
+
+    def blame(self, breach: Breach) -> str:
+        """Reason of an ended container, once nothing of it runs: who held little has not filled the disk."""
+        if not breach.full:
+            return breach.reason
+        (begin, _), (now, reserve) = self._spaces[breach.full], measure_space(breach.full)
+        held = self._seen.held + max(self._growth(breach.full, breach.free), now - breach.free)
+        share = max(min(reserve, (begin - reserve // 2) // 2), reserve // 8)
+        if held >= share:
+            return breach.reason
+        return f"{FULL_BY_OTHERS}: {breach.free / 1e9:.3g} GB are free for {breach.full}, which this run did not fill"
 
 
 def repeat(
@@ -120,8 +168,39 @@ def repeat(
         time.sleep(min(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)), longest))
 
 
+class Space(NamedTuple):
+    """Free bytes of a disk, and how many of them a run leaves to the node."""
+
+    free: int
+    reserve: int
+
+
+def measure_space(folder: str | os.PathLike[str]) -> Space:
+    """Space of the disk that a folder lies on; endless where there is no such folder.
+
+    Inodes are space too: where their free share is smaller than that of the bytes, it counts.
+    """
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return Space(2**63, 0)
+    size = found.f_blocks * found.f_frsize
+    free = found.f_bavail * found.f_frsize
+    if found.f_files > FEW_INODES:  # less is no real number
+        free = min(free, size * found.f_favail // found.f_files)
+    return Space(free, min(RESERVE_BYTES, size // RESERVE_SHARE))
+
+
+class HeldBytes(NamedTuple):
+    """Bytes that the first folder and that all hold, with open files, and the space of all disks just before."""
+
+    kept: int
+    held: int
+    spaces: dict[str, Space]
+
+
 class DiskUsage(NamedTuple):
-    """Bytes on disk and entries of a folder; ``hidden``: the part that could not be counted."""
+    """Bytes and entries of a folder, on the disk or in its archive; ``hidden``: the part that could not be counted."""
 
     size: int
     entries: int
@@ -132,9 +211,9 @@ def usage(folder: str | os.PathLike[str]) -> DiskUsage:
     """Disk usage below a folder of any modes and path lengths."""
     size = entries = 0
     try:
-        for _, _, found in walk(folder):
+        for _, path, found in walk(folder):
             entries += 1
-            size += found.st_blocks * 512
+            size += found.st_blocks * 512 + HEADER_BYTES + len(os.fsencode(path))
             if entries > MAX_ENTRIES:
                 break
     except Unseen as unseen:
