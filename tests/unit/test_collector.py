@@ -271,3 +271,18 @@ def test_read_beneath(workspace: Path) -> None:
     assert read_beneath(workspace, "s.py", 1) == b"x"
     assert [read_beneath(workspace, name, 1) for name in ("none", "l.py", "../x", "agents_outputs")] == [None] * 4
     assert read_beneath(workspace, "s.py", 0) is None
+
+
+def test_a_file_that_grows_before_it_is_read_is_not_read_in_part(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "s.py").write_bytes(b"x")
+    whole_read = os.read
+
+    def grow_and_read(handle: int, size: int) -> bytes:
+        (workspace / "s.py").write_bytes(b"xyz")
+        return whole_read(handle, size)
+
+    monkeypatch.setattr(collector.os, "read", grow_and_read)
+    assert read_beneath(workspace, "s.py", 1) is None
+    assert read_beneath(workspace, "s.py", 3) == b"xyz"
