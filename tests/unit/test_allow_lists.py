@@ -31,6 +31,7 @@ SCHEMAS: tuple[Any, ...] = (
     {"$schema": "https://evil.example/json-schema.org/schema"},
     {"$id": URL, "properties": {"a": {"$ref": "#"}}},
     {"items": {"$dynamicRef": "//evil.example/x"}},
+    {"$ref": [URL]},
 )
 OWN_SCHEMA = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -69,6 +70,7 @@ CHAT: list[tuple[Body, Any]] = [
     (chat_part({"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PDF}", "file_url": URL}}), LEFT),
     (chat_part({"type": "input_audio", "input_audio": {"data": URL, "format": "wav"}}), REMOTE),
     (chat_part({"type": "input_audio", "input_audio": {"data": PNG, "format": "wav", "url": "evil.example"}}), REMOTE),
+    (chat_part({"type": "input_audio", "input_audio": {"data": "//evils/example0", "format": "mp3"}}), REMOTE),
     (chat_part({"type": "video_url", "video_url": {"url": URL}}), REMOTE),
     (chat_part({"type": "document_url", "document_url": URL}), REMOTE),
     (chat_part({"text": "evil.example"}), REMOTE),

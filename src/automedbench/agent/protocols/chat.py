@@ -8,7 +8,7 @@ from typing import Any
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.protocols import common, shapes
 from automedbench.agent.protocols.common import ApiCall, Body, ProgramRequest, RequestRefused, as_text, list_objects
-from automedbench.agent.protocols.shapes import cache_control, data_url, either, fields, listed, part, text
+from automedbench.agent.protocols.shapes import cache_control, data_url, either, fields, listed, part
 from automedbench.base.endpoint.faults import stream_fault
 from automedbench.base.endpoint.replies import EventStream, parse_completion
 from automedbench.base.endpoint.usage import chat_usage, service_tier
@@ -242,7 +242,7 @@ _REQUEST = fields(
     ),
     tool_choice=either(shapes.among("auto", "none", "required", "any"), shapes.tools(**_CHOSEN, allowed_tools=_SOME)),
     response_format=part(type=shapes.among("text", "json_object", "json_schema"), json_schema=_FORMAT),
-    stop=either(text, listed(text)),
+    stop=listed(shapes.text),
     n=shapes.among(1),
     max_completion_tokens=shapes.length,
     max_tokens=shapes.length,

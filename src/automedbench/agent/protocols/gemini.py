@@ -209,7 +209,7 @@ _DATA: Mapping[str, Rule] = {"inlineData": shapes.encoded(_camel("mimeType data 
 _RESULT = _camel(
     "id name willContinue scheduling",
     response=shapes.own,
-    parts=shapes.several(_union(shapes.refuse_part, **_DATA)),
+    parts=listed(_union(shapes.refuse_part, **_DATA)),
 )
 _PART = _union(
     shapes.refuse_part,
@@ -243,7 +243,7 @@ _CONFIG = _camel(
 _REQUEST = fields(
     contents=listed(_CONTENT),
     systemInstruction=_CONTENT,
-    tools=shapes.several(_union(shapes.refuse_tool, functionDeclarations=shapes.several(_FUNCTION))),
+    tools=listed(_union(shapes.refuse_tool, functionDeclarations=listed(_FUNCTION))),
     toolConfig=_camel(functionCallingConfig=_CALLING, retrievalConfig=shapes.hosted),
     safetySettings=listed(_camel("category threshold method")),
     generationConfig=_CONFIG,

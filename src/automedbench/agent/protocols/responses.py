@@ -171,7 +171,7 @@ _REQUEST = shapes.fields(
     tool_choice=shapes.either(shapes.among("auto", "none", "required"), shapes.tools(**_CHOSEN, allowed_tools=_SOME)),
     text=shapes.fields("verbosity", format=part("name description strict", type=_FORMATS, schema=shapes.schema)),
     reasoning=shapes.fields("effort summary generate_summary context"),
-    include=lambda names: [name for name in listed(shapes.scalar)(names) if name in _INCLUDED],
+    include=lambda names: [name for name in names if name in _INCLUDED] if isinstance(names, list) else shapes.LEFT_OUT,
     previous_response_id=shapes.stored,
     conversation=shapes.stored,
     prompt=shapes.stored,

@@ -133,8 +133,8 @@ def schema(value: Any) -> Any:
 def _check_references(value: Any) -> None:
     for keyword, inner in value.items() if isinstance(value, dict) else ():
         form = _REFERENCES.get(keyword)
-        if form is not None and isinstance(inner, str) and not form.fullmatch(inner):
-            raise bad_request(f"a schema may only refer to itself, not: {inner[:80]}", "net.remote_content")
+        if form is not None and not isinstance(inner, dict) and not form.fullmatch(str(inner)):
+            raise bad_request(f"a schema may only refer to itself, not: {str(inner)[:80]}", "net.remote_content")
         _check_references(inner)
     for inner in value if isinstance(value, list) else ():
         _check_references(inner)
@@ -208,23 +208,12 @@ def parts(**table: Rule) -> Rule:
 
 def tools(default: str = "", /, **table: Rule) -> Rule:
     """A list of tools of these types, or one of them alone."""
-    return several(kinds(table, refuse_tool, default))
-
-
-def several(rule: Rule) -> Rule:
-    """A list of such values, or one of them alone."""
-    return lambda value: [rule(item) for item in value] if isinstance(value, list) else rule(value)
+    return listed(kinds(table, refuse_tool, default))
 
 
 def listed(rule: Rule) -> Rule:
-    """A list of such values."""
-
-    def select(value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise Mismatch("must be a list")
-        return [rule(item) for item in value]
-
-    return select
+    """A list of such values, or one of them alone."""
+    return lambda value: [rule(item) for item in value] if isinstance(value, list) else rule(value)
 
 
 def either(word: Rule, rule: Rule) -> Rule:
@@ -250,7 +239,7 @@ _MEDIA = {
     "audio/flac": rb"fLaC",
     **dict.fromkeys(("image/jpeg", "image/jpg"), rb"\xff\xd8\xff"),
     **dict.fromkeys(("audio/wav", "audio/x-wav"), rb"RIFF.{4}WAVE"),
-    **dict.fromkeys(("audio/mp3", "audio/mpeg"), rb"ID3|\xff[\xe0-\xff]"),
+    **dict.fromkeys(("audio/mp3", "audio/mpeg"), rb"ID3"),  # without it base64 would begin as "//host" does
     **dict.fromkeys(("image/heic", "image/heif", "video/mp4", "video/quicktime", "audio/mp4"), rb".{4}ftyp"),
     **dict.fromkeys(("text/plain", "text/markdown", "text/csv", "application/json"), rb""),
 }
