@@ -34,6 +34,7 @@ from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence import audit, policy
 from automedbench.sandbox.evidence.decoy import Decoy
+from automedbench.sandbox.evidence.trace import MODEL
 
 FOLDER = Path(__file__).parent
 CONNECTED = "attack-connected"
@@ -246,7 +247,8 @@ class Trial:
         result, seen, marker = self._execute(code)
         submission = self.folder / "collected"
         checked, score = self._hand_in(submission)
-        findings = [*seen, *audit.submission_findings(checked.rejected)]
+        findings = [each for each in seen if each.rule != MODEL]  # of no fault
+        findings += audit.submission_findings(checked.rejected)
         findings += audit.decoy_findings(submission / "submission", marker)
         findings = policy.raise_repeated(findings)
         leaks = self._leaks(result)

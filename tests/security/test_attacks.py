@@ -32,8 +32,8 @@ EVIDENCE_FLOOR = {
     "tools": 0.95,
     "native": 0.9,
     "credentials": 0.7,
-    "escape": 0.8,
-    "side_doors": 0.8,
+    "escape": 0.75,
+    "side_doors": 0.5,
     "processes": 0.6,
 }
 SAMPLED = 10
