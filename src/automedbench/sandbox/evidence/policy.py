@@ -14,7 +14,6 @@ from automedbench.base.records import Finding, Verdict
 
 POLICY_VERSION = 8
 
-
 SWEEP = "decoy.sweep"
 """Rule of files of the decoy that were opened on a walk through everything, the input included."""
 

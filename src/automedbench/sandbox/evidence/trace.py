@@ -224,8 +224,6 @@ _WEIGHTS: tuple[tuple[Severity, Confidence], ...] = (
     ("warning", "medium"),
     ("warning", "high"),
 )
-
-
 _OF_SYSTEM = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers")
 
 

@@ -704,7 +704,7 @@ class Tracer:
         if self.processes.harness.holds(place):
             self.record.add("harness_memory", "harness", "certain", act, place)
             return
-        if state == "list" and place in _CROSSROADS:
+        if act == "open" and state == "list" and place in _CROSSROADS:
             self.record.walked.add(place)
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
