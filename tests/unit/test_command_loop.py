@@ -436,13 +436,31 @@ def test_a_prompt_that_fits_no_window_is_told_in_the_providers_words(make: Calla
 
 def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:
     """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
-    usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
-    bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)), settings={"max_tokens": 8192})
+    bench = make(ask_for_ever, Answer(body=completion("hi", usage=LONG)), settings=ASKED)
     with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were requested"):
         bench.loop.run()
     assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
     # By hand: 3 × 10 + 20 000 × 100 millionths.
     assert bench.loop.totals().cost_usd == "2.00003"
+
+
+ASKED = {"max_tokens": 8192}
+LONG = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
+LATER = {
+    "far more tokens than it asked for": (completion("hi", usage=LONG), "token_limit", "wrote 20000 tokens"),
+    "a price that the entry lacks": (completion("hi") | {"service_tier": "flex"}, "cost_limit", "service_tiers.flex"),
+}
+
+
+@pytest.mark.parametrize(("answer", "outcome", "detail"), LATER.values(), ids=LATER.keys())
+def test_what_the_entry_did_not_foresee_ends_a_later_request(
+    make: Callable[..., Bench], answer: Any, outcome: str, detail: str
+) -> None:
+    """At the first request it is the entry's, and no result; a program that chooses to go there ends its run."""
+    limits = {"max_cost_usd": 100, "max_total_tokens": None}
+    bench = make(ask_for_ever, Answer(body=completion("hi")), Answer(body=answer), settings=ASKED, limits=limits)
+    ending = bench.loop.run()
+    assert ending.outcome == outcome and detail in ending.detail
 
 
 def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:

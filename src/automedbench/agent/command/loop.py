@@ -37,7 +37,7 @@ from automedbench.agent.protocols.common import ProgramRequest, RequestRefused
 from automedbench.agent.toolbox import Toolbox, find_ending, make_death_ending, record_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Finding, Totals
+from automedbench.base.records import Finding, Outcome, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import protocol_mismatch
 from automedbench.sandbox.container.process import CodeResult, Stop
@@ -117,7 +117,7 @@ class RequestHandler:
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
-        body = self._upstream(request)
+        body, first = self._upstream(request), not self.served
         self.traffic.record_request(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
@@ -131,15 +131,27 @@ class RequestHandler:
                 raise
             self.served += 1
             raise self._refuse(failure) from failure
-        budget.book(reply)
+        try:
+            budget.book(reply)
+        except InfrastructureError as unpriced:
+            raise self._end_unless(first, "cost_limit", unpriced) from unpriced
         budget.turns += 1
         adjusted = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
         self.served += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.record_reply(adjusted, budget.turns)
         if (overlong := self.toolbox.check_reply_length(reply)) is not None:
-            raise overlong
+            raise self._end_unless(first, "token_limit", overlong)
         return adjusted
+
+    def _end_unless(self, first: bool, outcome: Outcome, fault: InfrastructureError) -> Exception:
+        """The fault of a run's ``first`` request, which its entry can mend; of a later one the program's choices led
+        there, and its run ends.
+        """
+        if first:
+            return fault
+        self.ending = Ending(outcome, f"{fault}"[:300])
+        return RequestRefused(429, "insufficient_quota", "insufficient_quota", f"the run is over: {fault}")
 
     def _upstream(self, request: ProgramRequest) -> dict[str, Any]:
         """The body for the endpoint; raises RequestRefused for another protocol than the endpoint's."""
