@@ -33,7 +33,7 @@ def signed_bundle(place: Path, record: Bundle, member: tarfile.TarInfo | None = 
     return place
 
 
-@pytest.mark.parametrize("agent", ["..", ".", "", "a/../../b"])
+@pytest.mark.parametrize("agent", ["..", ".", "", "a/../../b", "\x1b[2J", "x" * 200])
 def test_a_run_that_leads_elsewhere_is_refused(tmp_path: Path, agent: str) -> None:
     """Checks write beside the runs of a bundle: a name must not lead out of its folder."""
     runs = [RunId(agent=agent, task="t", tier="lite", repeat=1)]
@@ -44,13 +44,13 @@ def test_a_run_that_leads_elsewhere_is_refused(tmp_path: Path, agent: str) -> No
 
 def test_a_sparse_member_is_refused_before_it_is_written(tmp_path: Path) -> None:
     """Two bytes that stand for a terabyte; pax headers of GNU tar, sparse format 0.1."""
-    size = 10**12
-    files = {"plan.json": FileEntry(sha256="0" * 64, bytes=size)}
-    record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=[], files=files)
-    member = tarfile.TarInfo("plan.json")
+    size, run = 10**12, RunId(agent="a", task="t", tier="lite", repeat=1)
+    member = tarfile.TarInfo(f"runs/{run.path}/attempts/0001/outputs.tar")
+    files = {member.name: FileEntry(sha256="0" * 64, bytes=size)}
+    record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=[run], files=files)
     member.pax_headers = {"GNU.sparse.map": "0,2", "GNU.sparse.size": str(size)}
     signed_bundle(tmp_path / "bundle.tar", record, member)
-    with pytest.raises(InfrastructureError, match=r"'plan\.json' is a sparse file"):
+    with pytest.raises(InfrastructureError, match=r"outputs\.tar' is a sparse file"):
         open_bundle(tmp_path / "bundle.tar", tmp_path / "laid out")
     assert not list((tmp_path / "laid out").rglob("*"))
 

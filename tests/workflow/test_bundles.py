@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -32,13 +33,6 @@ def command(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
     return project.run("python", "-m", "automedbench", *words)
 
 
-def test_it_is_admitted(lab: Project) -> None:
-    done = command(lab, "admit", "alpha.bundle.tar", "--configfile", "demo/config.yaml", "--json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["admitted"], found["reasons"]) == (0, True, [])
-    assert {check["verdict"] for check in found["checks"][f"careful/{TASK}/lite/r1"]} == {"same"}
-
-
 def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
     """Each kind once; what each changes, and which check must see it, is said in benchmarks/bench_bundles.py."""
     script = ["benchmarks/bench_bundles.py", "--forgeries", "42", "--honest", "1", "--configfile", "demo/config.yaml"]
@@ -48,8 +42,17 @@ def test_each_kind_of_forgery_is_refused_for_its_reason(lab: Project) -> None:
     assert "42 forgeries, 42 refused for the right reason; 1 honest bundles, 1 admitted" in done.stdout
 
 
+def test_what_a_hostile_bundle_costs(lab: Project) -> None:
+    """10 s of processor time, 300 MB and three lines at most; each kind is said in benchmarks/hostile_bundles.py."""
+    options = ["--quick", "--run", f"hasty/{TASK}/lite/r1", "--configfile", "demo/config.yaml"]
+    done = lab.run("python", "benchmarks/hostile_bundles.py", *options)
+    assert done.returncode == 0, done.stdout[-3000:]
+    found = re.search(r"^(\d+) bundles, \1 refused within the limits$", done.stdout, re.MULTILINE)
+    assert found and int(found[1]) >= 50
+
+
 def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
-    """One results folder per agent, merged, has the tables of the whole campaign; two labs' agents keep their labs."""
+    """One results folder per agent, merged, has the tables of the whole campaign."""
     parts = []
     plan = json.loads((lab.path / "results/demo/plan.json").read_text())
     for agent in AGENTS:
@@ -65,40 +68,23 @@ def test_folders_of_parts_merge_to_the_whole(lab: Project) -> None:
     for name in ("overall", "tracks", "cells", "comparisons"):
         assert table(lab.path / "whole", name) == table(lab.path / "results/demo", name), name
 
-    done = command(
-        lab, "merge", "alpha.bundle.tar", "beta=results/demo", "--configfile", "demo/config.yaml", "--out", "two"
-    )
-    assert done.returncode == 0, done.stdout
-    names = {row[0] for row in table(lab.path / "two", "overall")}
-    assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
-    assert "alpha · local · open weights · a laptop" in (lab.path / "two/leaderboard/index.html").read_text()
-
 
 def test_bundles_of_one_file_name_stay_apart(lab: Project) -> None:
-    """Two labs that packed into files of one name; a merge that fails leaves nothing."""
+    """Two labs' files of one name; agents of the same name keep their labs; a merge that fails leaves nothing."""
     (lab.path / "other").mkdir()
-    (lab.path / "other/labels.yaml").write_text("lab: beta\n")
-    packing = [
-        "pack",
-        "--key",
-        "alpha.pem",
-        "--labels",
-        "other/labels.yaml",
-        "--configfile",
-        "demo/config.yaml",
-        "--out",
-    ]
-    assert command(lab, *packing, "other/alpha.bundle.tar").returncode == 0
-    both = ["merge", "alpha.bundle.tar", "other/alpha.bundle.tar", "--configfile", "demo/config.yaml", "--out"]
-    assert command(lab, *both, "apart").returncode == 0
+    shutil.copy(lab.path / "alpha.bundle.tar", lab.path / "other")
+    demo = ["--configfile", "demo/config.yaml", "--out"]
+    done = command(lab, "merge", "alpha.bundle.tar", "beta=other/alpha.bundle.tar", *demo, "apart")
+    assert done.returncode == 0, done.stdout
+    names = {row[0] for row in table(lab.path / "apart", "overall")}
+    assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
+    assert "alpha · local · open weights · a laptop" in (lab.path / "apart/leaderboard/index.html").read_text()
     labels = [
         json.loads(path.read_text()) for path in sorted((lab.path / "apart/runs").glob("careful@*/*/*/*/score.json"))
     ]
     assert [each["run"]["agent"] for each in labels] == ["careful@alpha", "careful@beta"]
     assert sorted(path.name for path in (lab.path / "apart/sources").iterdir()) == ["1", "2"]
-    refused = command(
-        lab, "merge", "alpha.bundle.tar", "alpha.bundle.tar", "--configfile", "demo/config.yaml", "--out", "no"
-    )
+    refused = command(lab, "merge", "alpha.bundle.tar", "alpha.bundle.tar", *demo, "no")
     assert "two sources are called 'alpha'" in refused.stdout
     assert not (lab.path / "no").exists() and not list(lab.path.glob(".no.*"))
 

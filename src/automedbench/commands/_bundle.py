@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import itertools
 import json
 import mmap
 import os
@@ -29,6 +30,7 @@ from pydantic import Field, ValidationError
 
 from automedbench import __version__
 from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.workspace import LARGEST_READ
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import (
@@ -45,15 +47,21 @@ from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among, secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.load import Campaign
+from automedbench.commands._limits import UNREADABLE, Allowance, describe
 from automedbench.leaderboard.plan import Plan
-from automedbench.sandbox.airlock.archive import OUTPUTS, is_plain
+from automedbench.sandbox.airlock.archive import OUTPUTS, read_archive
 
 RECORD, SIGNATURE, AGENTS = "bundle.json", "bundle.sig", "agents.json"
-RECORDS = (
-    *("brief.md", "conversation.json", "run.json", "submission.json", "audit.json", "decision.yaml"),
-    *("answer_judge.json", "detail_report.json", "judge.json", "score.json", "submission/plan/plan.png"),
-)
-"""Files of a run's folder that a bundle holds."""
+KIB, MIB = 1 << 10, 1 << 20
+RECORDS = {
+    **dict.fromkeys(("brief.md", "run.json"), MIB),
+    **dict.fromkeys(("audit.json", "score.json"), 4 * MIB),
+    **dict.fromkeys(("answer_judge.json", "judge.json", "submission.json"), 16 * MIB),
+    **dict.fromkeys(("conversation.json", "detail_report.json"), 64 * MIB),
+    "decision.yaml": 64 * KIB,
+    "submission/plan/plan.png": LARGEST_READ,
+}
+"""Files of a run's folder that a bundle holds → the most bytes that are opened."""
 NO_TEXT = ("run.json", "score.json", "submission.json", "brief.md")
 """Of those what leaves the house of credentialed data, ``TEXTS`` emptied in it: no word of an agent and no case."""
 TEXTS: dict[str, Any] = {
@@ -63,15 +71,31 @@ TEXTS: dict[str, Any] = {
 }
 """Fields of these records that quote what an agent or a file said → what stands there instead."""
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl", "egress.jsonl", "exec.tar")
-MAX_MEMBERS, MAX_RECORD_BYTES = 2_000_000, 1 << 30
-_RUN_FILE = re.compile(
-    "|".join(map(re.escape, RECORDS))
-    + r"|attempts/[0-9]{4,}/(?:run\.json|published|failure-[0-9]+\.json|"
-    + "|".join(map(re.escape, (OUTPUTS, *(f"log/{name}" for name in LOGS))))
-    + ")"
-)
-_CAMPAIGN_FILE = re.compile(r"(?:plan|campaign)\.json|ledger/.+\.json|(?:manifests|images)/[^/]+\.json")
-"""Names that ``pack`` gives: with others a bundle could lay ready what a check writes, and later reads."""
+MAX_MEMBERS, MAX_RUNS, MAX_SILENT = 200_000, 20_000, 10_000
+MAX_HEAD, MAX_TEXT, MAX_NAME = 32 * MIB, 64 * MIB, 160
+OPENING_S, OPENED_PER_S = 6.0, 40 * MIB
+"""Processor seconds for any bundle, and bytes for each one more."""
+MEMORY, SIZE_PER_MEMORY = 180 * MIB, 8
+"""Bytes of memory beyond those of the command for any bundle, and of the file for each one more."""
+MAX_ITEMS = 1_000_000
+"""Values of one JSON file, which take up to a hundred bytes each once they are parsed, however short they are."""
+_ATTEMPT = r"attempts/[0-9]{4,6}/"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._+@-]*"
+_LARGEST = {
+    **{re.escape(name): size for name, size in RECORDS.items()},
+    _ATTEMPT + r"(?:published|failure-[0-9]{1,9}\.json)": MIB,
+    _ATTEMPT + r"run\.json": RECORDS["run.json"],
+    _ATTEMPT + r"log/(?:events|transcript|journal|egress)\.jsonl": MAX_TEXT,
+    _ATTEMPT + rf"(?:log/exec\.tar|{re.escape(OUTPUTS)})": 1 << 50,  # as much as the bundle has
+}
+_LARGEST_OF_CAMPAIGN = {
+    r"campaign\.json": 4 * MIB,
+    r"plan\.json": 16 * MIB,
+    rf"(?:ledger|ledger/used|images)/{_NAME}\.json": 4 * MIB,
+    rf"manifests/{_NAME}\.json": MAX_TEXT,
+}
+"""Names that ``pack`` gives → the most bytes; with others a bundle could lay ready what a check writes, and reads."""
+_STRING_OR_ITEM = re.compile(rb'"(?:[^"\\]|\\.)*+"|([,[{])', re.DOTALL)
 LOOKS_LIKE_KEY = re.compile(
     rb"\b(?:sk-(?!bridge-)|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
@@ -81,8 +105,8 @@ class Labels(Model):
     """Lab and hardware of a campaign; declared by the lab, not checked."""
 
     lab: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="short name of the lab")
-    contact: str = ""
-    hardware: str = ""
+    contact: str = Field("", max_length=200)
+    hardware: str = Field("", max_length=200)
     access: dict[str, Literal["api", "local"]] = Field(default_factory=dict, description="agent → how it was reached")
     weights: dict[str, Literal["open", "closed"]] = Field(default_factory=dict, description="agent → its weights")
 
@@ -105,12 +129,16 @@ class Bundle(Model):
 
 @dataclass(frozen=True)
 class Opened:
-    """A bundle laid out in ``folder``, a results folder; ``signer`` is the public key, in hexadecimal."""
+    """A bundle laid out in ``folder``, a results folder; ``signer`` is the public key, in hexadecimal.
+
+    ``memory``: bytes that reading it may take.
+    """
 
     record: Bundle
     folder: Path
     signer: str
     digest: Sha256
+    memory: int
 
 
 # --- writing -----------------------------------------------------------------------------------------------
@@ -303,35 +331,42 @@ def _refuse_keys(files: Mapping[str, Path], keys: Iterable[str], harmless: Seque
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-def open_bundle(path: Path, folder: Path) -> Opened:
+def open_bundle(path: Path, folder: Path, allowance: Allowance | None = None) -> Opened:
     """Lay a bundle out in an empty folder, once its signature and every digest were found right.
 
-    Raises InfrastructureError with the first thing that is wrong; nothing of a wrong bundle is used.
+    No file is larger, and no JSON has more values, than a record can: who reads them later need not look again. Raises
+    InfrastructureError with the first thing that is wrong; nothing of a wrong bundle is used.
     """
     try:
-        with tarfile.open(path, "r:") as tar:
-            record, signer, digest = _read_head(tar)
-            _lay_out(tar, record, folder)
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise InfrastructureError(f"{path}: is no bundle: {getattr(error, 'strerror', None) or error}.") from error
+        size = path.stat().st_size
+        memory = MEMORY + size // SIZE_PER_MEMORY
+        (allowance or Allowance()).step("opening it", OPENING_S + size / OPENED_PER_S, memory)
+        with read_archive(path) as (tar, members):
+            record, signer, digest = _read_head(tar, members)
+            _lay_out(tar, members, record, folder)
     except _WrongBundle as error:
         raise InfrastructureError(f"{path}: {error}") from error
+    except UNREADABLE as error:
+        raise InfrastructureError(f"{path}: is no bundle: {describe(error)}.") from error
     _link_attempt(record, folder)
     write_bytes(folder / AGENTS, to_json({"agents": record.agents}).encode())
-    return Opened(record, folder, signer, digest)
+    return Opened(record, folder, signer, digest, memory)
 
 
 class _WrongBundle(Exception):
     """Reason why a bundle is not opened."""
 
 
-def _read_head(tar: tarfile.TarFile) -> tuple[Bundle, str, Sha256]:
+def _read_head(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> tuple[Bundle, str, Sha256]:
     """The record, who signed it, and its digest."""
-    text, signed = _read_member(tar, RECORD), _read_member(tar, SIGNATURE)
+    text, signed = (
+        _read_member(tar, next(members, None), name, most) for name, most in ((RECORD, MAX_HEAD), (SIGNATURE, KIB))
+    )
     try:
         signature = Signature.model_validate_json(signed)
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
         key.verify(base64.b64decode(signature.signature, validate=True), text)
+        _refuse_many_items(RECORD, text)
         return Bundle.model_validate_json(text), signature.key, sha256_bytes(text)
     except InvalidSignature as error:
         raise _WrongBundle(f"signature: {RECORD} is not what was signed by {signature.key[:16]}.") from error
@@ -348,26 +383,28 @@ class Signature(Model):
     signature: str = Field(description="of bundle.json, base64")
 
 
-def _read_member(tar: tarfile.TarFile, name: str) -> bytes:
-    member = tar.next()
+def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo | None, name: str, most: int) -> bytes:
     stream = tar.extractfile(member) if member and member.name == name and member.isfile() else None
-    if member is None or stream is None or member.size > MAX_RECORD_BYTES:
-        raise _WrongBundle(f"{name}: is not where a bundle has it.")
+    if member is None or stream is None or member.size > most:
+        raise _WrongBundle(f"{name}: is not where a bundle has it, or has more than {most} bytes.")
     return stream.read()
 
 
-def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
+def _refuse_many_items(name: str, data: bytes) -> None:
+    """Count the values of JSON before it is parsed, without what only stands in strings."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_ITEMS:
+        found = (match for match in _STRING_OR_ITEM.finditer(data) if match.lastindex)
+        if next(itertools.islice(found, MAX_ITEMS, None), None):
+            raise _WrongBundle(f"{name}: holds more than {MAX_ITEMS} values.")
+
+
+def _lay_out(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo], record: Bundle, folder: Path) -> None:
     """Every member under its name, once it is as the record says; the names are the record's, all of them safe."""
-    if (count := len(record.files) + len(record.silent)) > MAX_MEMBERS:
-        raise _WrongBundle(f"{count} files; at most {MAX_MEMBERS} are opened.")
-    _refuse_odd_runs(record.runs)
-    missing, runs = dict(record.files), {run.path for run in record.runs}
-    silent = [f"{name}/published" for name in record.silent]
-    if odd := [name for name in (*missing, *silent) if not _is_packed(name, runs)]:
-        raise _WrongBundle(f"{odd[0][:200]!r} is not a name that `pack` gives a file.")
+    _refuse_odd_record(record)
+    missing = dict(record.files)
     for name in record.silent:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    while (member := tar.next()) is not None:
+    for member in members:
         entry = missing.pop(member.name, None)
         if member.issparse():  # a few bytes would become as many as the disk holds
             raise _WrongBundle(f"'{member.name[:200]}' is a sparse file, which no bundle has.")
@@ -382,25 +419,51 @@ def _lay_out(tar: tarfile.TarFile, record: Bundle, folder: Path) -> None:
             shutil.copyfileobj(stream, target)
         if sha256_file(place) != entry.sha256:
             raise _WrongBundle(f"{member.name}: was changed after it was packed: its digest is another one.")
+        if place.suffix in (".json", ".jsonl"):
+            _refuse_many_items(member.name, place.read_bytes())
     if missing:
         raise _WrongBundle(f"{min(missing)}: is missing; {RECORD} lists {len(missing)} files that are not there.")
     if (folder / "plan.json").is_file():
         _refuse_odd_runs(read_record(folder / "plan.json", Plan).runs)
 
 
-def _refuse_odd_runs(runs: Iterable[RunId]) -> None:
+def _refuse_odd_record(record: Bundle) -> None:
+    """Numbers, names and sizes of what the record lists, before anything is made of it."""
+    for what, count, most in (
+        ("files", len(record.files), MAX_MEMBERS),
+        ("attempts without a record", len(record.silent), MAX_SILENT),
+    ):
+        if count > most:
+            raise _WrongBundle(f"{count} {what}; at most {most} are opened.")
+    _refuse_odd_runs(record.runs)
+    runs = {run.path for run in record.runs}
+    silent = dict.fromkeys((f"{name}/published" for name in record.silent), 0)
+    for name, size in {**silent, **{name: entry.bytes for name, entry in record.files.items()}}.items():
+        largest = _largest(name, runs)
+        if largest is None:
+            raise _WrongBundle(f"{name[:200]!r} is not a name that `pack` gives a file.")
+        if size > largest:
+            raise _WrongBundle(f"{name}: has {size} bytes; at most {largest} are opened.")
+
+
+def _refuse_odd_runs(runs: Sequence[RunId]) -> None:
     """Agent and task name folders, from which no other place is reached."""
+    if len(runs) > MAX_RUNS:
+        raise _WrongBundle(f"{len(runs)} runs; at most {MAX_RUNS} are opened.")
     for run in runs:
-        if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in (run.agent, run.task)):
+        if any(len(part) > MAX_NAME or not re.fullmatch(_NAME, part) for part in (run.agent, run.task)):
             raise _WrongBundle(f"{run.path[:100]!r} is not the name of a run.")
 
 
-def _is_packed(name: str, runs: Collection[str]) -> bool:
-    """True for a name that ``pack`` gives a file, in a campaign of these runs."""
+def _largest(name: str, runs: Collection[str]) -> int | None:
+    """Most bytes of a name that ``pack`` gives a file, in a campaign of these runs; None for any other name."""
     first, *parts = name.split("/")
-    if first != "runs":
-        return is_plain(name) and _CAMPAIGN_FILE.fullmatch(name) is not None
-    return "/".join(parts[:4]) in runs and _RUN_FILE.fullmatch("/".join(parts[4:])) is not None
+    if first == "runs":
+        name = "/".join(parts[4:])
+        if "/".join(parts[:4]) not in runs:
+            return None
+    kinds = _LARGEST if first == "runs" else _LARGEST_OF_CAMPAIGN
+    return next((most for kind, most in kinds.items() if re.fullmatch(kind, name)), None)
 
 
 def _link_attempt(record: Bundle, folder: Path) -> None:

@@ -6,7 +6,6 @@ Of a program that ran by itself the journal holds no more than its start.
 from __future__ import annotations
 
 import json
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation, RunRecord, Totals
 from automedbench.commands._check import first_difference
-from automedbench.sandbox.airlock.archive import DATA_PER_BLOCK, FREE_DATA
+from automedbench.sandbox.airlock.archive import DATA_PER_BLOCK, FREE_DATA, read_archive
 
 LOGS = ("events.jsonl", "transcript.jsonl", "journal.jsonl")
 CALLS = "exec.tar"
@@ -123,11 +122,13 @@ def _compare_program(conversation: Conversation, log: Path) -> str:
 
 def check_archive(path: Path) -> str:
     """Fault in the form of an archive of calls, empty without one; its content is in the journal too."""
-    with tarfile.open(path, "r:") as tar:
-        members = list(tar)
-    if len({member.name for member in members if member.isfile()}) < len(members):
-        return f"log/{CALLS} holds a name twice, or something that is not a file"
-    if sum(member.size for member in members) > FREE_DATA + DATA_PER_BLOCK * path.stat().st_size:
+    sizes: dict[str, int] = {}
+    with read_archive(path) as (_, members):
+        for member in members:
+            if member.name in sizes or not member.isfile():
+                return f"log/{CALLS} holds a name twice, or something that is not a file"
+            sizes[member.name] = member.size
+    if sum(sizes.values()) > FREE_DATA + DATA_PER_BLOCK * path.stat().st_size:
         return f"log/{CALLS} claims more than it can hold"
     return ""
 

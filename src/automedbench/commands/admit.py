@@ -12,6 +12,7 @@ import contextlib
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +46,7 @@ from automedbench.campaign.load import Campaign, build_campaign_record, expand_m
 from automedbench.campaign.prices import Pricing, format_money
 from automedbench.campaign.recipes import RECIPES
 from automedbench.campaign.record import CampaignRecord
-from automedbench.commands._bundle import AGENTS, Opened, closed_tasks, open_bundle
+from automedbench.commands._bundle import AGENTS, MIB, Opened, closed_tasks, open_bundle
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._check import (
     DIFFERS,
@@ -56,6 +57,7 @@ from automedbench.commands._check import (
     none_of,
     same_unless,
 )
+from automedbench.commands._limits import UNREADABLE, Allowance, describe, run_limited
 from automedbench.commands._output import show
 from automedbench.commands._transcript import difference_from_log
 from automedbench.commands.verify import check_digest, check_records
@@ -70,6 +72,7 @@ from automedbench.sandbox.airlock.archive import (
     is_plain,
     unpack_outputs,
 )
+from automedbench.sandbox.container.roles import ROLE_TIMEOUT_S
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.run_agent import plan_with_manifest
@@ -85,12 +88,11 @@ VERSIONS = (
 )
 """Conditions that make the numbers, and that must be this machine's."""
 PLAN, PLOT = "plan/plan.md", "plan/plan.png"
-UNREADABLE = (
-    *(ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RecursionError, TypeError, ValueError),
-    *(EOFError, tarfile.TarError),
-)
-"""Errors that reading another lab's files can end with."""
 CAMPAIGN = "campaign"
+RUN_S, READ_PER_S, NAMES_PER_S = 2.0, 4 * MIB, 5000
+"""Processor seconds for a run; bytes of a run, and files of all runs, for each one more."""
+MEMORY_OF_STEPS = 16_384 * MIB
+"""Bytes for collection and metrics, whose readers have limits of their own: as the tasks' staging may have."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,10 +117,18 @@ def main(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="automedbench-admit-"))
         folder = stack.enter_context(new_folder(options.into)) if options.into else Path(scratch) / "results"
-        opened = open_bundle(options.bundle, folder)
-        if options.signer not in (None, opened.signer):
-            raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
-        found = admit(opened, campaign, decisions=options.accept_decisions)
+        code = run_limited(lambda allowance: tell(options, campaign, folder, allowance), str(options.bundle))
+        if code not in (0, DIFFERS):
+            sys.exit(code)
+    sys.exit(code)
+
+
+def tell(options: argparse.Namespace, campaign: Campaign, folder: Path, allowance: Allowance) -> int:
+    """Admit the bundle in ``folder`` and print what was found; the exit code."""
+    opened = open_bundle(options.bundle, folder, allowance)
+    if options.signer not in (None, opened.signer):
+        raise InfrastructureError(f"{options.bundle}: was signed by {opened.signer}, not by {options.signer}.")
+    found = admit(opened, campaign, decisions=options.accept_decisions, allowance=allowance)
     reasons = [
         f"{where}: {check.what}: {check.detail}"
         for where, checks in found.items()
@@ -133,8 +143,7 @@ def main(options: argparse.Namespace) -> None:
         f"bundle {opened.digest}, signed by {opened.signer}",
     ]
     show(options, {**shown, "admitted": not reasons, "checks": found}, lines)
-    if reasons:
-        sys.exit(DIFFERS)
+    return DIFFERS if reasons else 0
 
 
 def admit(
@@ -143,18 +152,28 @@ def admit(
     *,
     decisions: bool = False,
     only: Collection[str] | None = None,
+    allowance: Allowance | None = None,
 ) -> dict[str, list[Check]]:
     """Every check of a bundle: ``campaign``, then the path of each run, → what was found.
 
     ``ours`` is a campaign of this machine: its cards, data and scorer are the measure. ``decisions``: those of their
-    operators count. ``only``: paths of the runs that are looked at, beside the campaign as a whole.
+    operators count. ``only``: paths of the runs that are looked at, beside the campaign as a whole. ``allowance``: told
+    of each step. The records of all runs are read before anything is computed again.
     Raises InfrastructureError for a bundle whose plan or ledger cannot be read.
     """
-    theirs = _BundleCampaign(opened, ours, decisions)
+    theirs, told = _BundleCampaign(opened, ours, decisions), allowance or Allowance()
+    told.step("reading its plan", len(opened.record.files) / NAMES_PER_S, opened.memory)
     found = {CAMPAIGN: [*check_plan(theirs), *check_ledger(theirs)]}
-    for run in theirs.plan.runs:
-        if only is None or run.path in only:
-            found[run.path] = list(_check_run(theirs, run))
+    runs = [run for run in theirs.plan.runs if only is None or run.path in only]
+    sizes = Counter[str]()
+    for name, entry in opened.record.files.items():
+        sizes["/".join(name.split("/")[1:5])] += entry.bytes
+    for run in runs:
+        told.step(f"reading {run.path}", RUN_S + sizes[run.path] / READ_PER_S, opened.memory)
+        found[run.path] = list(_check_records(theirs, run))
+    for run in runs:
+        told.step(f"scoring {run.path} again", ROLE_TIMEOUT_S, MEMORY_OF_STEPS, computes=True)
+        found[run.path] += _check_steps(theirs, run)
     return found
 
 
@@ -246,12 +265,9 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     expanded = expand_matrix(settings.matrix, settings.only)
     yield _compare_names("plan as the settings ask", planned, {run.path for run in expanded})
     yield _compare_names("plan as labelled", planned, {run.path for run in record.runs})
-    cells = {
-        agent: {(run.task, run.tier, run.repeat) for run in plan.runs if run.agent == agent} for agent in plan.agents
-    }
-    repeats = range(1, min(max(run.repeat for run in plan.runs), len(plan.runs)) + 1)
-    every = {(run.task, run.tier, repeat) for run in plan.runs for repeat in repeats}
-    short = [f"{agent} lacks {'/'.join(map(str, min(every - own)))}" for agent, own in cells.items() if every - own]
+    repeats, cells = max(run.repeat for run in plan.runs), {(run.task, run.tier) for run in plan.runs}
+    lacks = {agent: _first_lacking(plan, agent, cells, repeats) for agent in plan.agents}
+    short = [f"{agent} lacks {cell}" for agent, cell in lacks.items() if cell]
     yield theirs.decided("the same tasks for all agents", f"{short[0]}; {len(short)} agents" if short else "")
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
     yield _compare_names("a score for every planned run", scored, planned)
@@ -262,6 +278,13 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
         yield theirs.decided("submitted files", why)
     else:
         yield none_of("outputs of all runs, or of none", [f"{path} has none" for path in without])
+
+
+def _first_lacking(plan: Plan, agent: str, cells: Collection[tuple[str, str]], repeats: int) -> str:
+    """The first task, tier and repeat that a plan does not have of an agent; empty: it has all."""
+    own = {(run.task, run.tier, run.repeat) for run in plan.runs if run.agent == agent}
+    every = ((*cell, repeat) for cell in sorted(cells) for repeat in range(1, repeats + 1))
+    return next(("/".join(map(str, each)) for each in every if each not in own), "")
 
 
 def check_ledger(theirs: _BundleCampaign) -> Iterator[Check]:
@@ -345,44 +368,6 @@ class _BundleRun:
         return replace(plan, agent=agent, limits=self.theirs.record.limits(self.card, agent))
 
 
-def _check_run(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
-    """All checks of one run; one that cannot be made for a broken record is a difference."""
-    folder = theirs.folder(run)
-    try:
-        record, score = read_record(folder / "run.json", RunRecord), read_record(folder / "score.json", ScoreRecord)
-    except AutoMedBenchError as error:
-        yield Check("records", "differs", str(error).partition("\n")[0])
-        return
-    if run.task not in theirs.ours.cards:
-        yield Check("task", "differs", "no card here has this task")
-        return
-    checks: dict[str, Callable[[_BundleRun], Iterator[Check]]] = {
-        "records": check_attempts,
-        "settings": check_settings,
-        "cases": check_cases,
-    }
-    if run.task not in theirs.closed:
-        checks |= {
-            "score made again": check_scoring,
-            "transcript": check_transcript,
-            "collected again": check_collection,
-            "audit made again": check_audit,
-            "judged again": check_judgement,
-            "metrics made again": check_metrics,
-        }
-    checked = _BundleRun(theirs, run, record, score)
-    for what, check in checks.items():
-        try:
-            yield from check(checked)
-        except AutoMedBenchError as error:
-            ours = isinstance(error, MissingDataError) and str(theirs.opened.folder) not in str(error)
-            yield Check(what, "absent" if ours else "differs", str(error).partition("\n")[0])
-        except UNREADABLE as error:
-            yield Check(what, "differs", f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
-    if run.task in theirs.closed:
-        yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
-
-
 def check_attempts(run: _BundleRun) -> Iterator[Check]:
     """Check which attempt counts, its machine time in the ledger, and that the score is of this run."""
     record, score = run.record, run.score
@@ -394,7 +379,7 @@ def check_attempts(run: _BundleRun) -> Iterator[Check]:
     counts = attempts.get(record.attempt)
     sealed = [number for number, attempt in attempts.items() if attempt.sealed and number != record.attempt]
     wrong = ""
-    if sorted(attempts) != list(range(1, max(attempts, default=0) + 1)):
+    if max(attempts, default=0) != len(attempts):
         wrong = f"attempts {', '.join(map(str, sorted(attempts)))} are here, and none between"
     elif counts is None or not counts.sealed or counts.record() != record:
         wrong = f"run.json is not that of attempt {record.attempt}"
@@ -601,3 +586,58 @@ def _compare_names(what: str, found: set[str], expected: set[str]) -> Check:
     return same_unless(
         what, f"{less[0]} is missing ({len(less)})" if less else f"{more[0]} is not expected" if more else ""
     )
+
+
+RunChecks = Mapping[str, Callable[[_BundleRun], Iterator[Check]]]
+RECORD_CHECKS: RunChecks = {"records": check_attempts, "settings": check_settings, "cases": check_cases}
+TEXT_CHECKS: RunChecks = {
+    "score made again": check_scoring,
+    "transcript": check_transcript,
+    "audit made again": check_audit,
+    "judged again": check_judgement,
+}
+STEP_CHECKS: RunChecks = {"collected again": check_collection, "metrics made again": check_metrics}
+
+
+def _check_records(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
+    """Checks of a run's records and texts; what cannot be read is a difference."""
+    checked = _open_run(theirs, run)
+    if isinstance(checked, Check):
+        yield checked
+        return
+    yield from _make_checks(checked, RECORD_CHECKS)
+    if run.task in theirs.closed:
+        yield Check("transcript, outputs, judgement", "absent", theirs.opened.record.left_out[run.task])
+    else:
+        yield from _make_checks(checked, TEXT_CHECKS)
+
+
+def _check_steps(theirs: _BundleCampaign, run: RunId) -> Iterator[Check]:
+    """Checks that compute again what the run's outputs are worth."""
+    checked = _open_run(theirs, run)
+    if not isinstance(checked, Check) and run.task not in theirs.closed:
+        yield from _make_checks(checked, STEP_CHECKS)
+
+
+def _open_run(theirs: _BundleCampaign, run: RunId) -> _BundleRun | Check:
+    """A run whose records can be read; else the check that says why not."""
+    folder = theirs.folder(run)
+    try:
+        record, score = read_record(folder / "run.json", RunRecord), read_record(folder / "score.json", ScoreRecord)
+    except AutoMedBenchError as error:
+        return Check("records", "differs", str(error).partition("\n")[0])
+    if run.task not in theirs.ours.cards:
+        return Check("task", "differs", "no card here has this task")
+    return _BundleRun(theirs, run, record, score)
+
+
+def _make_checks(run: _BundleRun, checks: RunChecks) -> Iterator[Check]:
+    """These checks of one run; one that cannot be made for a broken record is a difference."""
+    for what, check in checks.items():
+        try:
+            yield from check(run)
+        except AutoMedBenchError as error:
+            ours = isinstance(error, MissingDataError) and str(run.theirs.opened.folder) not in str(error)
+            yield Check(what, "absent" if ours else "differs", str(error).partition("\n")[0])
+        except UNREADABLE as error:
+            yield Check(what, "differs", f"cannot be read: {describe(error)}")

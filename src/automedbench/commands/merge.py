@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from automedbench.base.yamlfile import validate
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.commands._bundle import Labels, open_bundle
 from automedbench.commands._campaign import add_campaign_options, select_campaign
+from automedbench.commands._limits import Allowance, run_limited
 from automedbench.commands._output import show
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
 from automedbench.leaderboard.plan import Plan, PlannedAgent
+
+BOARD_S, MEMORY_OF_BOARD = 120.0, 8 << 30
+"""Processor seconds of a board, beyond one for each run, and bytes of memory."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +55,27 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"--out: {options.out} exists already; name a new folder"])
     campaign = select_campaign(options)
     with new_folder(options.out) as out:
-        sources = [_open_source(text, out / "sources" / str(n)) for n, text in enumerate(options.sources, start=1)]
-        board = merge(sources, out, campaign, partial=options.partial)
+        code = run_limited(lambda allowance: _tell(options, campaign, out, allowance), "merge")
+        if code:
+            sys.exit(code)
+
+
+def _tell(options: argparse.Namespace, campaign: Campaign, out: Path, allowance: Allowance) -> int:
+    """Merge into ``out``; print the ranking and where the page will be."""
+    sources = [
+        _open_source(text, out / "sources" / str(n), allowance) for n, text in enumerate(options.sources, start=1)
+    ]
+    runs = sum(len(source.plan.runs) for source in sources)
+    allowance.step("the merged board", BOARD_S + runs, MEMORY_OF_BOARD, computes=True)
+    board = merge(sources, out, campaign, partial=options.partial)
     ranking, page = board.tables["overall"], options.out / "leaderboard" / "index.html"
     if not options.json:
         print_ranking(ranking, board.method)
     show(options, {"page": page, "agents": ranking.frame.to_dict("records")}, [f"Page: {page}"])
+    return 0
 
 
-def _open_source(text: str, folder: Path) -> LabResults:
+def _open_source(text: str, folder: Path, allowance: Allowance) -> LabResults:
     """A bundle laid out in ``folder``, or a folder as it is; raises ConfigError for a name that no lab has."""
     lab, _, place = text.rpartition("=")
     path = Path(place)
@@ -69,7 +86,7 @@ def _open_source(text: str, folder: Path) -> LabResults:
         return LabResults(Labels(lab=lab or _name_lab(path)), path, plan)
     if not path.is_file():
         raise MissingDataError(f"{path}: is neither a bundle nor a folder of results.\nCheck its name.")
-    opened = open_bundle(path, folder)
+    opened = open_bundle(path, folder, allowance)
     labels = opened.record.labels.model_copy(update={"lab": lab} if lab else {})
     return LabResults(labels, opened.folder, read_record(opened.folder / "plan.json", Plan))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -23,6 +24,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import atomic_path, read_record
 from automedbench.base.records import FileEntry, SubmissionRecord
 from automedbench.campaign.record import RunFiles
+from automedbench.sandbox.airlock.collector import MAX_VISITED
 from automedbench.sandbox.container.scratch import repair_modes, scratch_folder, walk
 
 OUTPUTS, REST = "outputs.tar", "workspace.tar"
@@ -32,6 +34,12 @@ EVIDENCE = frozenset({"agents_outputs", "plan"})
 """Folders of a workspace that are packed into ``outputs.tar``."""
 
 MAX_PATH, COPIED = 4000, 1 << 20
+MAX_HEADER = 64 * 1024
+"""Bytes of a name, or of what else is said about a member."""
+_EXTENDED = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 MAX_PIECES = 10_000
 """Parts of one file between its holes; one with more is left out."""
 LARGEST_HOLE = 1 << 40
@@ -163,13 +171,29 @@ def _open_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tar
             f"{archive} does not exist.\nRestore it, or move the run's folder away to repeat the run."
         )
     try:
-        with tarfile.open(archive, "r:") as tar:
-            yield tar, _members(tar)
+        with read_archive(archive) as opened:
+            yield opened
     except (tarfile.TarError, OSError, ValueError, EOFError, ArithmeticError) as error:
         raise InfrastructureError(
             f"{archive} cannot be unpacked: {getattr(error, 'strerror', None) or error}.\n"
             "Free space in the temporary folder (TMPDIR), or restore the file, then run the same command again."
         ) from error
+
+
+@contextlib.contextmanager
+def read_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
+    """An archive of any origin, and its members one by one; raises TarError for a header longer than any is."""
+    with tarfile.open(archive, "r:", tarinfo=_Header) as tar:
+        yield tar, _members(tar)
+
+
+class _Header(tarfile.TarInfo):
+    """Header of a member; Python's reader takes minutes for a long one."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _EXTENDED and self.size > MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -178,18 +202,23 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = lambda _path, _size: True) -> list[Path]:
-    """Lay an archive out in ``folder``; a file that ``content`` (path, bytes) does not ask for is a hole of its size.
+def unpack(
+    archive: Path,
+    folder: Path,
+    content: Callable[[str, int], bool] = lambda _path, _size: True,
+    wanted: Wanted = lambda _path: True,
+) -> list[Path]:
+    """Lay what is ``wanted`` of an archive out in ``folder``.
 
-    The files that had several names in the workspace. Raises InfrastructureError when the archive is damaged or there
-    is no room.
+    A file that ``content`` (path, bytes) does not ask for is a hole of its size. Returns the files that had several
+    names in the workspace. Raises InfrastructureError when the archive is damaged or there is no room.
     """
     folders: dict[str, tarfile.TarInfo | None] = {"": None}
     linked = []
     with _open_archive(archive) as (tar, members):
         for member in members:
             place = folder / member.name
-            if not _is_inside(folders, member.name) or len(os.fsencode(place)) > MAX_PATH:
+            if not _is_inside(folders, member.name) or len(os.fsencode(place)) > MAX_PATH or not wanted(member.name):
                 continue
             if os.path.lexists(place):  # what is written there would go through a link of that name
                 raise InfrastructureError(f"{archive} holds '{member.name}' twice: it was not packed here.")
@@ -246,16 +275,24 @@ def _restore(place: Path, member: tarfile.TarInfo) -> None:
 def unpack_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
     """A folder on this node with what an agent left of its outputs and plan, gone afterwards.
 
-    Only of ``expected`` files (path → largest size) there is more than name, kind and size. Raises InfrastructureError
-    when the archive is damaged or there is no room.
+    Only of ``expected`` files (path → largest size) there is more than name, kind and size, and of others only the
+    first. Raises InfrastructureError when the archive is damaged or there is no room.
     """
     with scratch_folder("automedbench-outputs-") as scratch:
         workspace = scratch / "workspace"
         workspace.mkdir()
-        linked = unpack(run / OUTPUTS, workspace, lambda path, size: size <= expected.get(path, -1))
+        wanted = _names_to_look_at(expected)
+        linked = unpack(run / OUTPUTS, workspace, lambda path, size: size <= expected.get(path, -1), wanted)
         for number, path in enumerate(linked):
             os.link(path, scratch / str(number))  # the collector refuses what has a second name
         yield workspace
+
+
+def _names_to_look_at(expected: Collection[str]) -> Wanted:
+    """The expected files, the folders that they are in, and as many other names as a collector looks at."""
+    needed, others = {*expected}, itertools.count()
+    needed |= {str(folder) for path in expected for folder in PurePosixPath(path).parents}
+    return lambda path: path in needed or next(others) < MAX_VISITED
 
 
 @contextlib.contextmanager
@@ -284,13 +321,17 @@ def unpack_submission(files: RunFiles) -> Iterator[Path]:
         names = collected_files(record)
         with _open_archive(files.file(OUTPUTS)) as (tar, members):
             for member in members:
-                if member.name in names and member.isreg() and is_plain(member.name):
+                if _is_collected(member, names.get(member.name)) and is_plain(member.name):
                     place = scratch / member.name
                     place.parent.mkdir(parents=True, exist_ok=True)
                     tar.makefile(member, place)
         if made.is_dir():
             shutil.copytree(made, scratch, copy_function=shutil.copyfile, dirs_exist_ok=True)
         yield scratch
+
+
+def _is_collected(member: tarfile.TarInfo, entry: FileEntry | None) -> bool:
+    return entry is not None and member.isreg() and member.size == entry.bytes
 
 
 def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:
