@@ -183,11 +183,11 @@ def _open_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tar
 @contextlib.contextmanager
 def read_archive(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
     """An archive of any origin, and its members one by one; raises TarError for a header longer than any is."""
-    with tarfile.open(archive, "r:", tarinfo=_Header) as tar:
+    with tarfile.open(archive, "r:", tarinfo=_BoundedHeader) as tar:
         yield tar, _members(tar)
 
 
-class _Header(tarfile.TarInfo):
+class _BoundedHeader(tarfile.TarInfo):
     """Header of a member; Python's reader takes minutes for a long one."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
