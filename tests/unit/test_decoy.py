@@ -52,7 +52,7 @@ def test_markers_are_unique(tmp_path: Path) -> None:
 def test_opening_a_file_is_seen(decoy: Decoy, command: list[str]) -> None:
     subprocess.run(command, cwd=decoy.folder, check=True, capture_output=True)
     (finding,) = decoy.drain(turn=4, call=7)
-    assert rated([finding]) == [("decoy.open", "notice", "medium")]  # who it was, the trace knows: test_trace.py
+    assert rated([finding]) == [("decoy.open", "warning", "medium")]  # who it was, the trace knows: test_trace.py
     assert (finding.turn, finding.call, finding.source) == (4, 7, "tripwire")
     assert finding.evidence.startswith("/data/private/c1/boxes.json")
 

@@ -92,7 +92,9 @@ def serve(control: socket.socket, children: int) -> None:
                 control.send(ANSWER.pack(ENDED, call, status))
                 pid = 0
         if control.fileno() in ready:
-            packet, streams, _, _ = socket.recv_fds(control, 1 << 16, 2, socket.MSG_CMSG_CLOEXEC)
+            packet, streams, _, _ = socket.recv_fds(control, 1 << 16, 2)
+            for stream in streams:
+                os.set_inheritable(stream, False)  # recv_fds takes flags, but does not use them
             if len(streams) != 2:  # nothing more will come, or code in here has taken the descriptors away
                 return
             order = json.loads(packet)
