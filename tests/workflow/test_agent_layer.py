@@ -122,6 +122,8 @@ def test_a_program_is_built_checked_and_kept(place: Path) -> None:
     code, said = do(place, "check")
     assert code == 0, said
     assert "small 1.0: works" in said and "files (1): agents_outputs.txt" in said
+    (note,) = (place / "images/checks").iterdir()
+    assert note.read_text().startswith("small 1.0, ")
     code, said = do(place, "build")
     assert (code, layer.stat().st_mtime_ns) == (0, built), said  # there already
     assert not list((place / "images").glob(".agent-*"))

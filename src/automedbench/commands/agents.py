@@ -111,6 +111,7 @@ def find_program(name: str, file: Path) -> Agent:
     if entry is not None and entry.provider == "command":
         return entry
     (example,) = load_recipe(name).agents.values()
+    example = {"base_url": "http://127.0.0.1", "api_key_env": "NONE"} | example | {"model": "checked"}
     return AgentsFile.model_validate({"agents": {name: example}}).agents[name]
 
 
