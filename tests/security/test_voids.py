@@ -1,7 +1,8 @@
 """Ways to make oneself unscorable: what an agent does to its folders, names, plan and texts ends in a scored run.
 
 Each way is one run through the real steps as an ordinary user (root is refused nothing): loop, seal, collection, audit,
-metrics, judge, score. Only the model and the container are stand-ins: a call's code names a function of this table.
+metrics, judge, score. What an agent does to files and texts is done by stand-ins: a call's code names a function of
+this table. What it does to starts, probes, disks and resumed runs is done in real containers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from attack_range import Box
+import yaml
 from factories import make_campaign
 from toys._bench import Bench, stage, write_outputs
 from unprivileged import IMAGES, as_user, has_user, user_folder, why_not
@@ -27,7 +28,6 @@ from unprivileged import IMAGES, as_user, has_user, user_folder, why_not
 from automedbench.agent import run as run_module
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agent.workspace import take_snapshot
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
@@ -36,6 +36,7 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.boxes import ApptainerSandbox
+from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
@@ -66,18 +67,6 @@ def anew(path: Path) -> Path:
 
 def output(workspace: Path) -> Path:
     return anew(next(workspace.glob("agents_outputs/*/prediction.json")))
-
-
-def deep(workspace: Path) -> None:
-    """Folders nested to 40 000 bytes of path, the innermost closed."""
-    handle = os.open(workspace, os.O_RDONLY)
-    for _ in range(200):
-        os.mkdir("d" * 200, dir_fd=handle)
-        inner = os.open("d" * 200, os.O_RDONLY, dir_fd=handle)
-        os.close(handle)
-        handle = inner
-    os.fchmod(handle, 0)
-    os.close(handle)
 
 
 def many(count: int, length: int, below: str = "many") -> Callable[[Path], None]:
@@ -137,22 +126,16 @@ def closed_tree(workspace: Path) -> None:
 
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "workspace 000": mode(".", 0),
-    "workspace 100": mode(".", 0o100),
-    "workspace 0300": mode(".", 0o300),
-    "workspace 0400": mode(".", 0o400),
     "workspace 0500": mode(".", 0o500),
     "workspace with set-id and sticky bits alone": mode(".", 0o7000),
     "outputs 000": mode("agents_outputs", 0),
-    "outputs 0300": mode("agents_outputs", 0o300),
     "a case's folder 000": mode("agents_outputs/*", 0),
     "an output 000": mode("agents_outputs/*/prediction.json", 0),
     "everything 000": closed_tree,
     "plan 000": lambda w: [write("plan/plan.md", b"# Plan")(w), mode("plan", 0)(w)],
-    "deeper than a path may be long": deep,
     "names that are no UTF-8": named(b"\xff\xfe", b"\xed\xa0\x80"),
     "names with line ends and control characters": named(b"a\nb", b"\x1b[2J", b"-rf", b"*", b"\xe2\x80\xae"),
     "names of 255 bytes": named(b"x" * 255),
-    "11 000 empty files": many(11_000, 0),
     "3 000 empty files among the outputs": many(3_000, 0, "agents_outputs/many"),
     "6 000 names of 200 bytes": many(6_000, 194),
     "a pipe for an output": lambda w: os.mkfifo(output(w)),
@@ -202,7 +185,6 @@ TEXTS: dict[str, Reply] = {
     "code with a NUL": program("print(1)\0"),
     "code nested too deeply": program("(" * 5_000 + ")" * 5_000),
     "code with a number of 100 000 digits": program("x = " + "9" * 100_000),
-    "bash nested too deeply": program("$(" * 3_000, "bash"),
     "bash with a hundred million words": program("echo {1..99999}{1..999}", "bash"),
     "text with control characters": called("execute_code", "{}", "\x00\x1b[2J\u202e\u200b\ud800" * 5_000),
     "calls in text without end": Reply("x <invoke name='execute_code'><parameter name='code'>" * 20_000),
@@ -362,9 +344,9 @@ def test_every_way_is_scored(results: dict[str, Came]) -> None:
     assert len(results) >= 30
     unscored = {name: found.error for name, found in results.items() if found.score is None}
     assert not unscored, f"{len(unscored)} of {len(results)}: " + "\n".join(f"{k}: {v}" for k, v in unscored.items())
-    closed = [name for name in results if name.endswith(("000", "100", "0300", "0400", "0500"))]
+    closed = [name for name in results if name.endswith(("000", "0500"))]
     lost = {name: results[name].score for name in closed if results[name].score != results["nothing"].score}
-    assert not lost and len(closed) > 8, lost
+    assert not lost and len(closed) > 5, lost
 
 
 def test_no_way_costs_the_driver_much(results: dict[str, Came]) -> None:
@@ -373,57 +355,64 @@ def test_no_way_costs_the_driver_much(results: dict[str, Came]) -> None:
     assert not slow and not large
 
 
-def closed_in_the_container(folder: Path) -> list[str]:
-    """What calls come to in a workspace that the call before has closed."""
-    for name in ("public", "workspace", "log"):
-        (folder / name).mkdir()
-    said = []
-    with Box(image=IMAGES / "light.sif", public=folder / "public", workspace=folder / "workspace") as box:
-        for call, bits in enumerate(("000", "100", "0300")):
-            code = f"touch file && rm file && chmod {bits} /workspace"
-            result = box.run_code("bash", code, call=call + 1, turn=1, log=folder / "log", timeout_s=60)
-            take_snapshot(folder / "workspace")
-            said.append(f"{result.status} {result.stderr}".strip())
-    return said
+REAL: dict[str, str] = yaml.safe_load((ROOT / "tests/security/voids.yaml").read_text())
+OVER = ("folders too deep", "a full disk", "a full disk at once", "a full disk of deleted files")
+SPOILT = "programs that fail where the image's come second"
+"""As in an earlier version, which looked its own programs up where an agent can write."""
 
 
-@pytest.mark.apptainer
-def test_a_closed_workspace_stops_no_container() -> None:
-    if reason := why_not("light"):
-        pytest.skip(reason)
-    with user_folder() as folder:
-        assert as_user(lambda: closed_in_the_container(folder)) == ["ok"] * 3
+def in_container(campaign: CampaignRecord, bench: Bench, number: int, way: str) -> str:
+    """Outcome of a run that does its work, goes a way, loses its container, and is interrupted before its seal.
 
+    Empty unless it is scored in its first attempt, with what it earned.
+    """
+    run = RunId(agent="a", task=bench.card.id, tier="lite", repeat=number)
+    limits = Limits(disk_gb=1.0, mem_gb=1.0, max_processes=400, exec_timeout_s=15)
 
-def over_its_disk_limit(folder: Path) -> tuple[str, int, bool]:
-    """Outcome, resumes and whether there is a score, of a run that broke off before its seal."""
-    (campaign, bench), limits = staged(folder), Limits(disk_gb=0.02)
-    run = RunId(agent="a", task=bench.card.id, tier="lite", repeat=1)
-    fill = program("dd if=/dev/zero of=big bs=1M count=60; sleep 60", "bash")
-
-    def opened(_plan: RunPlan, attempt: Any, *_: object) -> ApptainerSandbox:
-        write_outputs(attempt.workspace, bench.perfect(bench.cases))
+    def opened(_plan: RunPlan, attempt: Any, log: Any, *_: object) -> ApptainerSandbox:
+        used = any(log.exec_folder.iterdir())
+        if not used:
+            write_outputs(attempt.workspace, bench.perfect(bench.cases))
         public = bench.folder / "public"
-        return ApptainerSandbox(image=IMAGES / "light.sif", public=public, workspace=attempt.workspace, limits=limits)
+        return ApptainerSandbox(
+            image=IMAGES / "light.sif", public=public, workspace=attempt.workspace, limits=limits, used=used
+        )
 
     def broken(*_: object) -> None:
         raise InfrastructureError("the disk of the results is full")
 
+    calls = (REAL | {SPOILT: REAL["programs that fail"]})[way], "kill -9 -1", "echo next"
+    replies = [program("true", "bash"), *(program(code, "bash") for code in calls), SUBMIT]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "seal", broken)
-        with pytest.raises(InfrastructureError, match="of the results"):
-            go(campaign, bench, run, [fill, SUBMIT], opened, limits)
-    go(campaign, bench, run, [fill, SUBMIT], opened, limits)
+        if way == SPOILT:
+            patch.setattr(launcher, "FIRST", ())
+        with pytest.MonkeyPatch.context() as last, contextlib.suppress(InfrastructureError):
+            last.setattr(run_module, "seal", broken)
+            go(campaign, bench, run, replies, opened, limits)
+        go(campaign, bench, run, replies, opened, limits)
     place = campaign.results / "runs" / run.path
     record, score = read_record(place / "run.json", RunRecord), read_record(place / "score.json", ScoreRecord)
-    return record.outcome, record.resumes, score.scores.overall is not None
+    sealed = (record.attempt, record.resumes) == (1, 1) and (score.scores.task or 0) > 0
+    return record.outcome if sealed else ""
+
+
+def outcomes(folder: Path, ways: Sequence[str]) -> dict[str, str]:
+    campaign, bench = staged(folder)
+    found = {}
+    for number, way in enumerate(ways, start=1):
+        try:
+            found[way] = in_container(campaign, bench, number, way)
+        except BaseException:
+            found[way] = traceback.format_exc()[-900:]
+    return found
 
 
 @pytest.mark.apptainer
-def test_a_run_over_its_disk_limit_is_resumed_sealed_and_scored(tmp_path: Path) -> None:
-    """Its last probe, and the resumed run's first one, start in a workspace that is over the limit."""
+def test_starts_probes_disks_and_resumed_runs_are_not_voided(tmp_path: Path) -> None:
     if reason := why_not("light"):
         pytest.skip(reason)
     runs_of({"nothing": program("nothing")}, tmp_path)  # loads all modules, as in ``results``
     with user_folder() as folder:
-        assert as_user(lambda: over_its_disk_limit(folder)) == ("out_of_disk", 1, True)
+        found = as_user(lambda: outcomes(folder, [*REAL, SPOILT]))
+    ends = dict.fromkeys(REAL, "submitted") | dict.fromkeys(OVER, "out_of_disk")
+    assert found == ends | {SPOILT: "stopped"}

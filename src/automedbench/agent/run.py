@@ -209,7 +209,7 @@ class _Driver:
     ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
         plan = self.plan
-        stack.enter_context(hold_reserve(*{attempt.path, attempt.workspace.resolve().parent}))
+        stack.enter_context(hold_reserve(*{attempt.path.resolve(), attempt.workspace.resolve().parent}))
         if why_no_scratch():
             give_up_reserve()
         log = stack.enter_context(
