@@ -95,11 +95,11 @@ def test_before_any_run(place: Path) -> None:
 
 
 def test_limits_bound_what_is_expected(place: Path) -> None:
-    """100 000 tokens per run cost 1.5 USD at most, and a last reply 0.16384 USD (see test_prices)."""
+    """100 000 tokens per run cost 1.5 USD at most (see test_prices)."""
     limited = campaign_of("priced", limits={"max_total_tokens": 100_000, "time_limit_s": 1800, "max_cost_usd": None})
-    assert rows(limited)["priced"][1:7] == ["unknown", "2.0", "400,000", "400,000", "6.66", "6.66"]
+    assert rows(limited)["priced"][1:7] == ["unknown", "2.0", "400,000", "400,000", "6.00", "6.00"]
     cheap = campaign_of("priced", limits={"max_cost_usd": 0.5})
-    assert rows(cheap)["priced"][5:7] == ["2.66", "2.66"]  # 4 × 0.66384
+    assert rows(cheap)["priced"][5:7] == ["2.00", "2.00"]  # 4 × 0.5
 
 
 def test_the_limit_of_turns(place: Path) -> None:
