@@ -536,7 +536,9 @@ SLOW = (
     *("head: silent attempts, 2 000 000", "archive: headers of headers", "plan: a million runs"),
     *("settings: a matrix of 10^12 runs", "ledger: 50 000 books", "manifest: 100 000 cases"),
     *("run: 20 MB of messages", "run: 20 MB of criteria", "run: bait for searches, 5 MB", "log: 40 MB of effects"),
+    *("run: 20 MB of scored cases", "run: 20 MB of collected cases", "decision: an alias of itself"),
     *("calls: 200 000 members", "outputs: 100 000 files", "outputs: 2000 folders deep"),
+    *("outputs: picture of 3.6 gigapixels", "outputs: volume of terabytes", "outputs: table of a million columns"),
 )
 
 
