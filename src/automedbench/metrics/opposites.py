@@ -69,71 +69,18 @@ SPELLINGS = {
 """Other words for the same → the ones that are compared."""
 _SPELLING = re.compile(rf"\b(?:{'|'.join(sorted(SPELLINGS, key=len, reverse=True))})\b")
 
-_ORDINALS = [
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
-]
-_ROMAN = ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii"]
-_NUMBERS = {word: str(number) for words in (_ORDINALS, _ROMAN) for number, word in enumerate(words, start=1)}
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+_ROMAN = "i ii iii iv v vi vii viii ix x xi xii"
+_NUMBERS = {word: str(number) for text in (_ORDINALS, _ROMAN) for number, word in enumerate(text.split(), start=1)}
 _LETTERS = frozenset("ivx")
-_COUNTED = frozenset(
-    [
-        "grade",
-        "stage",
-        "type",
-        "class",
-        "nerve",
-        "level",
-        "phase",
-        "zone",
-        "segment",
-        "group",
-        "category",
-        "lobule",
-        "layer",
-    ]
-)
+_COUNTED = re.compile(r"grade|stage|type|class|nerve|level|phase|zone|segment|group|category|lobule|layer")
 """Words before a single letter that make it a Roman number."""
 
-NEGATIONS = frozenset(
-    [
-        "no",
-        "not",
-        "never",
-        "neither",
-        "nor",
-        "none",
-        "nil",
-        "cannot",
-        "negative",
-        "non",
-        "denies",
-        "denied",
-        "lacks",
-        "lacking",
-        "excluded",
-        "isnt",
-        "arent",
-        "wasnt",
-        "werent",
-        "doesnt",
-        "dont",
-        "didnt",
-        "hasnt",
-        "havent",
-        "cant",
-    ]
+_NEGATIONS = (
+    "no not never neither nor none nil cannot negative non denies denied lacks lacking excluded isnt arent wasnt werent"
+    " doesnt dont didnt hasnt havent cant"
 )
+NEGATIONS = frozenset(_NEGATIONS.split())
 """Words that turn a statement round: an answer with one never earns overlap with an answer without."""
 _DENYING = re.compile(r"\b(?:non|un|in|im|ir|dis|ab|a)([a-z]{5,})\b")
 
@@ -168,7 +115,7 @@ def _both_levels(found: re.Match[str]) -> str:
 
 
 def _number(word: str, before: str) -> str:
-    if word in _LETTERS and before not in _COUNTED:
+    if word in _LETTERS and not _COUNTED.fullmatch(before):
         return word
     return _NUMBERS.get(word) or re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word)
 
