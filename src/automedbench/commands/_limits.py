@@ -1,4 +1,4 @@
-"""Child process with limits for what another lab sent: whatever a bundle holds, it cannot take the machine with it.
+"""Child process with limits for what another lab sent: no bundle can take the machine with it.
 
 The child does a command's whole work. What each step may use, in processor time and memory, is said before it is begun.
 The parent, which reads nothing of the bundle, looks on and tells how the child ended.
@@ -31,7 +31,7 @@ WALL_PER_CPU, WALL_S = 10.0, 60.0
 """Seconds in all for each of processor time, where others compute too, and beyond."""
 LOOK_S = 0.02
 BEYOND = 1 << 30
-"""Bytes of address space beyond the memory: where the kernel refuses more, whatever grows between two looks."""
+"""Bytes of address space beyond the memory: the kernel refuses more, if memory grows between two looks."""
 SHOWN_LINES, SHOWN_CHARACTERS = 3, 400
 TOO_LARGE, TOO_LONG = (f"{what} than a bundle of its size may" for what in ("needed more memory", "took more time"))
 

@@ -44,7 +44,7 @@ _PROPORTIONAL = re.compile(rb"^(Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MUL
 class Breach(NamedTuple):
     """A limit that was passed; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine).
 
-    ``full`` is a folder whose disk has only ``free`` bytes left, whoever filled it.
+    ``full`` is a folder whose disk has only ``free`` bytes left.
     """
 
     reason: str

@@ -50,7 +50,7 @@ class Act:
 class Seen:
     """Acts of interest since the last look, those not kept (``more``), all calls answered, and models opened.
 
-    ``walked``: listed folders of which the system, or the sandbox, has things below that nobody may open; ``inputs``:
+    ``walked``: listed folders of which the system, or the sandbox, has things below that are closed to all; ``inputs``:
     different files of the input that were opened, ``tracer.MOST_INPUTS`` at most.
     """
 
