@@ -249,7 +249,7 @@ def _traced_work(folder: Path, rounds: int) -> str:
     for name in ("log", "tmp", "untraced", "traced"):
         (folder / name).mkdir()
     tempfile.tempdir, sys.executable = str(folder / "tmp"), python_for_user(folder)
-    for number in range(FILES):
+    for number in range(FILES if rounds > 1 else FILES // 50):  # one round only shows that it works
         place = folder / f"public/case_{number // 100:04d}/slice_{number % 100}.z"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(zlib.compress(random.Random(number).randbytes(3500) + bytes(258_644), 1))

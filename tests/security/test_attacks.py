@@ -259,7 +259,7 @@ def test_the_environment_is_the_published_one(site: Site) -> None:
     assert {name for name in attempt(site, code).stdout.split() if not name.startswith(of_the_runtime)} == {
         *("DATA_DIR", "WORKSPACE", "TMPDIR", "HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "PIP_CACHE_DIR"),
         *("MPLCONFIGDIR", "PYTHONUSERBASE", "PYTHONPATH", "PYTHONUNBUFFERED", "LANG", "HOME", "PATH", "PWD"),
-        *("LD_LIBRARY_PATH", "AUTOMEDBENCH_PATH"),
+        "LD_LIBRARY_PATH",
     }
 
 

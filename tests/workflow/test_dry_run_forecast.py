@@ -64,11 +64,11 @@ def test_first_what_it_takes(clone: Project) -> None:
 def test_money_without_a_key(clone: Project) -> None:
     """By hand: 2 runs of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 5 USD of budget, no key needed.
 
-    At most the 20 million tokens and 20 USD of config/config.yaml each, and a last reply of 0.16384 USD.
+    At most the 20 million tokens and 20 USD of config/config.yaml each.
     """
     matrix = "matrix={agents: [priced], repeats: 2}"
     _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 5}")
-    assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +40,000,000 +3\.46 +40\.33 +the configuration$", err, re.M)
+    assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +40,000,000 +3\.46 +40\.00 +the configuration$", err, re.M)
     assert err.splitlines()[-1].startswith("Budget: 5.00 USD, of which 5.00 USD are left: enough for what is expected")
 
 
