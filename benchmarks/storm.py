@@ -331,9 +331,11 @@ def _opener(results: Path) -> Callable[..., EndpointModel]:
     """The real client with the real pacer; only their pauses are short."""
 
     def open_model(
-        plan: RunPlan, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
+        plan: RunPlan, keys: tuple[str, ...], on_send: Callable[[], None], on_attempt: Callable[[Any], None], _: Any
     ) -> EndpointModel:
-        return EndpointModel(plan.agent, keys, on_attempt=on_attempt, shared=results / "endpoints", sleep=_nap)
+        return EndpointModel(
+            plan.agent, keys, on_send=on_send, on_attempt=on_attempt, shared=results / "endpoints", sleep=_nap
+        )
 
     return open_model
 
