@@ -35,7 +35,7 @@ KEY_NAME = "KILLED_KEY"
 SCORER = re.compile(r"scripts/(collect_submission|audit_run|score_metrics|score_judge|score_run|build_leaderboard)\.py")
 # What a clock or a counter of interruptions said; everything else on the leaderboard must be equal.
 STAMPS = {"started_at", "ended_at", "wall_s", "api_s", "api_retry_s", "exec_s", "elapsed_s", "remaining_s", "resumes"}
-STAMPS |= {"attempt"}
+STAMPS |= {"attempt", "attempts", "attempts_cost_usd"}
 _EMPTIED: dict[str, Any] = {"sources": {"run.json": "0" * 64}, "used": {}}
 """Fields of a score that its schema requires, without their stamps."""
 DURATION = re.compile(r"\b\d+m\d+\.\d+s\b")
@@ -292,7 +292,7 @@ def unstamped(value: Any) -> Any:
     Nor with the digests of records that hold such stamps (``sources`` of a score), nor what the run used.
     """
     if isinstance(value, dict):
-        zero = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", "attempt": 1}
+        zero = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", "attempt": 1, "attempts": 1}
         return {
             key: _EMPTIED[key]
             if key in _EMPTIED
