@@ -232,13 +232,11 @@ def test_without_a_reader_nothing_waits(pipe: EvidencePipe) -> None:
 
 def test_a_slow_reader_stops_nobody(pipe: EvidencePipe) -> None:
     """More than a pipe holds (64 KiB), and nobody reads meanwhile."""
-    code = "import os, sitecustomize\nfor n in range(20):\n  if os.fork() == 0:\n    for i in range(64):\n"
-    code += (
-        "      sitecustomize.say('native', 'x' * 250 + str(n * 64 + i))\n    os._exit(0)\nfor n in range(20): os.wait()"
-    )
+    names = "unshare setns mount umount pivot_root chroot ptrace keyctl bpf syscall prctl"
+    code = f"import os, sys\nfor n in range(200):\n  if os.fork() == 0:\n    for name in '{names}'.split():\n"
+    code += "      sys.audit('ctypes.dlsym', None, name)\n    os._exit(0)\nfor n in range(200): os.wait()"
     assert execute(pipe, code).returncode == 0
-    *_, finding = pipe.findings(turn=1, call=1)
-    assert finding.rule == "runtime.native"
+    assert {finding.rule for finding in pipe.findings(turn=1, call=1)} >= {"runtime.native", "runtime.native_escape"}
 
 
 def test_something_else_in_the_pipes_place_is_not_written_to(pipe: EvidencePipe) -> None:
