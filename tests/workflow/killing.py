@@ -293,6 +293,7 @@ def unstamped(value: Any) -> Any:
     """
     if isinstance(value, dict):
         zero = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", "attempt": 1, "attempts": 1}
+        zero |= {"attempts_cost_usd": None}
         return {
             key: _EMPTIED[key]
             if key in _EMPTIED
