@@ -606,7 +606,7 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names of kinds")
-    parser.add_argument("--quick", action="store_true", help="without those that take seconds to make, or to refuse")
+    parser.add_argument("--quick", action="store_true", help="a third of those that take no seconds to make or refuse")
     parser.add_argument("--run", help="<agent>/<task>/<tier>/r<k>; default: the first of the plan")
     add_campaign_options(parser)
     options = parser.parse_args()
@@ -617,8 +617,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         draft = draft_of(campaign, place, run)
-        for name, change in KINDS.items():
-            if not any(part in name for part in options.only) or (options.quick and name in SLOW):
+        quick = [name for name in KINDS if name not in SLOW][::3]
+        for name in quick if options.quick else KINDS:
+            change = KINDS[name]
+            if not any(part in name for part in options.only):
                 continue
             apart(lambda change=change: _write(draft(), change, place / "hostile.tar"))  # type: ignore[misc]
             code, seconds, megabytes, said = measure(place / "hostile.tar", campaign, place)
