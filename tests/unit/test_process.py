@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
     """Exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone, or while it is read
         return False
 
 
