@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import to_json
 from automedbench.base.records import FileEntry, RunId
 from automedbench.commands._bundle import RECORD, SIGNATURE, Bundle, Labels, open_bundle
@@ -40,6 +40,11 @@ def test_a_run_that_leads_elsewhere_is_refused(tmp_path: Path, agent: str) -> No
     record = Bundle(labels=Labels(lab="forger"), code_version="0", agents={}, runs=runs, files={})
     with pytest.raises(InfrastructureError, match="is not the name of a run"):
         open_bundle(signed_bundle(tmp_path / "bundle.tar", record), tmp_path / "laid out")
+
+
+def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="does not exist: name a bundle"):
+        open_bundle(tmp_path / "none.bundle", tmp_path / "laid out")
 
 
 def test_a_sparse_member_is_refused_before_it_is_written(tmp_path: Path) -> None:

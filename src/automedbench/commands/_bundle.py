@@ -32,7 +32,7 @@ from automedbench import __version__
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.workspace import LARGEST_READ
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import (
     atomic_path,
     read_record,
@@ -335,8 +335,11 @@ def open_bundle(path: Path, folder: Path, allowance: Allowance | None = None) ->
     """Lay a bundle out in an empty folder, once its signature and every digest were found right.
 
     No file is larger, and no JSON has more values, than a record can: who reads them later need not look again. Raises
-    InfrastructureError with the first thing that is wrong; nothing of a wrong bundle is used.
+    MissingDataError without a file, InfrastructureError with the first thing that is wrong; nothing of such a bundle is
+    used.
     """
+    if not path.exists():
+        raise MissingDataError(f"{path} does not exist: name a bundle that `automedbench pack` has written.")
     try:
         size = path.stat().st_size
         memory = MEMORY + size // SIZE_PER_MEMORY
