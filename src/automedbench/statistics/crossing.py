@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.statistics.draws import generator, student_quantile
-from automedbench.statistics.pairs import sign_flip_test
+from automedbench.statistics.pairs import flip_signs
 from automedbench.statistics.samples import Floats, Indices
 
 SEED = 20260101
@@ -126,7 +126,7 @@ def mean_interval(terms: Floats) -> tuple[float, float]:
 def mean_difference(terms: Floats) -> MeanDifference:
     """Mean of at least two paired differences, (n,)."""
     low, high = mean_interval(terms)
-    mean, two_sided = float(np.mean(terms)), sign_flip_test(np.asarray(terms, float), RESAMPLES, SEED).p
+    mean, two_sided = float(np.mean(terms)), flip_signs(np.asarray(terms, float)[:, None], RESAMPLES, SEED)[0]
     return MeanDifference(mean, low, high, two_sided / 2 if mean > 0 else 1 - two_sided / 2)
 
 

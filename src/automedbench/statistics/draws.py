@@ -44,33 +44,21 @@ def student_draws(degrees: float, resamples: int, seed: int) -> Floats:
     return _shared(generator(seed, 2).permutation(stdtrit(degrees, steps)))
 
 
-@lru_cache(maxsize=32)
-def repeat_weights(n: int, resamples: int, seed: int, stream: int) -> Floats:
-    """Deviations from 1/n of Bayesian bootstrap weights (Rubin 1981), (resamples, n).
-
-    Rescaled so that the variance of a resampled mean is the unbiased estimate s²/n.
-    """
-    draws = generator(seed, 3, stream).standard_exponential((resamples, n))
-    return _shared((draws / draws.sum(axis=1, keepdims=True) - 1 / n) * float(np.sqrt((n + 1) / (n - 1))))
+def normal_draws(columns: int, resamples: int, seed: int, stream: int) -> Floats:
+    """Standard normal values, (resamples, columns)."""
+    return generator(seed, 3, stream).standard_normal((resamples, columns))
 
 
-@lru_cache(maxsize=4)
-def case_multipliers(n: int, resamples: int, seed: int, stream: int) -> NDArray[np.float32]:
-    """Normal multipliers of cases (wild bootstrap), (resamples, n); in single precision, because cases are many."""
-    return _shared(generator(seed, 6, stream, n).standard_normal((resamples, n), dtype=np.float32))
+def chi_square_draws(degrees: tuple[int, ...], resamples: int, seed: int, stream: int) -> Floats:
+    """Estimated over true variance for each of ``degrees``, (resamples, cells)."""
+    draws: Floats = generator(seed, 5, stream).chisquare(degrees, (resamples, len(degrees))) / degrees
+    return draws
 
 
 @lru_cache(maxsize=64)
 def random_signs(n: int, resamples: int, seed: int) -> Floats:
     """+1 and -1 at random, (resamples, n)."""
     return _shared(generator(seed, 4).integers(0, 2, (resamples, n)).astype(float) * 2 - 1)
-
-
-@lru_cache(maxsize=32)
-def random_groups(n: int, chosen: int, resamples: int, seed: int, stream: int) -> Floats:
-    """1 for ``chosen`` of n runs at random, 0 for the others, (resamples, n)."""
-    order = generator(seed, 5, stream).random((resamples, n)).argsort(axis=1)
-    return _shared((order < chosen).astype(float))
 
 
 def student_quantile(probability: float, degrees: float) -> float:

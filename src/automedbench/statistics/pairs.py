@@ -1,24 +1,34 @@
-"""Pairs of agents on the cells that both have: difference, interval, permutation test, letters of ties.
+"""All pairs of agents of a table: do they differ on these tasks, and would they on tasks like these?
 
-Permuted are signs of task differences, or the runs of a cell, which change agents. The letters are a compact letter
-display (Piepho 2004, insert and absorb).
+*On these tasks*: tasks and cases are fixed, runs are random. Simultaneous intervals of all differences from the
+variance of runs within cells, which may differ between agents and cells (Games and Howell 1976); the distribution of
+the largest statistic of all pairs comes from a parametric bootstrap. *On tasks like these*: tasks are random. Signs of
+task differences are flipped for all pairs together; the largest statistic of the pairs that are still to be judged
+decides (Westfall and Young 1993, step-down). docs/statistics.md gives reasons, docs/coverage.md simulated error rates.
+Letters are a compact letter display (Piepho 2004, insert and absorb).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, product
-from math import comb, prod
 
 import numpy as np
 
 from automedbench.statistics import samples
-from automedbench.statistics.draws import random_groups, random_signs, student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, Spread, case_rows, contrast_limits
+from automedbench.statistics.draws import chi_square_draws, normal_draws, random_signs, student_quantile
+from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, case_rows, contrast_limits
 
 POWER = 0.8
-_LEVEL_ROUNDING, _SUM_ROUNDING = 1e-9, 1e-12
+MIN_FLIPPED = 6
+"""Fewest tasks whose signs are flipped: five could not give a p below 0.05 (2 of 32)."""
+MAX_EXACT_TASKS = 12
+"""Up to this number all sign patterns are tried."""
+_SUM_ROUNDING = 1e-12
+
+Cells = Mapping[samples.Place, samples.RunCell]
 
 
 def compare_pairs(
@@ -26,74 +36,171 @@ def compare_pairs(
     method: samples.StatisticsMethod = samples.USUAL,
     measure: samples.Measure = "overall",
 ) -> list[samples.PairedComparison]:
-    """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, Holm-corrected together.
+    """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, corrected for all of them.
 
-    From ``MIN_FLIPPED`` common tasks on the tasks are a sample and the signs of their differences are
-    flipped; below, the comparison is about these very tasks and the runs of a cell change agents. Two agents are
-    ``different`` when the corrected p is below 1 - confidence and the interval excludes 0. With pooling ``runs`` a cell
-    counts by the runs of both.
+    Two agents are ``different`` exactly when the simultaneous interval of their difference excludes 0, which is when
+    ``p`` is below 1 - confidence. ``generalises``: different, and shown for tasks like these as well. With pooling
+    ``runs`` a cell counts by the runs of both. Pairs with fewer than ``MIN_REPEATS`` runs in a common cell are not
+    tested.
     """
     cells = {name: samples.group_cells(agents[name]) for name in sorted(agents)}
-    tested = [_test(a, b, cells[a], cells[b], measure, method) for a, b in combinations(cells, 2)]
-    corrected = holm([pair.p for pair, _ in tested])
-    n_tests = sum(p is not None for p in corrected)
-    return [_finish(*pair, p, n_tests, method.confidence) for pair, p in zip(tested, corrected, strict=True)]
+    numbers = {name: number for number, name in enumerate(cells)}
+
+    @cache
+    def part(name: str, places: tuple[samples.Place, ...], weights: tuple[float, ...]) -> _Part:
+        return _part(cells[name], places, np.array(weights), measure, method, numbers[name])
+
+    contrasts: list[_Contrast] = []
+    for a, b in combinations(cells, 2):
+        places = tuple(sorted(cells[a].keys() & cells[b].keys()))
+        counts = [(cells[a][place].n, cells[b][place].n) for place in places]
+        weights = samples.cell_weights(places, [sum(pair) for pair in counts], method.pooling)
+        sufficient = min(map(min, counts), default=0) >= MIN_REPEATS
+        sides = [part(name, places, tuple(weights)) for name in (a, b)] if sufficient else []
+        gaps = samples.means(cells[a], places, measure) - samples.means(cells[b], places, measure)
+        contrasts.append(_Contrast(a, b, places, weights * gaps, sides))
+    tested = [contrast for contrast in contrasts if contrast.sides]
+    found = iter(_add_like_these(_on_these_tasks(tested, method), tested, method))
+    return [next(found) if contrast.sides else _untested(contrast) for contrast in contrasts]
 
 
-def _test(
-    a: str,
-    b: str,
-    cells_a: Mapping[samples.Place, samples.RunCell],
-    cells_b: Mapping[samples.Place, samples.RunCell],
+@dataclass(frozen=True)
+class _Part:
+    """Variance of one agent's weighted score from its runs, and draws of the score's error and of that variance."""
+
+    variance: float
+    errors: samples.Floats
+    variances: samples.Floats
+
+
+@dataclass(frozen=True)
+class _Contrast:
+    """Two agents on their common cells: weighted difference of each cell, (cells,), and the part of each agent."""
+
+    a: str
+    b: str
+    places: Sequence[samples.Place]
+    gaps: samples.Floats
+    sides: Sequence[_Part]
+
+
+def _untested(contrast: _Contrast) -> samples.PairedComparison:
+    n_cells = len(contrast.places)
+    return samples.PairedComparison(contrast.a, contrast.b, n_cells, float(contrast.gaps.sum()) if n_cells else None)
+
+
+def _part(
+    cells: Cells,
+    places: Sequence[samples.Place],
+    weights: samples.Floats,
     measure: samples.Measure,
     method: samples.StatisticsMethod,
-) -> tuple[samples.PairedComparison, Spread | None]:
-    """A pair before the correction for all pairs, where it could be tested with its spread."""
-    places = sorted(cells_a.keys() & cells_b.keys())
-    if not places:
-        return samples.PairedComparison(a, b), None
-    weights = samples.cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
-    gaps = samples.means(cells_a, places, measure) - samples.means(cells_b, places, measure)
-    if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
-        return samples.PairedComparison(a, b, len(places), float(weights @ gaps)), None
-    tasks, index = samples.task_index(places)
-    sampled = len(tasks) >= MIN_FLIPPED
-    sides = [Side(cells_a), Side(cells_b, -1)]
-    limits = contrast_limits(sides, places, weights, measure, sampled, method)
-    if sampled:
-        test = sign_flip_test(samples.per_task(weights * gaps, index), method.resamples, method.seed)
-    else:
-        groups = [(cells_a[place].values(measure), cells_b[place].values(measure)) for place in places]
-        test = exchange_test(groups, weights, method.resamples, method.seed)
-    unit: samples.Unit = "tasks" if sampled else "runs"
-    tested = samples.PairedComparison(
-        a=a,
-        b=b,
-        n_cells=len(places),
-        difference=limits.estimate,
-        low=max(limits.low, -1.0),
-        high=min(limits.high, 1.0),
-        p=test.p,
-        different=not limits.low <= 0 <= limits.high,
+    stream: int,
+) -> _Part:
+    """An agent's part of a difference on these tasks.
+
+    The variance is at least that of one outcome, 0 or 1, that no run showed: a score that never varied in n runs may
+    still come from an agent that fails in one of n + 1.
+    """
+    values = [cells[place].values(measure) for place in places]
+    counts = np.array([len(own) for own in values])
+    shares = weights**2 / counts * [own.var(ddof=1) for own in values]
+    mean = float(weights @ [own.mean() for own in values])
+    unseen = (max(mean, 1 - mean) / (1 / float((weights**2 / counts).sum()) + 1)) ** 2
+    known = float(shares.sum())
+    normal = normal_draws(len(places) + 1, method.resamples, method.seed, stream)
+    deviations = np.sqrt(np.append(shares, max(0.0, unseen - known)))
+    ratios = chi_square_draws(tuple(counts - 1), method.resamples, method.seed, stream)
+    return _Part(max(known, unseen), normal @ deviations, np.maximum(ratios @ shares, unseen))
+
+
+def _on_these_tasks(contrasts: Sequence[_Contrast], method: samples.StatisticsMethod) -> list[samples.PairedComparison]:
+    """Simultaneous intervals of all differences, and p of the largest statistic of all pairs.
+
+    The critical value is the largest statistic that is not significant, so that p and interval agree exactly.
+    """
+    largest = np.zeros(method.resamples)
+    for contrast in contrasts:
+        first, second = contrast.sides
+        np.maximum(largest, _statistic(first.errors - second.errors, first.variances + second.variances), out=largest)
+    largest.sort()
+    allowed = int(np.ceil((1 - method.confidence) * (method.resamples + 1) - _SUM_ROUNDING)) - 1
+    critical = float(largest[-allowed]) if allowed > 0 else np.inf
+    return [_judge(contrast, critical, largest) for contrast in contrasts]
+
+
+def _statistic(difference: samples.Floats, variance: samples.Floats) -> samples.Floats:
+    statistic: samples.Floats = np.abs(difference) / np.sqrt(variance)
+    return statistic
+
+
+def _judge(contrast: _Contrast, critical: float, largest: samples.Floats) -> samples.PairedComparison:
+    """A pair against the largest statistics of all pairs, (resamples,) in ascending order."""
+    difference = float(contrast.gaps.sum())
+    error = float(np.sqrt(sum(side.variance for side in contrast.sides)))
+    at_least = len(largest) - int(np.searchsorted(largest, abs(difference) / error))
+    return samples.PairedComparison(
+        a=contrast.a,
+        b=contrast.b,
+        n_cells=len(contrast.places),
+        difference=difference,
+        low=max(difference - critical * error, -1.0),
+        high=min(difference + critical * error, 1.0),
+        p=(at_least + 1) / (len(largest) + 1),
+        different=abs(difference) > critical * error,
         sufficient=True,
-        unit=unit,
-        n_units=test.n_units,
-        p_min=test.p_min,
+        sdd=(critical + student_quantile(POWER, np.inf)) * error,
+        n_tasks=len({task for task, _ in contrast.places}),
     )
-    return tested, limits.spread
 
 
-def _finish(
-    pair: samples.PairedComparison, spread: Spread | None, p_holm: float | None, n_tests: int, confidence: float
-) -> samples.PairedComparison:
-    """The pair with the p of all pairs, and the difference that they could have found."""
-    if spread is None or p_holm is None:
-        return pair
-    different = p_holm < 1 - confidence - _LEVEL_ROUNDING and pair.different
-    sdd = smallest_detectable_difference(
-        spread.standard_error, spread.degrees, confidence=confidence, comparisons=n_tests
+def _add_like_these(
+    pairs: Sequence[samples.PairedComparison], contrasts: Sequence[_Contrast], method: samples.StatisticsMethod
+) -> list[samples.PairedComparison]:
+    """The pairs with p on tasks like these, where both agents have enough tasks."""
+    known = [number for number, pair in enumerate(pairs) if pair.n_tasks >= MIN_FLIPPED]
+    tasks = sorted({task for number in known for task, _ in contrasts[number].places})
+    rows = {task: row for row, task in enumerate(tasks)}
+    differences = np.zeros((len(tasks), len(known)))
+    for column, number in enumerate(known):
+        own = [rows[task] for task, _ in contrasts[number].places]
+        differences[:, column] = np.bincount(own, weights=contrasts[number].gaps, minlength=len(tasks))
+    found = list(pairs)
+    for number, p in zip(known, flip_signs(differences, method.resamples, method.seed), strict=True):
+        generalises = pairs[number].different and p < 1 - method.confidence
+        found[number] = replace(pairs[number], p_like=float(p), generalises=generalises)
+    return found
+
+
+def flip_signs(differences: samples.Floats, resamples: int, seed: int) -> samples.Floats:
+    """P of each pair on tasks like these, corrected for all pairs, (pairs,); ``differences``: (tasks, pairs).
+
+    A task's sign is flipped for all pairs at once. Valid when the differences of the pairs that are equal are together
+    as likely as their opposites. The statistic is the distance of the sum from 0, relative to the pair's own sum of
+    squares and the mean of all pairs, half each; flips change neither. All patterns up to ``MAX_EXACT_TASKS`` tasks;
+    beyond, p = (k + 1) / (resamples + 1), which is never 0 (Phipson and Smyth 2010).
+    """
+    n_tasks, n_pairs = differences.shape
+    if not n_pairs:
+        return np.zeros(0)
+    exact = n_tasks <= MAX_EXACT_TASKS
+    # The opposite of a pattern has the same statistics: the first sign stays.
+    signs = (
+        np.array([(1.0, *rest) for rest in product((1.0, -1.0), repeat=n_tasks - 1)])
+        if exact
+        else random_signs(n_tasks, resamples, seed)
     )
-    return replace(pair, p_holm=p_holm, different=different, sdd=sdd)
+    squares = (differences**2).sum(axis=0)
+    scale = np.sqrt(squares + squares.mean())
+    scale[scale == 0] = 1.0
+    observed, flipped = np.abs(differences.sum(axis=0)) / scale, np.abs(signs @ differences) / scale
+    # Step-down: the largest statistic of this pair and of all below it.
+    order = np.argsort(-observed, kind="stable")
+    largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
+    hits = (largest >= observed[order] - _SUM_ROUNDING).sum(axis=0)
+    corrected = np.empty(n_pairs)
+    corrected[order] = np.maximum.accumulate((hits + (not exact)) / (len(signs) + (not exact)))
+    return corrected
 
 
 def draw_gap(
@@ -131,135 +238,6 @@ def draw_gap(
         different=limits.low > _SUM_ROUNDING or limits.high < -_SUM_ROUNDING,
         sufficient=True,
     )
-
-
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """P values corrected for all of them (Holm 1979), in their order; None stays None and does not count."""
-    known = sorted((value, number) for number, value in enumerate(values) if value is not None)
-    corrected: list[float | None] = [None] * len(values)
-    highest = 0.0
-    for rank, (value, number) in enumerate(known):
-        highest = max(highest, min(1.0, (len(known) - rank) * value))
-        corrected[number] = highest
-    return corrected
-
-
-def smallest_detectable_difference(
-    standard_error: float,
-    degrees: float,
-    *,
-    confidence: float = 0.95,
-    power: float = POWER,
-    comparisons: int = 1,
-) -> float:
-    """Smallest true difference that a two-sided t test finds with this power: (t of 1 - α/2m + t of power) · SE.
-
-    ``comparisons`` m: pairs of the table, of which Holm tests the first at α/m.
-    """
-    level = 1 - (1 - confidence) / (2 * comparisons)
-    return float((student_quantile(level, degrees) + student_quantile(power, degrees)) * standard_error)
-
-
-MIN_FLIPPED = 6
-"""Fewest tasks whose signs are flipped: five could not give a p below 0.05 (2 of 32)."""
-MAX_EXACT_UNITS = 12
-"""Up to this number all sign patterns are tried."""
-MAX_EXACT_EXCHANGES = 10_000
-"""Up to this number all exchanges of runs are tried."""
-
-
-@dataclass(frozen=True)
-class TestResult:
-    """Two-sided p, the smallest p that the design can give, and how many units were permuted."""
-
-    __test__ = False  # not a test of pytest's
-
-    p: float
-    p_min: float
-    n_units: int
-
-
-def sign_flip_test(terms: samples.Floats, resamples: int, seed: int) -> TestResult:
-    """P of |sum| under random signs (Fisher's randomisation test); ``terms``: weighted differences, (units,).
-
-    Valid when a unit's difference is as likely to be of either sign. All patterns up to ``MAX_EXACT_UNITS`` units;
-    beyond, p = (k + 1) / (resamples + 1), which is never 0 (Phipson and Smyth 2010).
-    """
-    n = len(terms)
-    if n <= MAX_EXACT_UNITS:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-        return TestResult(_share(signs @ terms, float(terms.sum())), 2 / len(signs), n)
-    signs = random_signs(n, resamples, seed)
-    return TestResult(_share(signs @ terms, float(terms.sum()), observed_too=True), 1 / (resamples + 1), n)
-
-
-def exchange_test(
-    groups: Sequence[tuple[samples.Floats, samples.Floats]], weights: samples.Floats, resamples: int, seed: int
-) -> TestResult:
-    """P of the weighted difference of means when the runs of each cell change agents at random.
-
-    ``groups``: per cell the scores of both agents. Valid when both agents' runs of a cell come from one distribution.
-    All exchanges where they are at most ``MAX_EXACT_EXCHANGES``; else at random as in ``sign_flip_test``.
-    """
-    n_units = sum(len(first) + len(second) for first, second in groups)
-    sizes = [comb(len(first) + len(second), len(first)) for first, second in groups]
-    seen = float(
-        sum(weight * (first.mean() - second.mean()) for weight, (first, second) in zip(weights, groups, strict=True))
-    )
-    turned = weights * _signs(groups)
-    if (total := prod(sizes)) <= MAX_EXACT_EXCHANGES:
-        sums = np.zeros(1)
-        for weight, (first, second) in zip(turned, groups, strict=True):
-            parts = weight * _all_exchanges(first, second)
-            sums = (sums[:, None] + parts[None, :]).ravel()
-        even = all(len(first) == len(second) for first, second in groups)
-        return TestResult(_share(sums, seen), (2 if even else 1) / total, n_units)
-    sums = np.zeros(resamples)
-    for stream, (weight, (first, second)) in enumerate(zip(turned, groups, strict=True)):
-        sums += weight * _random_exchanges(first, second, resamples, seed, stream)
-    return TestResult(_share(sums, seen, observed_too=True), 1 / (resamples + 1), n_units)
-
-
-def _signs(groups: Sequence[tuple[samples.Floats, samples.Floats]]) -> samples.Floats:
-    """+1, or -1 where another agent has fewer runs than in the first cell with unequal numbers.
-
-    Exchanges of a cell are counted as smaller less larger group. Over several cells all of them must be the same agent
-    less the other; which one does not matter for the distance from 0, nor does it in cells with equal numbers.
-    """
-    fewer = [np.sign(len(second) - len(first)) for first, second in groups]
-    lead = next((sign for sign in fewer if sign), 1)
-    return np.array([sign * lead or 1 for sign in fewer], float)
-
-
-def _share(sums: samples.Floats, seen: float, *, observed_too: bool = False) -> float:
-    """Share of permuted sums that are at least as far from 0 as the one seen."""
-    hits = int(np.count_nonzero(np.abs(sums) >= abs(seen) - _SUM_ROUNDING))
-    return (hits + observed_too) / (len(sums) + observed_too)
-
-
-def _all_exchanges(first: samples.Floats, second: samples.Floats) -> samples.Floats:
-    """Difference of means for every way to deal the runs to two agents, (ways,)."""
-    pooled, small = _pool_runs(first, second)
-    chosen = np.array(list(combinations(range(len(pooled)), small)))
-    return _differences(pooled[chosen].sum(axis=1), pooled, small)
-
-
-def _random_exchanges(
-    first: samples.Floats, second: samples.Floats, resamples: int, seed: int, stream: int
-) -> samples.Floats:
-    pooled, small = _pool_runs(first, second)
-    return _differences(random_groups(len(pooled), small, resamples, seed, stream) @ pooled, pooled, small)
-
-
-def _pool_runs(first: samples.Floats, second: samples.Floats) -> tuple[samples.Floats, int]:
-    """All runs sorted and the size of the smaller group, so that it does not matter which agent is named first."""
-    return np.sort(np.concatenate([first, second])), min(len(first), len(second))
-
-
-def _differences(sums: samples.Floats, pooled: samples.Floats, small: int) -> samples.Floats:
-    rest = float(pooled.sum()) - sums
-    differences: samples.Floats = sums / small - rest / (len(pooled) - small)
-    return differences
 
 
 def tie_groups(agents: Sequence[str], pairs: Sequence[samples.PairedComparison]) -> dict[str, str]:
@@ -302,3 +280,18 @@ def _letter(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         letters = chr(ord("a") + rest) + letters
     return letters
+
+
+def rank_ranges(agents: Sequence[str], pairs: Sequence[samples.PairedComparison]) -> dict[str, tuple[int, int]]:
+    """Agent → best and worst rank that the comparisons leave open, among ``agents``.
+
+    Best: 1 + number of agents that are shown to be better. Worst: number of agents less those shown to be worse. A pair
+    that lacks data leaves both orders open. All ranges hold together at the confidence (Mogstad and others 2024).
+    """
+    better, worse = dict.fromkeys(agents, 0), dict.fromkeys(agents, 0)
+    for pair in pairs:
+        if pair.different and {pair.a, pair.b} <= better.keys():
+            first, second = (pair.a, pair.b) if (pair.difference or 0.0) > 0 else (pair.b, pair.a)
+            worse[first] += 1
+            better[second] += 1
+    return {name: (1 + better[name], len(agents) - worse[name]) for name in agents}

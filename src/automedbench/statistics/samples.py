@@ -53,9 +53,6 @@ class Sample:
     judged: Mapping[str, float] = field(default_factory=dict)
 
 
-Unit = Literal["tasks", "runs"]
-
-
 @dataclass(frozen=True)
 class Interval:
     """A confidence interval of a pooled score; low and high are None where the data do not suffice."""
@@ -68,26 +65,12 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class RankRange:
-    """Ranks that an agent takes in joint resamples: best and worst at the confidence.
-
-    ``shares``: share of resamples in each rank from the first on (equal scores share the better rank). Where the data
-    do not suffice every rank is possible and ``shares`` is empty.
-    """
-
-    best: int
-    worst: int
-    sufficient: bool = True
-    shares: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class PairedComparison:
     """Agent ``a`` minus agent ``b`` over the cells (task × tier) that both have; None: not to be had.
 
-    ``p`` is two-sided; ``p_holm`` is corrected for all pairs of the table. ``unit`` is what was permuted, ``n_units``
-    how many of them there are, ``p_min`` the smallest p that this design can give. ``sdd`` is the smallest difference
-    that the design finds with 80 % power.
+    On these tasks: ``low`` and ``high`` are simultaneous for all pairs of the table, ``p`` is two-sided and corrected
+    for them, ``sdd`` is the smallest difference that is found with 80 % power. On tasks like these: ``p_like``, also
+    corrected, from six common tasks on. ``generalises``: different on these tasks and on tasks like these.
     """
 
     a: str
@@ -97,13 +80,12 @@ class PairedComparison:
     low: float | None = None
     high: float | None = None
     p: float | None = None
-    p_holm: float | None = None
     different: bool = False
     sufficient: bool = False
     sdd: float | None = None
-    unit: Unit = "tasks"
-    n_units: int = 0
-    p_min: float | None = None
+    n_tasks: int = 0
+    p_like: float | None = None
+    generalises: bool = False
 
 
 @dataclass(frozen=True)
