@@ -24,8 +24,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from automedbench.statistics.intervals import intervals  # noqa: E402
-from automedbench.statistics.pairs import compare_pairs, tie_groups  # noqa: E402
-from automedbench.statistics.ranks import rank_distribution  # noqa: E402
+from automedbench.statistics.pairs import compare_pairs, rank_ranges, tie_groups  # noqa: E402
 from automedbench.statistics.samples import MEASURES, Sample, StatisticsMethod  # noqa: E402
 
 TIERS = ("lite", "standard")
@@ -46,7 +45,6 @@ def main() -> None:
     tables = list(all_tables(runs))
     figures: dict[str, float] = {"runs": sum(map(len, runs.values())), "tables": len(tables)}
     figures |= timed("intervals_s", lambda: all_intervals(runs, options.resamples))
-    figures |= timed("ranks_s", lambda: all_ranks(tables, options.resamples))
     figures |= timed("pairs_s", lambda: all_pairs(tables, options.resamples))
     figures["total_s"] = round(sum(value for name, value in figures.items() if name.endswith("_s")), 2)
     figures["added_mb"] = round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
@@ -110,16 +108,12 @@ def all_intervals(runs: Table, resamples: int) -> None:
                 intervals(group, StatisticsMethod(resamples=resamples))
 
 
-def all_ranks(tables: Sequence[Table], resamples: int) -> None:
-    for table in tables:
-        for measure in MEASURES:
-            rank_distribution(table, StatisticsMethod(resamples=resamples), measure)
-
-
 def all_pairs(tables: Sequence[Table], resamples: int) -> None:
     for table in tables:
         for measure in MEASURES:
-            tie_groups(sorted(table), compare_pairs(table, StatisticsMethod(resamples=resamples), measure))
+            pairs = compare_pairs(table, StatisticsMethod(resamples=resamples), measure)
+            tie_groups(sorted(table), pairs)
+            rank_ranges(sorted(table), pairs)
 
 
 if __name__ == "__main__":

@@ -51,9 +51,7 @@ def test_nothing_planned_is_nothing_everywhere() -> None:
         found.tables["cells"],
         found.tables["stages"],
     )
-    assert [
-        list(rows) for rows in (*lists, found.tables["comparisons"], found.tables["ranks"], found.tables["agreement"])
-    ] == [[]] * 9
+    assert [list(rows) for rows in (*lists, found.tables["comparisons"], found.tables["agreement"])] == [[]] * 8
     assert found.views == {}
 
 
@@ -121,31 +119,26 @@ def test_spread_between_judgements_is_a_mean_over_runs_that_have_one() -> None:
 
 
 def test_comparisons() -> None:
-    """b is 0.1 better on each of eight tasks: p = 2 / 2^8 by sign flips, the smallest that eight tasks can give."""
+    """b is 0.1 better on each of eight tasks: 2 of 2^8 sign patterns are as extreme."""
     values = [0.1 * number for number in range(8)]
     found = board(flat("a", values) + flat("b", [value + 0.1 for value in values])).tables["comparisons"]
     assert [(row.track, row.a, row.b) for row in found] == [(None, "a", "b"), ("detection", "a", "b")]
     row = found[0]
-    assert (row.n_cells, row.unit, row.n_units) == (8, "tasks", 8)
+    assert (row.n_cells, row.n_tasks, row.p_like) == (8, 8, pytest.approx(2 / 256))
     assert row.difference == pytest.approx(-0.1)
-    assert (row.p, row.p_holm, row.p_min) == (pytest.approx(2 / 256),) * 3
-    assert row.different and row.sufficient
+    assert row.p is not None and row.p < 0.05
+    assert row.different and row.generalises and row.sufficient
 
 
-def test_shares_of_ranks_sum_to_one() -> None:
-    found = board(flat("a", [0.5, 0.1] * 4) + flat("b", [0.1, 0.5] * 4) + flat("c", [0.0] * 8)).tables["ranks"]
-    shares: dict[tuple[str | None, str], list[float]] = {}
-    for row in found:
-        shares.setdefault((row.track, row.agent), []).append(row.share)
-    assert set(shares) == {(track, agent) for track in (None, "detection") for agent in "abc"}
-    assert all(len(values) == 3 and sum(values) == pytest.approx(1) for values in shares.values())
-    assert shares[None, "c"] == [0.0, 0.0, 1.0]
-
-
-def test_too_few_repeats_have_no_ranks() -> None:
-    found = board(flat("a", [0.5], 2) + flat("b", [0.1], 2))
-    assert list(found.tables["ranks"]) == []
-    assert [(row.p, row.different, row.sufficient) for row in found.tables["comparisons"]] == [(None, False, False)] * 2
+def test_letters_and_ranks_follow_the_comparisons() -> None:
+    """a and b change places between tasks, c is far below both; with two repeats nothing is inferred."""
+    scores = {"a": [0.5, 0.1] * 4, "b": [0.1, 0.5] * 4, "c": [0.0] * 8}
+    found = board([run for name, values in scores.items() for run in flat(name, values)]).tables["overall"]
+    rows = {row.agent: (row.tie, row.rank_best, row.rank_worst, row.generalises) for row in found}
+    assert rows == {"a": ("a", 1, 2, True), "b": ("a", 1, 2, True), "c": ("b", 3, 3, True)}
+    few = board(flat("a", [0.5], 2) + flat("b", [0.1], 2)).tables
+    assert [(row.tie, row.rank_best, row.rank_worst, row.generalises) for row in few["overall"]] == [(None,) * 4] * 2
+    assert [(row.p, row.different, row.sufficient) for row in few["comparisons"]] == [(None, False, False)] * 2
 
 
 # --- agreement --------------------------------------------------------------------------------------------------

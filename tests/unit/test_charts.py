@@ -242,16 +242,6 @@ def test_free_or_unknown_cost_is_not_drawn() -> None:
 # --- other charts -----------------------------------------------------------------------------------------------
 
 
-def test_ranks_are_shown_in_percent() -> None:
-    data = [
-        {"agent": "a", "rank": 1, "share": 0.754},
-        {"agent": "a", "rank": 2, "share": 0.246},
-        {"agent": "b", "rank": 1, "share": 1.0},
-        {"agent": "b", "rank": 2, "share": 0.0},
-    ]
-    assert texts(figures.ranks(300), data) == ["75", "25", "100", ""]
-
-
 def test_difference_is_filled_only_when_real() -> None:
     base = {"low": None, "high": None, "n_cells": 4}
     data = [

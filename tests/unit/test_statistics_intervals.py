@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from automedbench.statistics.intervals import intervals, satterthwaite
-from automedbench.statistics.ranks import resampled_scores
-from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, StatisticsMethod, group_cells
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, StatisticsMethod
 
 T_2, T_4 = 4.302653, 2.776445
 """97.5 % quantiles of Student's t with 2 and 4 degrees of freedom (any table)."""
@@ -303,40 +302,6 @@ def test_judges_of_many_tasks_by_hand() -> None:
 def test_one_judge_alone_says_nothing_about_judges(table: list[list[float]]) -> None:
     samples = judged(table)
     assert interval(samples, "agentic") == interval([replace(own, judged={}) for own in samples], "agentic")
-
-
-@pytest.mark.parametrize("n_tasks", [1, 3, 4, 6, 9])
-def test_the_closed_form_is_that_of_the_bootstrap(n_tasks: int) -> None:
-    """The standard deviation of resampled scores, without the stretch for Student's t, is the standard error.
-
-    4 % is three standard errors of a standard deviation over 4 000 resamples, with heavier tails than the normal.
-    """
-    samples = campaign(n_tasks)
-    exact = interval(samples)
-    draws = resampled_scores({"a": group_cells(samples)}, "overall", StatisticsMethod("tasks", 1e-9, 4000, seed=5))[
-        :, 0
-    ]
-    # Towards confidence 0 the stretch is the ratio of the densities of normal and t at their middle.
-    stretch = draws.std() / (exact.standard_error or 0.0)
-    assert draws.mean() == pytest.approx(exact.estimate, abs=0.01)
-    assert stretch == pytest.approx(_middle_ratio(samples), rel=0.04)
-
-
-def _middle_ratio(samples: list[Sample]) -> float:
-    from scipy.stats import norm, t
-
-    from automedbench.statistics.intervals import Side, spread_over_tasks, spread_within
-    from automedbench.statistics.samples import cell_weights, means
-
-    cells = group_cells(samples)
-    places = list(cells)
-    weights = cell_weights(places, [cell.n for cell in cells.values()], "tasks")
-    n_tasks = len({task for task, _ in places})
-    if n_tasks >= 5:
-        spread = spread_over_tasks(places, weights, means(cells, places, "overall"))
-    else:
-        spread = spread_within([Side(cells)], places, weights, "overall")
-    return float(norm.pdf(0) / t.pdf(0, spread.degrees))
 
 
 @pytest.mark.parametrize(

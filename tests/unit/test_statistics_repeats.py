@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from automedbench.statistics.ranks import pass_hat_k, worst_of_k
+from automedbench.statistics.repeats import pass_hat_k, worst_of_k
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ docs/statistics.md.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -27,8 +27,8 @@ from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, list_scores, make_samples, score_value
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
 from automedbench.leaderboard.tables.cells import pool_scores, tabulate_cells, tabulate_runs
-from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
-from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, StatisticsMethod
+from automedbench.statistics.pairs import MIN_FLIPPED, compare_pairs, draw_gap
+from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, Sample, StatisticsMethod
 
 MAX_CELLS = 3
 MAX_VALUE = 60
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", choices=TIERS, help="only this tier; default: lite and standard")
     parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
     parser.add_argument("--confidence", type=confidence, default=0.95, help="of intervals, default 0.95")
-    parser.add_argument(
-        "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
-    )
+    parser.add_argument("--resamples", type=whole_number(1), default=2000, help="of the tests, default 2000")
     parser.add_argument("--anyway", action="store_true", help="test agents whose runs differ in what changes scores")
     add_campaign_options(parser)
 
@@ -71,7 +69,8 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
     else:
         a, b = _read_scores(options, options.a), _read_scores(options, options.b)
-        found = compare_agents(a, b, options.measure, method, anyway=options.anyway)
+        others = [_read_scores(options, name) for name in _list_agents(options) if name not in (options.a, options.b)]
+        found = compare_agents(a, b, options.measure, method, others=others, anyway=options.anyway)
         lines = report_lines(found, method)
     # Names and conditions come from records, which may be a third party's.
     show(options, found, [neutralise("\n".join(lines))])
@@ -79,10 +78,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _read_scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
     """The agent's scores in the part that was asked for."""
-    runs = (results or find_results(options)) / "runs"
-    if not runs.is_dir():
-        raise MissingDataError(f"{runs} is not a folder.\nGive the campaign's results folder with --results.")
-    known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
+    runs, known = (results or find_results(options)) / "runs", _list_agents(options, results)
     if agent not in known:
         there = f"; there are {', '.join(known)}" if known else ""
         raise ConfigError([f"{runs}: no runs of agent '{agent}'{suggestion(agent, known)}{there}"])
@@ -93,6 +89,14 @@ def _read_scores(options: argparse.Namespace, agent: str, results: Path | None =
         for score in scores
         if score.run.tier in tiers and options.track in (None, score.track) and options.task in (None, score.run.task)
     ]
+
+
+def _list_agents(options: argparse.Namespace, results: Path | None = None) -> list[str]:
+    """Agents with runs."""
+    runs = (results or find_results(options)) / "runs"
+    if not runs.is_dir():
+        raise MissingDataError(f"{runs} is not a folder.\nGive the campaign's results folder with --results.")
+    return sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
 
 
 def _pair_runs(a: Sequence[ScoreRecord], b: Sequence[ScoreRecord]) -> list[list[BoardEntry]]:
@@ -222,7 +226,7 @@ def _list_names(reasons: Sequence[str]) -> str:
 
 def _place_table(found: Comparison, method: StatisticsMethod) -> list[str]:
     level = f"{100 * method.confidence:g} % interval"
-    head = ("", "cells", "A", "B", "difference", level, "p", "detectable")
+    head = ("", "cells", "A", "B", "difference", level, "p", "detectable", "p, tasks like these")
     rows = [
         (
             "all" if place["track"] is None else track_title(place["track"]),
@@ -234,14 +238,18 @@ def _place_table(found: Comparison, method: StatisticsMethod) -> list[str]:
         )
         for place in found["places"]
     ]
-    note = "p of tracks is corrected for their number (Holm); detectable: smallest difference found with 80 % power."
-    return [*table([head, *rows], right=range(1, 8)), note]
+    note = (
+        f"Intervals and p hold for {counted(found['family'], 'agent')} of the campaign together; interval, p and the "
+        "smallest difference found with 80 % power (detectable) are about these tasks."
+    )
+    return [*table([head, *rows], right=range(1, 9)), note]
 
 
-def _test_cells(pair: PairedComparison | None) -> tuple[str, str, str]:
-    if pair is None or pair.p_holm is None:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    return span(pair.low, pair.high), _p_text(pair.p_holm), percent(pair.sdd)
+def _test_cells(pair: PairedComparison | None) -> tuple[str, str, str, str]:
+    if pair is None or pair.p is None:
+        return UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN
+    like = UNKNOWN if pair.p_like is None else _p_text(pair.p_like)
+    return span(pair.low, pair.high), _p_text(pair.p), percent(pair.sdd), like
 
 
 def _p_text(p: float) -> str:
@@ -270,24 +278,23 @@ def conclusion(found: Comparison, method: StatisticsMethod) -> str:
     conflicts = _list_names(found["conflicts"])
     if pair is None:
         return f"Conclusion: none. {a} and {b} differ in {conflicts}. --anyway tests them all the same."
-    if not pair.sufficient or pair.p_holm is None:
+    if not pair.sufficient or pair.p is None:
         fewest = min(min(cell["n_a"], cell["n_b"]) for cell in found["cells"])
         return (
             f"Conclusion: insufficient for inference, because some cell has {counted(fewest, 'repeat')} and 3 "
             "are needed; the difference may be chance."
         )
-    scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"
     although = f", although they differ in {conflicts}" if conflicts else ""
-    if pair.different:
-        better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
-        low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
+    if not pair.different:
         return (
-            f"Conclusion: {better} scores higher than {worse} on {scope}, by {percent(abs(pair.difference or 0.0))} "
-            f"points (interval {percent(low)} to {percent(high)}, p {_p_phrase(pair.p_holm)}){although}."
+            f"Conclusion: {a} and {b} cannot be told apart on these tasks (p {_p_phrase(pair.p)}){although}; that does "
+            f"not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."
         )
+    better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
+    low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
     return (
-        f"Conclusion: {a} and {b} cannot be told apart on {scope} (p {_p_phrase(pair.p_holm)}){although}; "
-        + _explain_no_difference(pair, method)
+        f"Conclusion: {better} scores higher than {worse} on these tasks, by {percent(abs(pair.difference or 0.0))} "
+        f"points (interval {percent(low)} to {percent(high)}, p {_p_phrase(pair.p)}){although}; {_on_like_tasks(pair)}."
     )
 
 
@@ -296,11 +303,12 @@ def _p_phrase(p: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _explain_no_difference(pair: PairedComparison, method: StatisticsMethod) -> str:
-    """Caveat of a difference that is not significant: smallest possible p, or detectable difference."""
-    if pair.p_min is not None and pair.p_min >= 1 - method.confidence - 1e-9:
-        return f"no result could be significant here: the smallest p that this design can give is {pair.p_min:.2g}."
-    return f"that does not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."
+def _on_like_tasks(pair: PairedComparison) -> str:
+    """What follows for tasks that the campaign does not have."""
+    if pair.p_like is None:
+        return f"{counted(pair.n_tasks, 'task')} cannot show it for tasks like these, {MIN_FLIPPED} are needed"
+    shown = "this holds" if pair.generalises else "it is not shown"
+    return f"{shown} for tasks like these (p {_p_phrase(pair.p_like)})"
 
 
 STAGES = ("s1", "s2", "s3", "s4", "s5")
@@ -314,26 +322,30 @@ def compare_agents(
     measure: Measure,
     method: StatisticsMethod,
     *,
+    others: Sequence[Sequence[ScoreRecord]] = (),
     anyway: bool = False,
 ) -> Comparison:
     """Compare two agents on their common cells, scores in [0, 1]; raises MissingDataError where there is none.
 
-    Agents whose runs differ in a condition that changes scores are not tested, unless ``anyway``. P values of tracks
-    are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
+    Agents whose runs differ in a condition that changes scores are not tested, unless ``anyway``. ``others``: scores
+    of the campaign's other agents, so that the test is the leaderboard's. First in ``places`` stand all tracks, then
+    each.
     """
     first, second = _pair_runs(a, b)
     conflicts, cautions = differences(list_scores([*first, *second]))
     refused = bool(conflicts) and not anyway
     tracks = sorted({entry.track for entry in first})
-    places = [_place(None, first, second, measure, method, refused)]
-    if len(tracks) > 1:
-        each = [_place(track, first, second, measure, method, refused) for track in tracks]
-        places += _correct_p_values(each, method.confidence)
+    family = [[BoardEntry(score.run, score.track, score) for score in side] for side in (a, b, *others) if side]
+    places = [
+        _place(track, first, second, None if refused else family, measure, method)
+        for track in ([None, *tracks] if len(tracks) > 1 else [None])
+    ]
     cells = _cells(first, second, measure)
     found = {
         "a": first[0].run.agent,
         "b": second[0].run.agent,
         "measure": measure,
+        "family": len(family),
         "places": places,
         "cells": cells,
         "wins": sum(cell["difference"] >= EQUAL for cell in cells),
@@ -365,38 +377,33 @@ def _place(
     track: str | None,
     first: Sequence[BoardEntry],
     second: Sequence[BoardEntry],
+    family: Sequence[Sequence[BoardEntry]] | None,
     measure: Measure,
     method: StatisticsMethod,
-    refused: bool,
 ) -> dict[str, Any]:
-    """Both agents in all tracks (track null) or one; ``compared`` null where the test was refused."""
+    """Both agents in all tracks (track null) or one; ``compared`` null without a family: the test was refused."""
     a, b = ([entry for entry in group if track in (None, entry.track)] for group in (first, second))
+    agents = {
+        own[0].run.agent: make_samples([entry for entry in own if track in (None, entry.track)]) for own in family or ()
+    }
     return {
         "track": track,
         "n_cells": len({entry_cell(entry) for entry in a}),
         "mean_a": _mean(a, measure, method),
         "mean_b": _mean(b, measure, method),
-        "compared": None if refused else _compare(a, b, measure, method),
+        "compared": _compare(first[0].run.agent, second[0].run.agent, agents, measure, method) if family else None,
     }
 
 
 def _compare(
-    a: Sequence[BoardEntry], b: Sequence[BoardEntry], measure: Measure, method: StatisticsMethod
+    a: str, b: str, agents: Mapping[str, Sequence[Sample]], measure: Measure, method: StatisticsMethod
 ) -> PairedComparison:
-    """The first agent minus the second, in this order."""
-    samples = make_samples([*a, *b])
-    [pair] = compare_pairs({"1": samples[: len(a)], "2": samples[len(a) :]}, method, measure)
-    return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
-
-
-def _correct_p_values(places: Sequence[dict[str, Any]], confidence: float) -> Iterator[dict[str, Any]]:
-    """P values corrected for the number of tracks that were tested."""
-    p_values = holm([place["compared"].p if place["compared"] else None for place in places])
-    for place, p_holm in zip(places, p_values, strict=True):
-        pair = place["compared"]
-        if p_holm is not None:
-            pair = replace(pair, p_holm=p_holm, different=pair.different and p_holm < 1 - confidence)
-        yield place | {"compared": pair}
+    """The pair of all agents' comparisons, the first agent minus the second."""
+    pair = next(pair for pair in compare_pairs(agents, method, measure) if {pair.a, pair.b} == {a, b})
+    if pair.a == a or pair.difference is None:
+        return replace(pair, a=a, b=b)
+    low, high = (None, None) if pair.low is None or pair.high is None else (-pair.high, -pair.low)
+    return replace(pair, a=a, b=b, difference=-pair.difference, low=low, high=high)
 
 
 def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: Measure) -> list[dict[str, Any]]:

@@ -103,7 +103,6 @@ class Board:
             build_stages(self.headline, self.method),
             build_tiers(self.headline, self.method.pooling),
             BoardTable("comparisons", [*overall.comparisons, *tracks.comparisons]),
-            BoardTable("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),
         ]
         headline = [entry for entry in self.entries if entry.run.tier in HEADLINE_TIERS]

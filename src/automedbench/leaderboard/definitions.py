@@ -186,7 +186,7 @@ def interval_text(method: StatisticsMethod, n_judges: Iterable[int]) -> str:
     else:
         judges = "Each run has several judges: what they differ by is in the intervals."
     return (
-        f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm): pairs "
-        f"decide, also where intervals overlap. "
+        f"{method_text(method)} {judges} Letters and possible ranks from simultaneous intervals of all differences on "
+        f"these tasks, which decide also where intervals of scores overlap; tasks like these by joint sign flips. "
         f"Below {MIN_REPEATS} repeats in a cell nothing is inferred."
     )

@@ -75,7 +75,9 @@ def uncertainty_notes(rows: Sequence[Row], method: StatisticsMethod) -> list[str
     if any(row.overall_low is not None for row in rows):
         lines.append(f"In brackets: {method_text(method)}")
     if any(row.tie for row in rows):
-        lines.append("Agents that share a letter cannot be told apart (paired test, Holm-corrected).")
+        lines.append(
+            "Agents that share a letter cannot be told apart on these tasks (simultaneous intervals of differences)."
+        )
     if any(row.n_scored and not row.sufficient for row in rows):
         lines.append(f"Insufficient for inference: fewer than {MIN_REPEATS} repeats of a cell; no interval, no test.")
     return lines

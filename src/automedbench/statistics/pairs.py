@@ -45,6 +45,9 @@ def compare_pairs(
     """
     cells = {name: samples.group_cells(agents[name]) for name in sorted(agents)}
     numbers = {name: number for number, name in enumerate(cells)}
+    averages = {
+        name: {place: float(cell.values(measure).mean()) for place, cell in own.items()} for name, own in cells.items()
+    }
 
     @cache
     def part(name: str, places: tuple[samples.Place, ...], weights: tuple[float, ...]) -> _Part:
@@ -57,7 +60,7 @@ def compare_pairs(
         weights = samples.cell_weights(places, [sum(pair) for pair in counts], method.pooling)
         sufficient = min(map(min, counts), default=0) >= MIN_REPEATS
         sides = [part(name, places, tuple(weights)) for name in (a, b)] if sufficient else []
-        gaps = samples.means(cells[a], places, measure) - samples.means(cells[b], places, measure)
+        gaps = np.array([averages[a][place] - averages[b][place] for place in places])
         contrasts.append(_Contrast(a, b, places, weights * gaps, sides))
     tested = [contrast for contrast in contrasts if contrast.sides]
     found = iter(_add_like_these(_on_these_tasks(tested, method), tested, method))

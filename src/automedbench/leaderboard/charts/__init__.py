@@ -161,7 +161,6 @@ def compiled_charts() -> dict[str, Spec]:
     specifications = {
         "ranking": figures.ranking(None),
         "halves": figures.halves(None),
-        "ranks": figures.ranks(None),
         "profile": figures.profile(None),
         "radar": figures.radar(_RADAR_SIDE),
         "frontier": figures.frontier(None),

@@ -309,26 +309,10 @@ def halves(width: Width) -> Spec:
     return chart(width, body, height=360 if width is None else 220)
 
 
-def ranks(width: Width) -> Spec:
-    """Share of bootstrap draws in which an agent has a rank. Rows: ``RankRow`` of one place."""
-    rank = name_axis("rank", orient="top", labelAngle=0) | {"type": "ordinal", "title": "Rank"}
-    text = "datum.share >= 0.995 ? '100' : datum.share >= 0.005 ? format(100 * datum.share, '.0f') : ''"
-    tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "share_text"))
-    body = {
-        "transform": [
-            {"calculate": text, "as": "label"},
-            {"calculate": "format(100 * datum.share, '.1f') + ' %'", "as": "share_text"},
-        ],
-        "encoding": {"x": rank, "y": agent_axis(width)},
-        "layer": heat("share", tooltip),
-    }
-    return chart(width, body, height={"step": 26 if width is None else 20})
-
-
 def differences(width: Width) -> Spec:
     """Paired difference of two agents per place, in points, with its interval; zero marked.
 
-    Rows: ``ComparisonRow`` with ``place``; filled where the difference is one after Holm's correction.
+    Rows: ``ComparisonRow`` with ``place``; filled where the agents are told apart.
     """
     tooltip = hints(("", "place"), ("Difference", "score"), ("Interval", "interval"), ("Task-tier cells", "n_cells"))
     fill = {"condition": {"test": "datum.different === true", "value": "@agentic"}, "value": "@paper"}

@@ -30,11 +30,11 @@ from automedbench.leaderboard.tables.ranking import rank_scores
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
 from automedbench.statistics.intervals import MIN_REPEATS
-from automedbench.statistics.ranks import REPEAT_COUNTS
+from automedbench.statistics.repeats import REPEAT_COUNTS
 from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
-    *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
+    *("tasks", "cells", "stages", "comparisons", "agreement", "errors", "error_pairs", "error_costs"),
     *("error_summary", "tiers"),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from automedbench.statistics.ranks import REPEAT_COUNTS
+from automedbench.statistics.repeats import REPEAT_COUNTS
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TableText:
 
 
 _RANKING = (
-    "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
+    "rank rank_best rank_worst tie generalises overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
     "failure_rate no_medal_rate n_failed n_disqualified n_no_effect mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced attempts attempts_cost_usd "
@@ -86,11 +86,7 @@ TABLES: dict[str, TableText] = {
     "comparisons": _table(
         "One row per pair of agents, over all tracks and within each: is the difference of their overall scores "
         "real? Only cells that both agents have are compared.",
-        "track a b n_cells difference low high p p_holm different sufficient sdd unit n_units p_min",
-    ),
-    "ranks": _table(
-        "One row per agent and rank that it takes in joint resamples of all agents; none below three repeats.",
-        "track agent rank share",
+        "track a b n_cells difference low high p different sufficient sdd n_tasks p_like generalises",
     ),
     "agreement": _table(
         "Agreement of a panel's judgements per stage; no rows when each run was judged once.",
@@ -136,9 +132,9 @@ COLUMNS: dict[str, Column] = {
     "repeat": Column(int, "number of the repeat, from 1"),
     "model": Column(str, "model that the agent is"),
     "rank": Column(int, "1 + number of agents with a higher overall score; empty without a score"),
-    "rank_best": Column(int, "best rank that is compatible with the data at the confidence; empty when insufficient"),
-    "rank_worst": Column(int, "worst rank that is compatible with the data at the confidence; empty when insufficient"),
-    "tie": Column(str, "letters: agents that share one cannot be told apart (paired test, Holm-corrected)"),
+    "rank_best": Column(int, "1 + agents that are shown to be better on these tasks; empty when insufficient"),
+    "rank_worst": Column(int, "rank if all but the agents shown to be worse were better; empty when insufficient"),
+    "tie": Column(str, "letters: agents that share one cannot be told apart on these tasks; empty where no pair can"),
     "overall": Column(float, "(agentic + task score) / 2"),
     "overall_low": Column(float, "lower end of the interval of the overall score; empty below three repeats"),
     "overall_high": Column(float, "upper end of the interval of the overall score; empty below three repeats"),
@@ -291,7 +287,7 @@ COLUMNS: dict[str, Column] = {
     "n_spread": Column(int, "number of runs that judge_spread rests on"),
     "a": Column(str, "the first agent"),
     "b": Column(str, "the second agent"),
-    "n_tasks": Column(int, "tasks with scored runs in both tiers"),
+    "n_tasks": Column(int, "tasks with scored runs in both tiers, or of both agents"),
     "n_lite": Column(int, "scored runs of these tasks in the lite tier"),
     "n_standard": Column(int, "scored runs of these tasks in the standard tier"),
     "agentic_lite": Column(float, "agentic half in the lite tier"),
@@ -303,17 +299,13 @@ COLUMNS: dict[str, Column] = {
     "overall_standard": Column(float, "overall score in the standard tier"),
     "n_cells": Column(int, "cells (task × tier) that the figure rests on"),
     "difference": Column(float, "score of a minus score of b; of an error code: runs with it minus runs without it"),
-    "p": Column(
-        float,
-        "two-sided p of a permutation test of what unit names: signs of task differences, or runs that change agents",
+    "p": Column(float, "two-sided p on these tasks, corrected for all pairs of the same track (or of all tracks)"),
+    "different": Column(bool, "on these tasks: p is below 1 − confidence, and the interval excludes 0"),
+    "sdd": Column(float, "smallest true difference on these tasks that this design finds with 80 % power"),
+    "p_like": Column(float, "two-sided p on tasks like these, corrected for all pairs; empty below six tasks"),
+    "generalises": Column(
+        bool, "different on tasks like these as well; of an agent: in all its differences, empty without one"
     ),
-    "p_holm": Column(float, "p after Holm's correction for all pairs of the same track (or of all tracks)"),
-    "different": Column(bool, "p_holm is below 1 − confidence, and the interval leaves out 0"),
-    "sdd": Column(float, "smallest true difference that this design finds with 80 % power"),
-    "unit": Column(str, "what was permuted: tasks, or runs where there are too few tasks"),
-    "n_units": Column(int, "how many of them there are"),
-    "p_min": Column(float, "smallest p that this design can give"),
-    "share": Column(float, "share of the joint resamples in which the agent takes this rank"),
     "measure": Column(
         str, "alpha: Krippendorff's α of all raters (interval scale); kappa: quadratically weighted κ of two"
     ),

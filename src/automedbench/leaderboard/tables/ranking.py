@@ -7,7 +7,7 @@ provisional. Reads and writes no file.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -28,9 +28,9 @@ from automedbench.leaderboard.tables.cells import (
 )
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.intervals import intervals
-from automedbench.statistics.pairs import compare_pairs, tie_groups
-from automedbench.statistics.ranks import REPEAT_COUNTS, pass_hat_k, rank_distribution, worst_of_k
-from automedbench.statistics.samples import PairedComparison, Pooling, RankRange, Sample, StatisticsMethod
+from automedbench.statistics.pairs import compare_pairs, rank_ranges, tie_groups
+from automedbench.statistics.repeats import REPEAT_COUNTS, pass_hat_k, worst_of_k
+from automedbench.statistics.samples import PairedComparison, Pooling, Sample, StatisticsMethod
 
 Scope = Literal["overall", "track", "task", "cell"]
 _WHERE: dict[Scope, list[str]] = {
@@ -45,14 +45,13 @@ _UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up"
 
 @dataclass(frozen=True)
 class Ranking:
-    """All places of a scope, one after the other: their rows, pairs of agents, and ranks that agents can have."""
+    """All places of a scope, one after the other: their rows, and pairs of agents."""
 
     rows: BoardTable
     comparisons: list[dict[str, Any]]
-    ranks: list[dict[str, Any]]
 
 
-NO_RANKING = Ranking(BoardTable("cells"), [], [])
+NO_RANKING = Ranking(BoardTable("cells"), [])
 
 
 def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) -> Ranking:
@@ -67,60 +66,50 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
     samples = select_scored(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
     found: list[dict[str, Any]] = []
     comparisons: list[dict[str, Any]] = []
-    ranks: list[dict[str, Any]] = []
     for place, rows in table.groupby(where, sort=False):
-        names, track = list(rows.agent), None if scope == "overall" else place[0]
-        agents = {name: samples[*place, name] for name in sorted(names) if (*place, name) in samples}
-        ranked = set(rows.agent[~rows.other_tasks])
-        pairs, possible = _contest(agents, ranked, method)
-        found += _infer(agents, names, pairs, possible, method)
+        track = None if scope == "overall" else place[0]
+        agents = {name: samples[*place, name] for name in sorted(rows.agent) if (*place, name) in samples}
+        pairs = compare_pairs(agents, method)
+        found += _infer(agents, rows, pairs, method)
         comparisons += [{"track": track} | vars(pair) for pair in pairs]
-        ranks += [
-            {"track": track, "agent": name, "rank": rank, "share": share}
-            for name in names
-            for rank, share in enumerate(possible[name].shares if name in possible else (), 1)
-        ]
     inferred = pd.DataFrame(found, index=table.index, dtype=object)
     absent = dict.fromkeys({"track", "task", "tier"} - set(where))
-    return Ranking(BoardTable("cells", table.assign(**inferred, **absent)), comparisons, ranks)
-
-
-def _contest(
-    agents: Mapping[str, Sequence[Sample]], ranked: Container[str], method: StatisticsMethod
-) -> tuple[list[PairedComparison], dict[str, RankRange]]:
-    """Every pair of agents with a score, and the ranks that each can have; nothing for one alone.
-
-    Pairs are compared on the cells that both have; ranks are of agents on the same ones.
-    """
-    equals = {name: samples for name, samples in agents.items() if name in ranked}
-    pairs = compare_pairs(agents, method) if len(agents) > 1 else []
-    return pairs, rank_distribution(equals, method) if len(equals) > 1 else {}
+    return Ranking(BoardTable("cells", table.assign(**inferred, **absent)), comparisons)
 
 
 def _infer(
     agents: Mapping[str, Sequence[Sample]],
-    names: Sequence[str],
+    rows: pd.DataFrame,
     pairs: Sequence[PairedComparison],
-    ranks: Mapping[str, RankRange],
     method: StatisticsMethod,
 ) -> Iterator[dict[str, Any]]:
     """Inference for every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
 
-    No letters where no pair could be tested: they would say that a test was made.
+    No letters where no pair is different: they would separate nothing. No ranks for an agent that could be compared
+    with none. Ranks are of agents on the same tasks.
     """
-    tested = any(pair.sufficient for pair in pairs)
-    ties = tie_groups([name for name in names if name in agents], pairs) if tested else {}
-    for name in names:
-        own, possible = agents.get(name), ranks.get(name)
-        spans = intervals(own or [], method)
+    letters = tie_groups([name for name in rows.agent if name in agents], pairs)
+    separated = any(pair.different for pair in pairs)
+    possible = rank_ranges([name for name in rows.agent[~rows.other_tasks] if name in agents], pairs)
+    compared = {name for pair in pairs if pair.sufficient for name in (pair.a, pair.b)}
+    for name in rows.agent:
+        spans = intervals(agents.get(name, []), method)
+        best, worst = possible.get(name, (None, None)) if name in compared else (None, None)
         yield {
             **{f"{measure}_low": span.low for measure, span in spans.items()},
             **{f"{measure}_high": span.high for measure, span in spans.items()},
             "sufficient": spans["overall"].sufficient,
-            "rank_best": possible.best if possible and possible.sufficient else None,
-            "rank_worst": possible.worst if possible and possible.sufficient else None,
-            "tie": ties.get(name) or None,
+            "rank_best": best,
+            "rank_worst": worst,
+            "tie": letters.get(name) if separated else None,
+            "generalises": _generalises(name, pairs),
         }
+
+
+def _generalises(agent: str, pairs: Sequence[PairedComparison]) -> bool | None:
+    """Whether every difference shown for an agent holds on tasks like these too; None where none is shown."""
+    shown = [pair.generalises for pair in pairs if pair.different and agent in (pair.a, pair.b)]
+    return all(shown) if shown else None
 
 
 def rank_scores(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:

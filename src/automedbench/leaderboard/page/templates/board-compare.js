@@ -38,9 +38,15 @@ function verdict(a, b, row) {
   const names = [el("b.foreign", {}, better), " scores ", el("b", {}, `${size} points`), " more than ", el("b.foreign", {}, worse)];
   const base = row.n_cells === 1 ? " on the only task-tier cell that both have" : ` on the ${row.n_cells} task-tier cells that both have`;
   if (!row.sufficient) return el("p.verdict", {}, names, base, ". ", el("b", {}, "Insufficient for inference"), ": below 3 repeats in a cell, which is too few to tell it from chance.");
-  const range = `${level()} interval ${signed(row.low)} to ${signed(row.high)}, p = ${pValue(row.p_holm)} after Holm's correction`;
+  const range = `${level()} interval ${signed(row.low)} to ${signed(row.high)}, p = ${pValue(row.p)}, corrected for all pairs`;
   const smallest = known(row.sdd) && ` Differences below about ${percent(row.sdd)} points cannot be found with this many runs.`;
-  return el("p.verdict", {}, names, base, ` (${range}). `, el("b", {}, row.different ? "The data tell them apart" : "The data do not tell them apart"), ".", smallest);
+  return el("p.verdict", {}, names, base, ` (${range}). `, el("b", {}, row.different ? "These tasks tell them apart" : "These tasks do not tell them apart"), ".", row.different ? onLikeTasks(row) : smallest);
+}
+
+// What follows for tasks that the campaign does not have.
+function onLikeTasks(row) {
+  if (!known(row.p_like)) return " Fewer than six common tasks: no design of this size can show it for tasks like these.";
+  return row.generalises ? ` It holds for tasks like these as well (p = ${pValue(row.p_like)}).` : ` For tasks like these it is not shown (p = ${pValue(row.p_like)}).`;
 }
 
 function comparisonFigure(a, b, rows) {
@@ -49,8 +55,8 @@ function comparisonFigure(a, b, rows) {
     { title: "Where", header: true, pin: true, value: (row) => row.place, cell: (row) => row.place },
     { title: "A − B", numeric: true, strong: true, value: (row) => row.difference, cell: (row) => signed(row.difference) },
     { title: `${level()} interval`, tested: true, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${signed(row.low)} to ${signed(row.high)}` : DASH) },
-    { title: "p", tested: true, numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "Two-sided permutation test: signs of task differences, or runs that change agents where there are fewer than six tasks" },
-    { title: "p (Holm)", tested: true, numeric: true, value: (row) => row.p_holm, cell: (row) => pValue(row.p_holm), help: "Corrected for all pairs of agents of the same place" },
+    { title: "p", tested: true, numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "On these tasks, from the variance of runs within cells; corrected for all pairs of agents of the same place" },
+    { title: "p, tasks like these", tested: true, numeric: true, value: (row) => row.p_like, cell: (row) => pValue(row.p_like), help: "Signs of task differences flipped for all pairs together; needs six tasks" },
     { title: "Smallest found", tested: true, numeric: true, value: (row) => row.sdd, cell: (row) => percent(row.sdd), help: "Smallest true difference in points that this design finds with 80 % power" },
     { title: "Cells", numeric: true, value: (row) => row.n_cells, cell: (row) => row.n_cells },
     { title: "Verdict", tested: true, value: (row) => Number(row.different), cell: (row) => !row.sufficient ? tag("insufficient for inference", "warn") : row.different ? tag("different", "good") : tag("not told apart") },
@@ -60,7 +66,7 @@ function comparisonFigure(a, b, rows) {
   const drawn = rows.filter((row) => known(row.difference));
   const summary = drawn.map((row) => `${row.place} ${signed(row.difference)}`).join(", ");
   return figure("Difference by track, A − B", chart("differences", drawn, { label: `Score of ${a} minus score of ${b}: ${summary}`, height: 28 * drawn.length + 50 }), {
-    caption: "Headline tiers. To the right A scores more. Filled: different after Holm's correction; open: not told apart, or too few repeats.",
+    caption: "Headline tiers. To the right A scores more. Filled: told apart on these tasks; open: not told apart, or too few repeats.",
     numbers: table(columns, rows, { label: "Differences by track" }),
   });
 }

@@ -39,7 +39,7 @@ function drawRanking() {
   const key = el("p.key", {},
     el("span", {}, el("span.swatch.agentic"), "Agentic half"), el("span", {}, el("span.swatch.task"), "Task half"),
     rows.some((row) => known(row.overall_low)) && el("span", {}, el("i.whisker-key"), `${level()} interval`),
-    rows.some((row) => row.tie) && el("span", {}, el("b", {}, "a b "), "same letter: not told apart"));
+    rows.some((row) => row.tie) && el("span", {}, el("b", {}, "a b "), "same letter: not told apart on these tasks"));
   fill("ranking-chart", figure("", [key, chart("ranking", rows, { label: `Overall score of agents: ${summary}`, height: 34 * rows.length + 46 })],
     { caption: certainty(rows), files: "ranking" }));
   fill("ranking-table", rankingTable(state.tier, rows, "Ranking of agents"));
@@ -52,7 +52,14 @@ function certainty(rows) {
   const weak = scored.filter((row) => !row.sufficient);
   if (weak.length === scored.length) return "Insufficient for inference: below 3 repeats in a cell, so there are no intervals and no ties; ranks are only the order of the means.";
   const some = weak.length ? `Insufficient for inference (below 3 repeats in a cell): ${weak.map((row) => visible(row.agent)).join(", ")}.` : "";
-  return `Whiskers: ${level()} interval. Agents with a letter in common cannot be told apart (paired test, Holm-corrected): pairs decide, so whiskers of agents that are told apart may overlap. ${some}`;
+  return `${separation(rows)} Whiskers: ${level()} interval of a score; differences have their own, so whiskers of agents that are told apart may overlap. ${some}`;
+}
+
+// What letters say; without any, which difference this design would have shown.
+function separation(rows) {
+  if (rows.some((row) => row.tie)) return "Agents with a letter in common cannot be told apart on these tasks; * all its differences hold for tasks like these as well.";
+  const found = TABLES.comparisons.filter(placeOf).map((row) => row.sdd).filter(known).sort((a, b) => a - b);
+  return isHeadline() && found.length ? `No two agents are told apart; this design shows differences from about ${percent(found[Math.floor(found.length / 2)])} points on.` : "No two agents are told apart.";
 }
 
 // Conditions that all rows share are said once below the table, others in each row. `lead`: columns before the scores.
@@ -97,7 +104,7 @@ const agentCell = (row) => [agentLink(row.agent), DATA.models[row.agent] && DATA
 const RANK_COLUMNS = [
   { title: "#", numeric: true, cell: rankCell, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, help: "Rank by the mean; a range where the data allow several" },
   { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
-  { title: "Tie", when: (row) => row.tie, cell: (row) => row.tie || "", help: "Agents with a letter in common cannot be told apart" },
+  { title: "Tie", when: (row) => row.tie, cell: (row) => (row.tie ? `${row.tie}${row.generalises ? " *" : ""}` : ""), help: "Agents with a letter in common cannot be told apart on these tasks; * differences hold for tasks like these too" },
 ];
 
 function measured(title, name, tiers, format, help, more = {}) {
@@ -176,7 +183,7 @@ function drawResources() {
 // --- how sure the order is -------------------------------------------------------------------------------------
 
 function drawCertainty() {
-  fill("certainty", halvesFigure(), rankFigure(), poolingFigure());
+  fill("certainty", halvesFigure(), poolingFigure());
 }
 
 function halvesFigure() {
@@ -185,23 +192,6 @@ function halvesFigure() {
   const summary = rows.map((row) => `${row.agent} ${percent(row.agentic)} and ${percent(row.task_score)}`).join(", ");
   return figure("Agentic × Task", chart("halves", rows, { names: rows.map((row) => row.agent), label: `Agentic and task half of agents: ${summary}`, height: 360 }), {
     caption: `Work against result. Along a dashed line the overall score is the same.${rows.some((row) => known(row.agentic_low)) ? ` Whiskers: ${level()} intervals.` : ""}`, files: "halves",
-  });
-}
-
-function rankFigure() {
-  const rows = isHeadline() ? TABLES.ranks.filter(placeOf).filter(isShown) : [];
-  if (!rows.length) return null;
-  const names = [...new Set(rows.map((row) => row.agent))];
-  const columns = [
-    { title: "Agent", header: true, cell: (agent) => foreign(agent) },
-    ...[...new Set(rows.map((row) => row.rank))].map((rank) => ({
-      title: String(rank), numeric: true, cell: (agent) => share(rows.find((row) => row.agent === agent && row.rank === rank)?.share),
-    })),
-  ];
-  const n = names.length;
-  return figure("Possible ranks", chart("ranks", rows, { label: "Share of resamples in which an agent takes a rank; the numbers are below", height: 26 * n + 40 }), {
-    caption: `Share of ${DATA.resamples} joint bootstrap resamples, in percent, in which an agent takes a rank.`,
-    numbers: table(columns, names, { label: "Possible ranks", sortable: false }),
   });
 }
 
