@@ -263,7 +263,7 @@ def _list_coverage(agent: str, tracks: Sequence[str], places: dict[tuple[str, st
 def _bold_notes(rows: Sequence[Sequence[PaperCell]]) -> list[str]:
     """Note on the meaning of bold, where there is any."""
     bold = any(cell.bold for row in rows for cell in row)
-    return ["Bold: higher than every other agent with a score (paired test, Holm-corrected)."] if bold else []
+    return ["Bold: higher than every other agent with a score (simultaneous intervals on these tasks)."] if bold else []
 
 
 def _row_notes(ranking: Sequence[Row]) -> list[str]:
