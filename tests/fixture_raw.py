@@ -34,6 +34,6 @@ class StagedFixture:
         self.split: dict[str, Any] = json.loads((self.private / "split.json").read_bytes())
 
     def stage(self, folder: Path) -> Manifest:
-        """Stage it once more, elsewhere."""
+        """Stage it below another folder."""
         places = (folder / "public", folder / "private", folder / "manifests" / f"{self.card.id}.json")
         return stage_cases(self.path, self.raw, *places, excerpt=True)
