@@ -1,8 +1,9 @@
 """Tests that passed on another machine need not run on this one: `.ci/run` tries most of them as a stranger already.
 
-``AMB_RECORD`` names the file to which a session adds the ids of what passed. Left out are files with a test that
-asked who the user is, or what is installed: another machine would answer otherwise. ``AMB_PASSED`` names such a file:
-what stands in it is not run, if the Python was of the same minor version, and the test's markers are not required here.
+``AMB_RECORD`` names the file to which a session adds the ids of what passed. Left out are tests that asked who the
+user is, or what is installed: another machine would answer otherwise; and files with a fixture that asked, whose answer
+their tests may share. ``AMB_PASSED`` names such a file: what stands in it is not run, if the Python was of the same
+minor version, and the test's markers are not required here.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if RECORD:
 
 
 class Record:
-    """Which tests ran to their end, which of them failed or were skipped, which files asked about the machine."""
+    """Which tests ran to their end, which of them failed or were skipped, which tests and files asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,12 +59,12 @@ class Record:
         if report.when == "teardown":
             self.ended.add(report.nodeid)
         if getattr(report, "asked", False):
-            self.asking.add(_file(report.nodeid))
+            self.asking.add(report.nodeid if report.when == "call" else _file(report.nodeid))
 
     @pytest.hookimpl
     def pytest_sessionfinish(self) -> None:
         """Append the ids."""
-        passed = [test for test in sorted(self.ended - self.other) if _file(test) not in self.asking]
+        passed = [test for test in sorted(self.ended - self.other) if not {test, _file(test)} & self.asking]
         with open(self.path, "a") as stream:
             stream.writelines(f"{PYTHON} {test}\n" for test in passed)
 

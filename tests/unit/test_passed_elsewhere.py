@@ -36,6 +36,15 @@ import os
 def test_asks(): assert os.geteuid() >= 0
 def test_beside_it(): pass
 """
+SHARING = """
+import os
+import pytest
+
+def test_before(): pass
+@pytest.fixture(scope="module")
+def user(): return os.geteuid()
+def test_of_the_user(user): pass
+"""
 
 
 def session(root: Path, folder: Path, processes: str, **environment: str) -> tuple[str, set[str]]:
@@ -53,17 +62,20 @@ def session(root: Path, folder: Path, processes: str, **environment: str) -> tup
 
 
 def test_what_passed_and_asked_nothing_is_left_out(root: Path, tmp_path: Path) -> None:
-    for name, text in {"pytest.ini": INI, "test_plain.py": PLAIN, "test_asking.py": ASKING}.items():
+    """A question in a test is that test's, one in a fixture its file's."""
+    files = {"pytest.ini": INI, "test_plain.py": PLAIN, "test_asking.py": ASKING, "test_sharing.py": SHARING}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     record = tmp_path / "passed"
     _, all_of_them = session(root, tmp_path, "1", AMB_RECORD=str(record))
-    assert len(all_of_them) == 9
+    assert len(all_of_them) == 11
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    passed = {"test_plain.py::test_passes", "test_plain.py::test_named[with a space]", "test_plain.py::test_looks"}
+    plain = ("test_passes", "test_named[with a space]", "test_looks")
+    passed = {"test_asking.py::test_beside_it", *(f"test_plain.py::{test}" for test in plain)}
     assert set(record.read_text().splitlines()) == {f"{python} {test}" for test in passed}
 
     said, ran = session(root, tmp_path, "0", AMB_PASSED=str(record), AMB_REQUIRE="browser")
     assert ran == all_of_them - passed | {"test_plain.py::test_looks"}
-    assert "left out: 3 tests that passed elsewhere" in said
+    assert "left out: 4 tests that passed elsewhere" in said
     record.write_text(record.read_text().replace(f"{python} ", "3.99 "))
     assert session(root, tmp_path, "0", AMB_PASSED=str(record))[1] == all_of_them
