@@ -22,6 +22,8 @@ import pytest
 RECORD, PASSED = os.environ.get("AMB_RECORD"), os.environ.get("AMB_PASSED")
 QUESTIONS = ((os, "geteuid"), (os, "getuid"), (shutil, "which"), (importlib.util, "find_spec"))
 """What the answer to depends on the user, or on what is installed."""
+COMPARING = ("automedbench.sandbox.airlock.collector", "nltk.pathsec")
+"""Modules that ask to compare the user with the owner of files: those of a test are its user's everywhere."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 _asked = False
@@ -31,7 +33,7 @@ def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def asked(*arguments: Any, **options: Any) -> Any:
         global _asked
-        _asked = True
+        _asked |= sys._getframe(1).f_globals.get("__name__") not in COMPARING
         return function(*arguments, **options)
 
     return asked

@@ -141,6 +141,10 @@ def stage(fetched: Fetch, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return get
 
 
+SLOW_TWINS = ("deeplesion-denoising-task", "lidc-idri-denoising-task")
+"""Denoising of 512 × 512 pixels as for ldct-denoising-task: seconds for the same code of the baseline."""
+
+
 @pytest.fixture(params=CARDS)
 def task(request: pytest.FixtureRequest, stage: Callable[[str], Task]) -> Task:
     return stage(request.param)
@@ -202,6 +206,11 @@ def unnumbered(name: str) -> str:
 # --- scripted agents ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(name, marks=[pytest.mark.long] if name in SLOW_TWINS else []) for name in CARDS],
+    indirect=True,
+)
 def test_a_baseline_runs_from_its_brief_to_its_score(task: Task, tmp_path: Path) -> None:
     """The track's classical baseline in the local sandbox, driven as every agent is; all cases are handed in."""
     agent = Agent.model_validate(

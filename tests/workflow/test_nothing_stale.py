@@ -156,7 +156,7 @@ def test_keys_of_isolation(tmp_path: Path) -> None:
         assert of_runs(planned) == steps_of(ALL, EVERY), name
         assert (("build_image", "") in planned) == (name != "network"), name
         touch(project)
-        assert plan(project) == set(), name
+    assert plan(project) == set()
     elsewhere = plan(project, "--config", "fixtures=true", f"matrix={{tasks: [{DETECTION}]}}")
     assert of_runs(elsewhere) == steps_of(ALL, of_task(DETECTION)), "fixtures have folders of their own"
 

@@ -31,7 +31,7 @@ FEWEST = 18
 SPEECHES = [
     pytest.param(Speech("chat"), RUNS, id="chat"),
     pytest.param(Speech("responses"), max(FEWEST, RUNS // 2), id="responses", marks=pytest.mark.long),
-    pytest.param(Speech("messages", stream=True), max(FEWEST, RUNS // 2), id="messages, streamed"),
+    pytest.param(Speech("messages", stream=True), max(FEWEST, RUNS // 2), id="streamed", marks=pytest.mark.long),
 ]
 
 
