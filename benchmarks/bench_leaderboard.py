@@ -194,7 +194,8 @@ ACTIONS = {
     " all.selectedIndex = 1 + {n} % (all.length - 1); all.dispatchEvent(new Event('change')); }})()",
     "search_ms": "(() => {{ const field = document.querySelector('#run-text');"
     " field.value = 'task r{n}'; field.dispatchEvent(new Event('input')); }})()",
-    "track_ms": "document.querySelectorAll('#controls [aria-label=Track] .chip')[{n} % 3].click()",
+    "track_ms": "(() => {{ const track = document.querySelector('#choose-track');"
+    " track.selectedIndex = {n} % 3; track.dispatchEvent(new Event('change')); }})()",
 }
 """Figure → what a reader does, ``n`` from 0 to 9; milliseconds until it is drawn and laid out, slowest of ten."""
 

@@ -10,22 +10,20 @@ from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Pooling, StatisticsMethod
 from automedbench.tracks import TrackText, get_track, track_names
 
-SECTIONS: dict[str, str] = {
-    "ranking": "Ranking",
-    "tracks": "Tracks",
-    "agents": "Agents",
-    "profiles": "Profiles",
-    "frontier": "Cost",
-    "tasks": "Tasks",
-    "compare": "Compare",
-    "errors": "Errors",
-    "stages": "Judging",
-    "runs": "Runs",
-    "rules": "Rules",
-    "data-sets": "Data sets",
-    "published": "Published",
+SECTIONS: dict[str, dict[str, str]] = {
+    "Ranking": {"ranking": "Overall score", "tracks": "Agents by track", "tasks": "Per-task leaderboard"},
+    "Agents": {
+        "agents": "Models and settings",
+        "profiles": "Stage profiles",
+        "frontier": "Cost and score",
+        "compare": "Two agents side by side",
+    },
+    "Judging": {"stages": "Stages, judges and tiers", "errors": "What went wrong"},
+    "Runs": {"runs": "Runs"},
+    "Data": {"data-sets": "Data sets", "rules": "Sandbox rules"},
+    "About": {"about": "About and how to cite", "published": "Beside the public benchmark"},
 }
-"""Section of the board → its name in the navigation."""
+"""Group of the navigation → section of the board → its name."""
 
 CITATION = "Liu et al., AutoMedBench: Towards Medical AutoResearch with Agentic AI Models, arXiv:2606.01961 (2026)"
 LICENCE = "MIT"

@@ -24,12 +24,6 @@ class PlannedAgent(Model):
     access: Literal["", "api", "local"] = ""
     weights: Literal["", "open", "closed"] = ""
 
-    @property
-    def label(self) -> str:
-        """Its model, and what its lab says about how it was run."""
-        weights = f"{self.weights} weights" if self.weights else ""
-        return " · ".join(filter(None, (self.model, self.lab, self.access, weights, self.hardware)))
-
 
 class Plan(Model):
     """``results/plan.json``: the runs of a campaign in matrix order."""

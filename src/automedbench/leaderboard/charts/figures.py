@@ -77,7 +77,7 @@ def ranking(width: Width) -> Spec:
     inside = [_half_value("agentic", "0", "@on-agentic"), _half_value("task_score", "datum.agentic", "@on-task")]
     layers = [bars, *inside, whisker("horizontal", low="from", high="to", cap=9), label]
     body = {"transform": halves, "encoding": {"y": agent_axis(width)}, "layer": layers}
-    return chart(width, body, height={"step": 34 if width is None else 24})
+    return chart(width, body, height={"step": 24})
 
 
 def _half_legend() -> Spec:
@@ -86,14 +86,15 @@ def _half_legend() -> Spec:
 
 
 def _half_value(field: str, before: str, colour: str) -> Spec:
-    """Half of what a half is, as long as its bar; at its beginning, where there is room and no whisker."""
-    clear = f"!isValid(datum.from) || datum.from > 50 * {before} + 3600 / width"
-    room = f"isValid(datum.{field}) && datum.{field} > 0.2 && datum.{field} * width > 110 && ({clear})"
+    """Score of a half, 0 to 100, at the beginning of its bar, where there is room and no whisker."""
+    clear = f"!isValid(datum.from) || datum.from > 50 * {before} + 7800 / width"
+    room = f"isValid(datum.{field}) && datum.{field} > 0.2 && datum.{field} * width > 165 && ({clear})"
+    title = "Agentic" if field == "agentic" else "Task"
     return {
         "transform": [
             {"filter": room},
             {"calculate": f"50 * {before}", "as": "begin"},
-            {"calculate": f"'½ · ' + format(100 * datum.{field}, '.1f')", "as": "inside"},
+            {"calculate": f"'{title} ' + format(100 * datum.{field}, '.1f')", "as": "inside"},
         ],
         "mark": {"type": "text", "color": colour, "fontSize": 10.5, "align": "left", "dx": 7},
         "encoding": {"x": {"field": "begin", "type": "quantitative"}, "text": {"field": "inside"}},

@@ -137,10 +137,17 @@ def name_axis(field: str, **axis: Any) -> Spec:
     return {"field": field, "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False} | axis}
 
 
+_MIDDLE = (
+    "length(datum.label) > (width < 420 ? 13 : 30) "
+    "? slice(datum.label, 0, width < 420 ? 6 : 14) + '…' + slice(datum.label, width < 420 ? -6 : -15) : datum.label"
+)
+
+
 def agent_axis(width: Width, *, limit: int = 92) -> Spec:
-    """Agents from the top in the order of the rows; names are cut to the room there is, never wrapped."""
+    """Agents from the top in the order of the rows; long names are cut in the middle, as they differ at their ends."""
     room = width_dependent(width, limit, 210)
-    return name_axis("agent", labelLimit=room, labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
+    look = {"labelLimit": room, "labelExpr": _MIDDLE, "labelColor": "@ink", "labelFontSize": 12, "labelPadding": 6}
+    return name_axis("agent", **look) | {"sort": None}
 
 
 def number_axis(field: str, title: str, **axis: Any) -> Spec:

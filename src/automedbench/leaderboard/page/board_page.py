@@ -5,10 +5,11 @@ Its script gets tables without repeated keys, texts and compiled charts. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from automedbench import __version__
@@ -24,6 +25,7 @@ from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores,
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
+from automedbench.leaderboard.plan import PlannedAgent
 from automedbench.leaderboard.tables.cells import has_other_tasks, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import rank_scores
@@ -33,19 +35,27 @@ from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.repeats import REPEAT_COUNTS
 from automedbench.statistics.samples import Pooling
 
+SCAFFOLDS = {"openai": "built-in loop", "command": "own program"}
+"""Provider of an agent → what drives its model, where its name doesn't say it."""
 PAGE_TABLES = (
     *("tasks", "cells", "stages", "comparisons", "agreement", "errors", "error_pairs", "error_costs"),
     *("error_summary", "tiers"),
 )
 
 
-def page_data(board: Board) -> dict[str, Any]:
-    """Everything but the runs: rankings of every choice of tier and track, tables, texts, charts and their colours."""
-    choices = tier_choices(board.entries)
+def page_data(board: Board, dates: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Everything but the runs: rankings of every choice of tier and track, tables, texts, charts and their colours.
+
+    ``dates``: agent → day of its last run.
+    """
+    choices, settings = tier_choices(board.entries), agent_settings(board.entries)
     return {
         "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
-        "models": {name: agent.label for name, agent in board.plan.agents.items()},
-        "settings": agent_settings(board.entries),
+        "about": {
+            name: _agent_facts(agent, settings.get(name, {})) | {"date": dates.get(name, "")}
+            for name, agent in board.plan.agents.items()
+        },
+        "settings": settings,
         "cards": [_card(card) for _, card in sorted(board.cards.items())],
         "tiers": {name: " + ".join(definitions.TIERS[tier][0] for tier in tiers) for name, tiers in choices.items()},
         "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
@@ -128,6 +138,13 @@ def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _agent_facts(agent: PlannedAgent, recorded: dict[str, Any]) -> dict[str, str]:
+    """Model of an agent, its scaffold, and what its lab says about how it was run."""
+    layer = recorded.get("settings", {}).get("layer", ["null"])
+    scaffold = layer[0] if layer != ["null"] else SCAFFOLDS.get(agent.provider, agent.provider)
+    return agent.model_dump(exclude={"provider"}) | {"scaffold": scaffold}
+
+
 def _card(card: TaskCard) -> dict[str, Any]:
     """Row of a task in the table of data sets."""
     data = card.dataset
@@ -145,12 +162,17 @@ def _card(card: TaskCard) -> dict[str, Any]:
     }
 
 
-def _page_tasks(board: Board) -> list[dict[str, str]]:
-    """Planned tasks by track and title."""
+def _page_tasks(board: Board) -> list[dict[str, Any]]:
+    """Planned tasks by track and title, with the number of their cases: as scored, else as their card says."""
     tracks = {entry.run.task: entry.track for entry in board.entries}
     titles = {task: board.cards[task].title if task in board.cards else task for task in tracks}
     ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
-    return [{"id": task, "title": titles[task], "track": tracks[task]} for task in ordered]
+    scored = {score.run.task: len(score.case_scores) for score in list_scores(board.entries) if score.case_scores}
+    planned = {card.id: card.staging.sampling.count for card in board.cards.values()}
+    return [
+        {"id": task, "title": titles[task], "track": tracks[task], "n_cases": scored.get(task) or planned.get(task)}
+        for task in ordered
+    ]
 
 
 def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
@@ -203,9 +225,10 @@ SCRIPTS = (
 )
 
 
-def write_board(path: Path, board: Board, last_run: datetime | None = None) -> None:
-    """Write ``index.html``; the same board gives the same bytes. ``last_run``: when the last of its runs ended."""
-    write_html(path, "board.html", page_context(board) | {"dated": last_run.date().isoformat() if last_run else ""})
+def write_board(path: Path, board: Board, ended: Mapping[str, datetime] | None = None) -> None:
+    """Write ``index.html``; the same board gives the same bytes. ``ended``: agent → time when its last run ended."""
+    dates = {agent: time.date().isoformat() for agent, time in (ended or {}).items()}
+    write_html(path, "board.html", page_context(board, dates))
 
 
 def write_comparison(path: Path, board: Board) -> None:
@@ -221,8 +244,8 @@ def write_comparison(path: Path, board: Board) -> None:
     write_html(path, "beside.html", context)
 
 
-def page_context(board: Board) -> dict[str, Any]:
-    """Context of the template."""
+def page_context(board: Board, dates: Mapping[str, str]) -> dict[str, Any]:
+    """Context of the template; ``dates``: agent → day of its last run."""
     sheet, program, vega = style("common.css", "board.css"), script(*SCRIPTS), vega_bundle()
     found = list_scores(board.entries)
     planned = {entry.run.tier for entry in board.entries}
@@ -231,7 +254,8 @@ def page_context(board: Board) -> dict[str, Any]:
         "style": safe_source(sheet),
         "vega": safe_source(vega),
         "script": safe_source(program),
-        "data": embed(page_data(board)),
+        "data": embed(page_data(board, dates)),
+        "dated": max(dates.values(), default=""),
         "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],

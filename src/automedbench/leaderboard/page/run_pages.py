@@ -112,8 +112,10 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-) -> datetime | None:
-    """Write ``out/<run path>.html`` for every score, remove all other pages below ``out``; when the last run ended.
+) -> dict[str, datetime]:
+    """Write ``out/<run path>.html`` for every score, remove all other pages below ``out``.
+
+    Returns the time at which the last run of each agent ended, where it is known.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
@@ -124,7 +126,8 @@ def write_run_pages(
         for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
     ]
     _remove_others(out, {job.run.path for job in jobs})
-    return max(filter(None, _write_all(jobs)), default=None)
+    ended = zip((job.run.agent for job in jobs), _write_all(jobs), strict=True)
+    return dict(sorted((agent, time) for agent, time in ended if time))  # of equal keys the last, so the latest, stays
 
 
 def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:

@@ -10,7 +10,7 @@ function drawTracks() {
     cell: (row) => placeCell(of(row), measure, low, high), ...more,
   });
   const columns = [
-    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent) },
     ...Object.entries(DATA.tracks).map(([track, title]) => {
       const found = new Map(view(state.tier, track).map((row) => [row.agent, row]));
       return place(title, (row) => found.get(row.agent));
@@ -18,7 +18,7 @@ function drawTracks() {
     place("All tracks", (row) => row, { strong: true }),
   ];
   fill("tracks-controls", choice("Score", HALVES, measure, (score) => change({ score })));
-  fill("tracks-table", rows.length ? table(columns, rows, { label: `${HALVES[measure]} by agent and track` }) : none("Nothing is planned or shown for this choice."),
+  fill("tracks-table", rows.length ? agentTable(columns, rows, `${HALVES[measure]} by agent and track`) : none("Nothing is planned or shown for this choice."),
     el("p.aside", {}, `${DATA.tiers[state.tier] ?? ""}.${rows.some((row) => row.tie) ? " Letters: agents of a track that share one are not told apart." : ""} –: no run scored; empty: not planned.`));
 }
 
@@ -36,7 +36,7 @@ function drawTiers() {
   if (!rows.length) { fill("tiers-table", none("No task has scored runs of an agent in both tiers.")); return; }
   const score = (title, name) => scoreColumn(title, name, { heat: (row) => row[name] });
   const columns = [
-    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent) },
     score("Agentic, lite", "agentic_lite"), score("Agentic, standard", "agentic_standard"),
     { title: "Change", numeric: true, strong: true, value: (row) => row.agentic_change, cell: (row) => (known(row.agentic_change) ? `${signed(row.agentic_change)} %` : DASH), help: "Lite against standard, relative" },
     score("Task, lite", "task_lite"), score("Task, standard", "task_standard"),
@@ -44,8 +44,25 @@ function drawTiers() {
     { title: "Tasks", numeric: true, value: (row) => row.n_tasks, cell: (row) => row.n_tasks },
     { title: "Runs", numeric: true, value: (row) => row.n_lite + row.n_standard, cell: (row) => `${row.n_lite} + ${row.n_standard}`, help: "Lite and standard" },
   ];
-  fill("tiers-table", table(columns, rows, { label: "Lite against standard" }),
+  fill("tiers-table", agentTable(columns, rows, "Lite against standard"),
     el("p.aside", {}, `${trackTitle(state.track)}. Over the tasks that an agent has scored runs of in both tiers. Change: how much more (+) or less (−) of the agentic half it earns when the brief names the method. No test is made of it.`));
+}
+
+const ABOUT = { model: "Model", scaffold: "Scaffold", lab: "Lab", access: "Access", weights: "Weights", hardware: "Hardware", date: "Last run" };
+
+function drawAgents() {
+  const rows = AGENTS.filter((agent) => isShown({ agent })).map((agent) => ({ agent, ...DATA.about[agent] }));
+  const columns = [
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent) },
+    ...Object.entries(ABOUT).map(([name, title]) => ({ title, when: (row) => row[name], value: (row) => row[name], cell: (row) => foreign(row[name] || DASH) })),
+    { title: "Settings", value: (row) => Object.keys(DATA.settings[row.agent]?.settings ?? {}).length, cell: (row) => el("button.why", { type: "button", onclick: () => showSettings(row.agent) }, `${Object.keys(DATA.settings[row.agent]?.settings ?? {}).length} settings`) },
+  ];
+  fill("agents-table", agentTable(columns.filter((column) => !column.when || rows.some(column.when)), rows, "Agents"));
+}
+
+function showSettings(agent) {
+  change({ agent, go: "agents" });
+  document.querySelector("#agent-page details").open = true;
 }
 
 function drawAgent() {
@@ -61,7 +78,7 @@ function drawAgent() {
   const recorded = Object.entries(settings).map(([name, values]) => [name, values.length > 3 ? `${values.length} values, by run` : values.join(" | ")]);
   fill("agent-page",
     facts([
-      ["Model", DATA.models[agent] || DASH],
+      ["Model", DATA.about[agent]?.model || DASH],
       served.length && ["Served as", served.join(", ")],
       rank && known(rank.rank) && [DATA.tiers[TIERS[0]], `rank ${rank.rank}, overall ${percent(rank.overall)}, ${rank.n_scored} of ${rank.n_planned} runs scored`],
     ].filter(Boolean)),
@@ -96,8 +113,9 @@ function drawPublished() {
   fill("published-table", table(columns, Object.entries(agents), { label: "Published numbers, theirs" }));
 }
 
-onChange(["tier", "hide", "score"], drawTracks);
+onChange(["tier", "hide", "rows", "score"], drawTracks);
 onChange(SCORE_KEYS, drawTiers);
+onChange(["hide", "rows"], drawAgents);
 onChange(["agent"], drawAgent);
 onChange([], drawDataSets);
 onChange([], drawPublished);

@@ -4,9 +4,10 @@
 function stageRows() {
   if (isHeadline()) {
     const order = view("headline", state.track).map((row) => row.agent);
-    return TABLES.stages.filter(placeOf).filter(isShown).sort((a, b) => order.indexOf(a.agent) - order.indexOf(b.agent));
+    const first = new Set(top(order.filter((agent) => isShown({ agent }))));
+    return TABLES.stages.filter(placeOf).filter((row) => first.has(row.agent)).sort((a, b) => order.indexOf(a.agent) - order.indexOf(b.agent));
   }
-  return view(state.tier, state.track).filter(isShown).flatMap((row) => STAGES.map((stage) => ({
+  return top(view(state.tier, state.track).filter(isShown)).flatMap((row) => STAGES.map((stage) => ({
     agent: row.agent, stage, mean: row[stage.toLowerCase()], low: null, high: null, n_scored: row.n_scored, n_planned: row.n_planned,
   })));
 }
@@ -48,7 +49,7 @@ function drawRadars(names) {
   fill("radars", names.map((agent) => {
     const rows = axes.map((axis, i) => ({ axis: kind === "stages" ? axis : DATA.short[axis] ?? axis, value: of(agent, axis), reference: mean[i] }));
     const label = `${agent}: ${rows.map((row) => `${row.axis} ${percent(row.value)}`).join(", ")}`;
-    return el("figure", {}, el("h4.foreign", { title: agent }, agent), chart("radar", rows, { label, names: [], height: 220 }));
+    return el("figure", {}, el("h4.foreign", { title: agent }, middle(agent)), chart("radar", rows, { label, names: [], height: 220 }));
   }), el("p.aside.below", {}, "Rings at 25, 50, 75 and 100; dashed: mean of the agents shown. Read corners, not areas: an area depends on the order of the axes."));
 }
 

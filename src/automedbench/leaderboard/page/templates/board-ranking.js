@@ -1,6 +1,6 @@
 // --- ranking -------------------------------------------------------------------------------------------------
 
-const SCORE_KEYS = ["tier", "track", "hide"];
+const SCORE_KEYS = ["tier", "track", "hide", "rows"];
 const level = () => `${percent(DATA.confidence).replace(".0", "")} %`;
 const span = (low, high) => known(low) && known(high) && el("small.span", { title: `${level()} interval` }, `${percent(low)}–${percent(high)}`);
 const none = (text) => el("p.aside", {}, text);
@@ -15,21 +15,50 @@ function agentControl() {
   const chips = AGENTS.map((agent) =>
     el("button.chip.agent", {
       type: "button", "data-agent": agent, title: agent, "aria-pressed": String(!names.has(agent)), onclick: () => toggle(agent),
-    }, foreign(agent)));
+    }, foreign(middle(agent))));
   const all = names.size > 0 && el("button.plain", { type: "button", onclick: () => change({ hide: "" }) }, "Show all");
   return el("div.control.agents", { role: "group", "aria-label": "Agents" }, el("span", {}, "Agents"), chips, all);
 }
 
 function drawControls() {
-  const tracks = { all: "All", ...DATA.tracks };
+  const tracks = { all: "All tracks", ...DATA.tracks };
+  const repeats = Object.fromEntries(DATA.repeats_asked.map((k) => [k, k === 1 ? "1 repeat" : `${k} repeats`]));
   fill("controls",
-    Object.keys(DATA.tiers).length > 1 && choice("Tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
-    Object.keys(DATA.tracks).length > 1 && choice("Track", tracks, state.track, (track) => change({ track })),
-    DATA.repeats_asked.length > 1 && choice("k of Pass^k", Object.fromEntries(DATA.repeats_asked.map((k) => [k, k])), state.k, (k) => change({ k })),
-    agentControl());
+    Object.keys(DATA.tiers).length > 1 && picker("Tiers", "choose-tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
+    Object.keys(DATA.tracks).length > 1 && picker("Track", "choose-track", tracks, state.track, (track) => change({ track })));
+  const several = Object.keys(repeats).length > 1;
+  fill("more-controls", several && choice("Reliability over", repeats, state.k, (k) => change({ k })), agentControl());
+  const shownOnes = AGENTS.filter((agent) => isShown({ agent })).length;
+  document.getElementById("filters").textContent = `${shownOnes} of ${AGENTS.length} agents${several ? `, reliability over ${repeats[state.k]}` : ""}`;
   const parts = [state.track !== "all" && `track ${trackTitle(state.track)} only`, !isHeadline() && `${DATA.tiers[state.tier]} tier only`];
   const narrowed = parts.filter(Boolean).join(", ");
   document.getElementById("ranking-note").textContent = narrowed ? `A part of the campaign, not the headline: ${narrowed}.` : "";
+}
+
+// Of all runs shown: their number, and what one takes.
+function drawSums(rows) {
+  const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
+  const mean = (name, n = "n_scored") => {
+    const found = rows.filter((row) => known(row[name]) && row[n]);
+    return found.length ? found.reduce((total, row) => total + row[name] * row[n], 0) / found.reduce((total, row) => total + row[n], 0) : null;
+  };
+  const sums = {
+    "runs scored": `${sum("n_scored")} / ${sum("n_planned")}`, "turns a run": number(mean("mean_turns")), "time a run": duration(mean("mean_wall_s")),
+    "tokens a run": count(mean("mean_tokens")), "cost a run": money(mean("mean_cost_usd", "n_priced")), failed: share(mean("failure_rate")),
+  };
+  fill("sums", Object.entries(sums).map(([title, text]) => el("div", {}, el("dt", {}, title), el("dd", {}, text))));
+}
+
+// Names that differ at their ends are cut in the middle.
+const middle = (name, most = 30) => {
+  const text = visible(name);
+  return text.length > most ? `${text.slice(0, most / 2 - 1)}…${text.slice(-most / 2)}` : text;
+};
+
+function moreButton(n) {
+  if (n <= TOP) return null;
+  const all = state.rows === "all";
+  return el("button.plain", { type: "button", onclick: () => change({ rows: all ? "" : "all" }) }, all ? `Show the first ${TOP}` : `Show all ${n} agents`);
 }
 
 function drawRanking() {
@@ -40,8 +69,9 @@ function drawRanking() {
     el("span", {}, el("span.swatch.agentic"), "Agentic half"), el("span", {}, el("span.swatch.task"), "Task half"),
     rows.some((row) => known(row.overall_low)) && el("span", {}, el("i.whisker-key"), `${level()} interval`),
     rows.some((row) => row.tie) && el("span", {}, el("b", {}, "a b "), "same letter: not told apart on these tasks"));
-  fill("ranking-chart", figure("", [key, chart("ranking", rows, { label: `Overall score of agents: ${summary}`, height: 34 * rows.length + 46 })],
+  fill("ranking-chart", figure("", [key, chart("ranking", top(rows), { label: `Overall score of agents: ${summary}`, height: 24 * top(rows).length + 46 })],
     { caption: certainty(rows), files: "ranking" }));
+  drawSums(rows);
   fill("ranking-table", rankingTable(state.tier, rows, "Ranking of agents"));
 }
 
@@ -72,9 +102,15 @@ function rankingTable(tiers, rows, label, lead = RANK_COLUMNS) {
     all.sandbox && first.sandbox && ` Sandbox and network: ${first.sandbox}.`,
     all.judge && first.judge && ` S1–S3 ${JUDGED(first)}: ${first.judge}.`,
   ].filter(Boolean);
-  const columns = [...lead, ...rowColumns(tiers, all)].filter((column) => !column.when || rows.some(column.when));
-  return [table(columns, rows, { label }), shared?.length > 0 && el("p.aside", {}, "All rows:", shared, " Select a number to see where it comes from.")];
+  const marked = lead.map((column) => (column.header ? { ...column, cell: (row) => [column.cell(row), " ", noteTags(row, all), modelLine(row)] } : column));
+  const columns = [...marked, ...rowColumns(tiers, all)].filter((column) => !column.when || rows.some(column.when));
+  const made = agentTable(columns, rows, label);
+  made.classList.add("ranked");
+  return [made, shared?.length > 0 && el("p.aside", {}, "All rows:", shared, " Select a number to see where it comes from.")];
 }
+
+const agentTable = (columns, rows, label, more = {}) =>
+  table(columns, rows, { label, page: state.rows === "all" ? Infinity : TOP, more: moreButton(rows.length), ...more });
 
 const MADE_UP = () => tag("made-up data", "bad", "A rehearsal: the numbers mean nothing");
 const JUDGED = (row) => (row.judge.startsWith("heuristic") ? "judged by rules, not by a model" : "judged by models");
@@ -96,14 +132,20 @@ function agentLink(agent) {
     change({ agent, go: "agents" });
     if (there) goTo("agents");
   };
-  return el("a.agent", { href: hrefOf({ agent, go: "agents" }), onclick: open }, foreign(agent));
+  return el("a.agent", { href: hrefOf({ agent, go: "agents" }), title: agent, onclick: open }, foreign(middle(agent, 44)));
 }
 
-const agentCell = (row) => [agentLink(row.agent), DATA.models[row.agent] && DATA.models[row.agent] !== row.agent && el("small.foreign", {}, DATA.models[row.agent])];
+const SCAFFOLDS = new Set(Object.values(DATA.about).map((about) => about.scaffold)).size;
+
+function modelLine({ agent }) {
+  const { model, scaffold, lab } = DATA.about[agent] ?? {};
+  const parts = [model !== agent && model && middle(model, 24), SCAFFOLDS > 1 && scaffold, lab].filter(Boolean);
+  return parts.length > 0 && el("small.foreign", { title: model }, parts.join(" · "));
+}
 
 const RANK_COLUMNS = [
   { title: "#", numeric: true, cell: rankCell, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, help: "Rank by the mean; a range where the data allow several" },
-  { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+  { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent) },
   { title: "Tie", when: (row) => row.tie, cell: (row) => (row.tie ? `${row.tie}${row.generalises ? " *" : ""}` : ""), help: "Agents with a letter in common cannot be told apart on these tasks; * differences hold for tasks like these too" },
 ];
 
@@ -118,21 +160,44 @@ function rowColumns(tiers, same) {
   });
   return [
     score("Overall", "overall", SPANS.overall, { strong: true }),
+    { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => runsCell(row), help: "Scored of planned runs, and the cases of their tasks; attempts that failed before" },
     score("Agentic", "agentic", SPANS.agentic),
     score("Task", "task_score", SPANS.task_score),
     ...STAGES.map((stage) => measured(stage, stage.toLowerCase(), tiers, percent, DATA.stages[stage], { heat: (row) => row[stage.toLowerCase()] })),
-    measured(`Pass^${state.k}`, `pass_${state.k}`, tiers, percent, `Probability that all of ${state.k} repeats of a cell win a medal`),
+    measured(state.k === "1" ? "Medals" : `All ${state.k} win`, `pass_${state.k}`, tiers, percent, `Probability that all of ${state.k} repeats of a task win a medal (pass^${state.k})`),
     measured(`Worst of ${state.k}`, `worst_${state.k}`, tiers, percent, `Expected lowest overall score of ${state.k} repeats of a cell`, { when: () => state.k !== "1" }),
     measured("Failed", "failure_rate", tiers, share, "Failure rate: runs without a complete final submission", {
-      cell: (row) => [why(row, "failure_rate", share(row.failure_rate), tiers), row.n_disqualified > 0 && el("small.dq", {}, `⊘ ${row.n_disqualified} disq.`)],
+      cell: (row) => [why(row, "failure_rate", share(row.failure_rate), tiers), failedCell(row, tiers)],
     }),
     measured("Turns", "mean_turns", tiers, number, "Mean number of replies per run"),
     measured("Time", "mean_wall_s", tiers, duration, "Mean wall clock per run"),
     measured("Tokens", "mean_tokens", tiers, count, "Mean prompt and completion tokens per run"),
     measured("Cost", "mean_cost_usd", tiers, money, "Mean cost in USD over the runs with a known price", { cell: (row) => costCell(row, tiers) }),
-    { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => [`${row.n_scored} / ${row.n_planned}`, row.attempts > row.n_scored && el("small", {}, `${row.attempts} attempts, all ${money(row.attempts_cost_usd)} per run`)], help: "Scored of planned runs; attempts that failed before" },
-    { title: "Notes", kind: "notes", when: (row) => noteTags(row, same).some(Boolean), cell: (row) => noteTags(row, same) },
   ];
+}
+
+function runsCell(row) {
+  const cases = casesOf(row);
+  return [`${row.n_scored} / ${row.n_planned}`, cases > 0 && el("small", {}, `${cases} cases`),
+    row.attempts > row.n_scored && el("small", {}, `${row.attempts} attempts, all ${money(row.attempts_cost_usd)} per run`)];
+}
+
+// Cases of the tasks that a row has scores of; every run of a task is on the same ones.
+function casesOf(row) {
+  const tasks = row.task ? [row.task] : SCORED_TASKS.get(row.agent) ?? [];
+  return tasks.filter((task) => row.task || !row.track || TRACK_OF[task] === row.track).reduce((sum, task) => sum + (CASES[task] ?? 0), 0);
+}
+
+const FAILED = { submitted: "incomplete", stopped: "not submitted" };
+
+// Why most of the failed runs did, in a word.
+function failedCell(row, tiers) {
+  if (!row.n_failed) return null;
+  if (row.n_disqualified) return el("small.dq", {}, `⊘ ${row.n_disqualified} disq.`);
+  const outcomes = runsOf(row, tiers).filter((run) => run.failed).map((run) => run.outcome);
+  const often = (outcome) => outcomes.filter((other) => other === outcome).length;
+  const word = outcomes.reduce((a, b) => (often(b) > often(a) ? b : a));
+  return el("small", { title: "What most of the failed runs ended with" }, FAILED[word] ?? word.replaceAll("_", " "));
 }
 
 function costCell(row, tiers) {
@@ -167,14 +232,14 @@ const RESOURCES = [
 ];
 
 function drawResources() {
-  const rows = view(state.tier, state.track).filter(isShown);
+  const rows = top(view(state.tier, state.track).filter(isShown));
   const wanted = { judge_cost_usd: rows.some((row) => Number(row.judge_cost_usd) > 0), no_medal_rate: DATA.medal_rate.includes(state.track) };
   const shownOnes = RESOURCES.filter(([, name]) => wanted[name] ?? true);
   fill("resources", shownOnes.map(([title, name, format]) => {
     const value = (row) => (known(row[name]) ? Number(row[name]) : null);
     const top = name.endsWith("_rate") ? 1 : Math.max(...rows.map((row) => value(row) ?? 0)) || 1;
     const line = (row) =>
-      el("div.mini", {}, el("div", { title: row.agent }, foreign(row.agent), why(row, name, format(value(row)), state.tier)),
+      el("div.mini", {}, el("div", { title: row.agent }, foreign(middle(row.agent, 20)), why(row, name, format(value(row)), state.tier)),
         el("i", { "--w": `${(100 * (value(row) ?? 0)) / top}%` }));
     return el("div.card", {}, el("h4", {}, title), rows.map(line));
   }));
@@ -200,8 +265,8 @@ function poolingFigure() {
   const main = view("headline", state.track).filter(isShown);
   const other = new Map(TABLES.other.filter(placeOf).map((row) => [row.agent, row]));
   const rows = main.filter((row) => known(row.overall) && other.has(row.agent)).map((row) => ({ agent: row.agent, main: row, other: other.get(row.agent) }));
-  const moved = rows.some(({ main, other }) => main.rank !== other.rank || Math.abs(main.overall - other.overall) >= EQUAL);
-  if (!moved) return rows.length > 0 && none("By tasks or by runs: both poolings give the same scores and ranks.");
+  const apart = rows.filter(({ main, other }) => main.rank !== other.rank || Math.abs(main.overall - other.overall) >= EQUAL);
+  if (!apart.length) return rows.length > 0 && none("By tasks or by runs: both poolings give the same scores and ranks.");
   const [here, there] = DATA.pooling === "tasks" ? ["by tasks", "by runs"] : ["by runs", "by tasks"];
   const columns = [
     { title: "Agent", header: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
@@ -211,8 +276,8 @@ function poolingFigure() {
     { title: "rank", numeric: true, value: (row) => -row.other.rank, csv: (row) => row.other.rank, cell: (row) => [row.other.rank, row.other.rank !== row.main.rank && " ⇅"] },
     { title: "difference", numeric: true, value: (row) => row.other.overall - row.main.overall, cell: (row) => signed(row.other.overall - row.main.overall) },
   ];
-  return el("figure", {}, el("h3", {}, "Both poolings"), table(columns, rows, { label: "Overall score by both poolings" }),
-    el("figcaption", {}, "By tasks: every task counts the same. By runs: every run does, as in the paper's table, so tasks with more repeats weigh more. ⇅ the rank changes."));
+  return el("figure", {}, el("h3", {}, "Both poolings"), agentTable(columns, apart, "Overall score by both poolings"),
+    el("figcaption", {}, "By tasks: every task counts the same. By runs: every run does, as in the paper's table, so tasks with more repeats weigh more. ⇅ the rank changes. ", apart.length < rows.length && "Agents whom it makes no difference to are left out."));
 }
 
 const signed = (value) => (known(value) ? `${value >= 0.0005 ? "+" : value <= -0.0005 ? "−" : ""}${percent(Math.abs(value))}` : DASH);

@@ -9,7 +9,9 @@ const AGENTS = DATA.agents;
 const AGENT_INDEX = new Map(AGENTS.map((agent, i) => [agent, i]));
 const TITLES = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.title]));
 const TRACK_OF = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.track]));
+const CASES = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.n_cases]));
 const TABLES = Object.fromEntries(Object.entries(DATA.tables).map(([name, table]) => [name, records(table)]));
+const SCORED_TASKS = new Map(AGENTS.map((agent) => [agent, [...new Set(TABLES.cells.filter((row) => row.agent === agent && row.n_scored).map((row) => row.task))]]));
 const VIEWS = new Map();
 
 // Rows of one ranking, made into objects when first asked for.
@@ -32,11 +34,11 @@ const placeOf = (row) => state.track === "all" ? row.track === null : row.track 
 const DEFAULTS = {
   tier: TIERS[0] ?? "", track: "all", hide: "", task: DATA.tasks[0]?.id ?? "", at: TIERS[0] ?? "",
   k: String(DATA.repeats_asked.findLast((k) => k <= 3) ?? 1), x: "cost", radar: "stages", compare: "", stage: "", go: "", score: "overall", agent: AGENTS[0] ?? "",
-  "run-agent": "", "run-track": "", "run-task": "", "run-tier": "", "run-outcome": "", "run-code": "", "run-text": "", "run-sort": "",
+  rows: "", "run-agent": "", "run-track": "", "run-task": "", "run-tier": "", "run-outcome": "", "run-code": "", "run-text": "", "run-sort": "",
 };
 const ALLOWED = {
   tier: TIERS, at: TIERS, track: ["all", ...Object.keys(DATA.tracks)], task: DATA.tasks.map((task) => task.id),
-  k: DATA.repeats_asked.map(String), x: ["cost", "tokens", "time", "turns"], radar: ["stages", "tracks"], score: ["overall", "agentic", "task_score"], agent: AGENTS, stage: ["", ...STAGES],
+  k: DATA.repeats_asked.map(String), x: ["cost", "tokens", "time", "turns"], radar: ["stages", "tracks"], score: ["overall", "agentic", "task_score"], agent: AGENTS, stage: ["", ...STAGES], rows: ["", "all"],
 };
 
 let state = { ...DEFAULTS };
@@ -44,6 +46,8 @@ let state = { ...DEFAULTS };
 const list = (text) => (text ? text.split(",").map(decode) : []);
 const unlist = (names) => names.map(encodeURIComponent).join(",");
 const decode = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+const TOP = 15; // agents that charts and tables begin with
+const top = (rows) => (state.rows === "all" ? rows : rows.slice(0, TOP));
 const hidden = () => new Set(list(state.hide));
 const isShown = (row) => !hidden().has(row.agent);
 
@@ -110,9 +114,9 @@ function goTo(id) {
   target?.focus({ preventScroll: true });
 }
 
-// On a narrow screen sections below the ranking begin folded, so that the page is no scroll of many screens.
+// On a narrow screen, and with many agents, sections below the ranking begin folded: else the page is many screens long.
 function foldSections() {
-  if (!matchMedia("(max-width: 640px)").matches) return;
+  if (!matchMedia("(max-width: 640px)").matches && AGENTS.length <= TOP) return;
   for (const section of document.querySelectorAll("main > section[id]:not(#ranking)")) {
     const title = section.querySelector("h2");
     title.replaceChildren(el("button.fold", { type: "button", onclick: () => fold(section, !section.classList.contains("folded")) }, title.textContent));
@@ -141,6 +145,7 @@ function drawScope(id, more = "") {
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[data-go]");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  document.getElementById("menu").hidePopover();
   event.preventDefault();
   const id = link.dataset.go;
   if (!id) { window.scrollTo({ top: 0 }); return; }

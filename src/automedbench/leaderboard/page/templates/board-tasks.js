@@ -25,7 +25,7 @@ function drawTask() {
 }
 
 function drawMatrix() {
-  const agents = AGENTS.filter((agent) => isShown({ agent }));
+  const agents = top(AGENTS.filter((agent) => isShown({ agent })));
   const table_of = new Map(DATA.tasks.map((task) => [task.id, new Map(rowsOfTask(task.id, state.at).map((row) => [row.agent, row]))]));
   const name = (task) => el("button.head", { type: "button", title: "Show this task's table", onclick: () => change({ task: task.id, go: "tasks" }) }, task.title);
   const columns = [
@@ -33,14 +33,14 @@ function drawMatrix() {
     ...agents.map((agent) => {
       const of = (task) => table_of.get(task.id).get(agent);
       const value = (task) => of(task)?.overall ?? null;
-      return { title: agent, numeric: true, name: true, heat: value, value, cell: (task) => matrixCell(of(task)) };
+      return { title: middle(agent, 24), numeric: true, name: true, heat: value, value, cell: (task) => matrixCell(of(task)) };
     }),
   ];
   const tasks = state.track === "all" ? DATA.tasks : DATA.tasks.filter((task) => task.track === state.track);
   const covered = coverage(tasks, agents, table_of);
   fill("matrix",
     el("p.aside", {}, `Overall score by task and agent, ${DATA.tiers[state.at]}${state.track === "all" ? "" : `, ${trackTitle(state.track)}`}; the stronger the colour, the higher. ${covered} Below a number: n of N runs, where not all are scored. –: no run scored; empty: not planned.`),
-    table(columns, tasks, { label: "Overall score by task and agent", tall: tasks.length > 12 }),
+    table(columns, tasks, { label: "Overall score by task and agent", tall: tasks.length > 12, more: moreButton(AGENTS.length) }),
     DATA.exported.includes("tasks") && el("p.aside", {}, "For papers: ", el("a", { href: "charts/tasks.svg" }, "SVG"), " · ", el("a", { href: "charts/tasks.png" }, "PNG")));
 }
 
@@ -57,4 +57,4 @@ function coverage(tasks, agents, table_of) {
 }
 
 onChange(["task", "at", "hide", "k"], drawTask);
-onChange(["at", "hide", "track"], drawMatrix);
+onChange(["at", "hide", "track", "rows"], drawMatrix);

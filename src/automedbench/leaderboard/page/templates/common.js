@@ -78,9 +78,9 @@ function money(value) {
 // --- tables ------------------------------------------------------------------------------------------------
 
 // A column: title, cell(row) → text or element, value(row) → what sorting compares; help, header, pin, numeric, heat,
-// strong, kind, name and csv(row) (what a file says, else the value, else the text) are optional. `page` rows are shown at a time; `row(row)` → attributes of its <tr>;
+// strong, kind, name and csv(row) (what a file says, else the value, else the text) are optional. `page` rows are shown at a time, `more` stands below them; `row(row)` → attributes of its <tr>;
 // `sorted` = { title, down } is the order at first, and onsort(title, down) is told of a new one.
-function table(columns, rows, { label, tall = false, sortable = true, page = Infinity, row: attributes, sorted, onsort } = {}) {
+function table(columns, rows, { label, tall = false, sortable = true, page = Infinity, more, row: attributes, sorted, onsort } = {}) {
   const body = el("tbody");
   const pager = rows.length > page && el("div.pager");
   let [ordered, first] = [rows, 0];
@@ -122,7 +122,7 @@ function table(columns, rows, { label, tall = false, sortable = true, page = Inf
   const scroll = el(tall ? "div.scroll.tall" : "div.scroll", { role: "region", "aria-label": label, tabindex: 0 }, inner);
   WIDTHS.observe(scroll);
   const save = el("button.csv", { type: "button", title: `${label}: all ${ordered.length} rows as CSV`, onclick: () => download(label, columns, ordered) }, "CSV");
-  return el("div.table", {}, scroll, el("div.below", {}, pager, el("span.scrolls", { hidden: true }, "↔ Scroll sideways for more columns."), save));
+  return el("div.table", {}, scroll, el("div.below", {}, pager, more, el("span.scrolls", { hidden: true }, "↔ Scroll sideways for more columns."), save));
 }
 
 // Says below a table that it is wider than its place.
