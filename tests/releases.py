@@ -1,9 +1,12 @@
-"""Made-up releases of the public benchmark's seven Lite tasks, in the layout that docs/presets.md states."""
+"""A made-up release of the public benchmark's seven Lite tasks, in the layout of the true one (docs/presets.md).
+
+``python tests/releases.py FOLDER`` writes one with few cases, ``--full`` one with the true numbers of cases.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Iterable
@@ -14,104 +17,137 @@ import nibabel as nib
 import numpy as np
 from PIL import Image
 
-SENTENCE = "The heart is of normal size and the lungs are clear on both sides"
-CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "nv", "vasc")
-"""Upstream codes of the skin lesions, one for each case."""
-
-
-def make_release(task: str, folder: Path) -> str:
-    """Fill ``folder`` with the made-up release of a task; the SHA-256 of its manifest."""
-    cases = _MAKERS[task](folder)
-    return write_manifest(task, folder, cases)
-
-
-def write_manifest(task: str, folder: Path, cases: Iterable[str]) -> str:
-    """``manifest.json`` of what lies in the folder; its SHA-256."""
-    names = sorted(
-        path for path in folder.rglob("*") if path.is_file() and path.name not in ("manifest.json", "receipt.json")
-    )
-    files = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
-    text = json.dumps({"task": task, "cases": list(cases), "files": files})
-    (folder / "manifest.json").write_text(text)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _skin(folder: Path) -> list[str]:
-    rows = {f"ISIC_{24306 + number:07d}": code for number, code in enumerate(CLASSES)}
-    for number, name in enumerate(rows):
-        _picture(folder / f"images/{name}.jpg", number)
-    _table(folder / "labels.csv", ["case_id", "label"], rows.items())
-    return list(rows)
-
-
-def _wrist(folder: Path) -> list[str]:
-    """Two radiographs of 64 × 48 pixels: one with a fracture, one with a letter."""
-    boxes = {"0001_a": "3 0.25 0.5 0.25 0.5\n", "0002_b": "8 0.5 0.5 0.5 0.25\n"}
-    (folder / "labels").mkdir(parents=True)
-    for number, (name, line) in enumerate(boxes.items()):
-        _picture(folder / f"images/{name}.png", number)
-        (folder / f"labels/{name}.txt").write_text(line)
-    return list(boxes)
-
-
-def _organs(folder: Path) -> list[str]:
-    """Two scans, each with the same two of the 117 structures: aorta (3) and liver (44)."""
-    labels = np.zeros((12, 10, 8), np.uint8)
-    labels[1:5, 1:5, 1:5], labels[6:10, 1:5, 1:5] = 3, 44
-    for name in ("s0011", "s0058"):
-        _volume(folder / f"images/{name}.nii.gz", _scan((12, 10, 8), ord(name[-1])))
-        _volume(folder / f"labels/{name}.nii.gz", labels)
-    return ["s0011", "s0058"]
-
-
-def _pancreas(folder: Path) -> list[str]:
-    for number, name in enumerate(("pancreas_001", "pancreas_002")):
-        _volume(folder / f"volumes/{name}.nii.gz", _scan((16, 16, 12), number))
-    return ["pancreas_001", "pancreas_002"]
-
-
-def _questions(folder: Path) -> list[str]:
-    """Four questions, whose right letters are A, B, C and D."""
-    rows = []
-    for number, letter in enumerate("ABCD"):
-        name = f"MM-{number}"
-        _picture(folder / f"images/{name}.jpg", number)
-        options = {each: f"finding {each.lower()}" for each in "ABCDE"}
-        question = {"id": name, "question": f"Which finding is in picture {number}?", "options": options}
-        rows.append(json.dumps(question | {"label": letter, "images": [f"{name}.jpg"]}))
-    (folder / "questions.jsonl").write_text("\n".join(rows) + "\n")
-    return [f"MM-{number}" for number in range(4)]
-
-
-def _reports(folder: Path) -> list[str]:
-    rows = []
-    for number, name in enumerate(("patient64541_study1", "patient64542_study1")):
-        _picture(folder / f"images/{name}.png", number)
-        rows.append((name, f"{name}.png", f"FINDINGS: {SENTENCE}."))
-    _table(folder / "reports.csv", ["case_id", "image", "report"], rows)
-    return [row[0] for row in rows]
-
-
-def _slices(folder: Path) -> list[str]:
-    for part in ("reference", "input"):
-        (folder / part).mkdir(parents=True)
-    for number, name in enumerate(("L067_a", "L096_b")):
-        noise = np.random.default_rng(number)
-        clean = np.add.outer(np.arange(512.0), np.arange(512.0)) - 500 + number
-        np.save(folder / f"reference/{name}.npy", clean.astype(np.float32))
-        np.save(folder / f"input/{name}.npy", (clean + noise.normal(0, 50, clean.shape)).astype(np.float32))
-    return ["L067_a", "L096_b"]
-
-
-_MAKERS = {
-    "skin-lesion-cls-task": _skin,
-    "msd-pancreas-ctsr-task": _pancreas,
-    "grazpedwri-det-task": _wrist,
-    "tsg-multiorgan-seg-task": _organs,
-    "medxpertqa-mm-task": _questions,
-    "chexpert-plus-cxr-task": _reports,
-    "ldct-denoising-task": _slices,
+FEW = {
+    "skin-lesion-cls-task": 8,
+    "msd-pancreas-ctsr-task": 2,
+    "grazpedwri-det-task": 2,
+    "tsg-multiorgan-seg-task": 2,
+    "medxpertqa-mm-task": 4,
+    "chexpert-plus-cxr-task": 2,
+    "ldct-denoising-task": 2,
 }
+FULL = {
+    "skin-lesion-cls-task": 100,
+    "msd-pancreas-ctsr-task": 20,
+    "grazpedwri-det-task": 100,
+    "tsg-multiorgan-seg-task": 40,
+    "medxpertqa-mm-task": 2005,
+    "chexpert-plus-cxr-task": 100,
+    "ldct-denoising-task": 20,
+}
+"""Counts of the public Lite-v0.1: 2 385 cases."""
+CLASSES = ("actinic_keratoses", "basal_cell_carcinoma", "benign_keratosis_like_lesions", "dermatofibroma", "melanoma")
+CLASSES += ("melanocytic_nevi", "melanocytic_nevi", "vascular_lesions")
+"""Classes of the skin lesions, one for each case."""
+EFFUSION = "A small pleural effusion is seen on the left side and the heart is of normal size."
+CLEAR = "The lungs are well-expanded and clear without a pleural effusion on either side."
+PATTERNS = {
+    "effusion": {"description": "made up", "positive": [r"\bpleural effusion\b"], "negative": [r"\bwithout a pleural"]},
+    "clear": {"description": "made up", "positive": [r"\bclear\b"]},
+    "tube": {"description": "made up", "positive": [r"\btube\b"]},
+}
+"""Word patterns in the form of the release's, and none of its own."""
+
+
+def make_release(root: Path, counts: dict[str, int] = FEW) -> None:
+    """Fill ``root`` with a release that has so many cases of each task."""
+    for task, count in counts.items():
+        track, data, guidance, make = _TASKS[task]
+        folder = root / f"benchmarks/AutoMedBench-{track}"
+        make(folder / "data" / data / "public", folder / "data" / data / "private", count)
+        texts = {f"lite_s{stage}.md": f"Hint {stage} of {task}: run `cat {{{{ here }}}}`.\n" for stage in (1, 2, 3)}
+        texts["config.yaml"] = f"task_id: {task}\nscore_metric: made_up\nanswer_mode: multiple_choice\n"
+        texts["model_info.yaml"] = "lite:\n  model_name: someone/locked-model\n  model_description: made up\n"
+        for name, text in texts.items():
+            _text(folder / guidance / name, text)
+    scorer = f'"""Made up."""\nimport not_installed_here\nOBSERVATION_SCHEMA = {PATTERNS!r}\n'
+    _text(root / "benchmarks/AutoMedBench-report/eval_report_gen/report_scorer.py", scorer)
+
+
+def _skin(public: Path, private: Path, count: int) -> None:
+    for number in range(count):
+        name = f"ISIC_{number + 1:08d}"
+        _picture(public / name / "image.jpg", number)
+        _json(private / name / "label.json", {"label": CLASSES[number % len(CLASSES)]})
+
+
+def _wrist(public: Path, private: Path, count: int) -> None:
+    """Radiographs of 64 × 48 pixels: with a fracture and with a letter in turn."""
+    boxes = [("fracture", 8, 12, 24, 36), ("text", 24, 18, 40, 30)]
+    for number in range(count):
+        name, (label, x1, y1, x2, y2) = f"GRAZPEDWRI_{number + 1:08d}", boxes[number % 2]
+        _picture(public / name / "image.png", number)
+        box = {"class": label, "x1": x1, "y1": y1, "x2": x2, "y2": y2}
+        _json(private / name / "boxes.json", {"image_id": name, "width": 64, "height": 48, "boxes": [box]})
+
+
+def _organs(public: Path, private: Path, count: int) -> None:
+    """Scans with masks of aorta and liver; that of brain is empty, those of other structures are not there."""
+    aorta, liver = np.zeros((2, 12, 10, 8), np.uint8)
+    aorta[1:5, 1:5, 1:5], liver[4:10, 1:5, 1:5] = 1, 1  # they overlap in x = 4, where the higher number wins
+    for number in range(count):
+        name = f"TSG_{number + 1:08d}"
+        _volume(public / name / "ct.nii.gz", _scan((12, 10, 8), number))
+        for structure, mask in {"aorta": aorta, "liver": liver, "brain": 0 * aorta}.items():
+            _volume(private / "masks" / name / f"{structure}.nii.gz", mask)
+
+
+def _pancreas(public: Path, private: Path, count: int) -> None:
+    for number in range(count):
+        name, true = f"MSDPSR_{number + 1:04d}", _scan((16, 16, 12), number)
+        _volume(private / name / "ct.nii.gz", true)
+        _volume(public / name / "ct.nii.gz", (true // 2).astype(np.int16))
+
+
+def _questions(public: Path, private: Path, count: int) -> None:
+    """Questions whose right letters are A, B, C and D in turn."""
+    rows = []
+    for number in range(count):
+        name, letter = f"MM-{number}", "ABCD"[number % 4]
+        _picture(public / name / f"{name}-a.jpeg", number)
+        options = {each: f"finding {each.lower()}" for each in "ABCDE"}
+        asked = {"question_id": name, "question": f"Which finding is in picture {number}?", "options": options}
+        _json(public / name / "question.json", asked | {"image_paths": [f"{name}-a.jpeg"], "reference_answer": letter})
+        rows.append((name, letter, options[letter]))
+    _table(private / "ground_truth.csv", ["question_id", "answer_label", "answer_text"], rows)
+
+
+def _reports(public: Path, private: Path, count: int) -> None:
+    """Studies with an effusion and with clear lungs in turn."""
+    for number in range(count):
+        name, text, labels = f"CXR{number + 1:04d}", (EFFUSION, CLEAR)[number % 2], ("effusion", "clear")
+        _picture(public / name / "images/01.jpg", number)
+        _json(public / name / "manifest.json", {"case_id": name, "image_count": 1, "image_files": ["01.jpg"]})
+        _text(private / name / "report.txt", f"{text}\n")
+        found = {label: int(label == labels[number % 2]) for label in PATTERNS}
+        _json(private / name / "labels.json", {"labels": found})
+
+
+def _slices(public: Path, private: Path, count: int) -> None:
+    rows = []
+    for number in range(count):
+        name, noise = f"LDCT_{number + 1:04d}", np.random.default_rng(number)
+        clean = (np.add.outer(np.arange(512.0), np.arange(512.0)) - 500 + number).astype(np.float32)
+        _array(private / name / "reference.npy", clean)
+        _array(public / name / "input.npy", (clean + noise.normal(0, 50, clean.shape)).astype(np.float32))
+        rows.append((name, 4000.0))
+    _table(private / "ground_truth.csv", ["patient_id", "data_range"], rows)
+
+
+_TASKS: dict[str, tuple[str, str, str, Any]] = {
+    "skin-lesion-cls-task": ("classification", "SkinLesionISIC", "eval_cls/skin-lesion-cls-task", _skin),
+    "msd-pancreas-ctsr-task": (
+        "synthesis", "MSD_Pancreas_CT_SR20", "eval_synthetic/msd-pancreas-ctsr-task", _pancreas,
+    ),
+    "grazpedwri-det-task": ("detection", "GRAZPEDWRI_Detection100", "eval_det2d/grazpedwri-det-task", _wrist),
+    "tsg-multiorgan-seg-task": ("segmentation", "TSG_multi-organ", "eval_seg/tsg-multiorgan-seg-task", _organs),
+    "medxpertqa-mm-task": ("vqa", "MedXpertQA_MM", "eval_vqa/tasks/medxpertqa-mm-task", _questions),
+    "chexpert-plus-cxr-task": (
+        "report", "CheXpert_Plus_Report/test_100_v1", "eval_report_gen/tasks/chexpert-plus-cxr-task", _reports,
+    ),
+    "ldct-denoising-task": ("enhancement", "LDCT_SimNICT", "eval_image_enhancement/ldct-denoising-task", _slices),
+}  # fmt: skip
+"""Task → track, folder of data and folder of guidance as they are called in the release, and what fills the data."""
 
 
 def _scan(shape: tuple[int, int, int], seed: int) -> Any:
@@ -120,7 +156,7 @@ def _scan(shape: tuple[int, int, int], seed: int) -> Any:
 
 def _volume(path: Path, values: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    nib.save(nib.Nifti1Image(values, np.diag([1.5, 1.5, 3.0, 1.0])), path)
+    nib.save(nib.Nifti1Image(values, np.diag([-1.5, -1.5, 3.0, 1.0])), path)  # x and y are flipped, as of many scanners
 
 
 def _picture(path: Path, seed: int) -> None:
@@ -129,7 +165,29 @@ def _picture(path: Path, seed: int) -> None:
     Image.fromarray(pixels).save(path)
 
 
-def _table(path: Path, header: list[str], rows: Iterable[Iterable[str]]) -> None:
+def _array(path: Path, values: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, values)
+
+
+def _json(path: Path, content: Any) -> None:
+    _text(path, json.dumps(content))
+
+
+def _table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    path.write_text(text.getvalue())
+    _text(path, text.getvalue())
+
+
+def _text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--full", action="store_true")
+    options = parser.parse_args()
+    make_release(options.folder, FULL if options.full else FEW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,29 +16,26 @@ import releases
 import yaml
 from toys import _bench
 
-from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.cards import LiteModel, TaskCard, find_cards, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import write_bytes, write_record
-from automedbench.base.records import FIXTURE_OF, DetailReport, Manifest, Receipt
-from automedbench.base.untrusted.npy import npy_bytes
+from automedbench.base.files import hash_json, read_record
+from automedbench.base.records import DetailReport, Receipt
+from automedbench.campaign import load
 from automedbench.campaign.load import load_campaign
-from automedbench.campaign.presets import Preset, apply_preset, load_preset, preset_names
+from automedbench.campaign.presets import load_preset
+from automedbench.campaign.record import CampaignRecord, read_campaign
+from automedbench.datasets.release import UNVERIFIED, check_release
 from automedbench.leaderboard.definitions import PUBLISHED_OVERALL
-from automedbench.steps.stage_task import stage_cases
+from automedbench.metrics.observations import observation_f1
+from automedbench.metrics.rouge import rouge_l
+from automedbench.steps.fetch_dataset import fetch_dataset
+from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.check import read_report
+from automedbench.tracks.report_generation.settings import ReportSettings
+from automedbench.tracks.report_generation.text import extract, normalise, tokens
 
 ROOT = Path(__file__).resolve().parents[2]
-TASKS = {
-    "skin-lesion-cls-task": 100,
-    "msd-pancreas-ctsr-task": 20,
-    "grazpedwri-det-task": 100,
-    "tsg-multiorgan-seg-task": 40,
-    "medxpertqa-mm-task": 2005,
-    "chexpert-plus-cxr-task": 100,
-    "ldct-denoising-task": 20,
-}
-"""Counts of the public Lite-v0.1: 2 385 cases."""
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "demo/config.yaml").read_text())
 
 CARDS = {card.id: card for card in map(load_card, find_cards([str(ROOT / "config/tasks")]))}
@@ -48,27 +46,37 @@ def _in_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made-up release with few cases, shared by the tests that leave it as it is."""
+    root = tmp_path_factory.mktemp("release")
+    releases.make_release(root)
+    return root
+
+
+def load_lite(release: Path, folder: Path, counts: Mapping[str, int] = releases.FEW) -> CampaignRecord:
+    """The campaign that two lines of the configuration make of a release with so many cases, and its record."""
+    preset = load_preset("lite-v0.1")
+    tasks = {name: task.model_copy(update={"count": counts.get(name, 1)}) for name, task in preset.tasks.items()}
+    data = {name: str(folder / name) for name in ("raw", "public", "private", "manifests")}
+    own = {"preset": "lite-v0.1", "release": str(release), "data": data, "results": str(folder / "results")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "load_preset", lambda _: preset.model_copy(update={"tasks": tasks}))
+        campaign = load_campaign(CONFIG | own | {"datasets": {}, "matrix": CONFIG["matrix"] | {"agents": ["careful"]}})
+    load.write_campaign(campaign)
+    return read_campaign(Path(load.campaign_file(campaign)))
+
+
 class Staged:
-    """A task's made-up release, staged under the preset."""
+    """A task of the release, fetched and staged as the workflow does."""
 
-    def __init__(self, task: str, folder: Path) -> None:
-        self.folder, self.raw = folder, folder / "raw"
-        digest = releases.make_release(task, self.raw)
-        n_cases = len(json.loads((self.raw / "manifest.json").read_text())["cases"])
-        self.card = changed(task, count=n_cases, manifest_sha256=digest)
-        self.manifest = self.stage()
-
-    def stage(self, card: TaskCard | None = None) -> Manifest:
-        """Stage it, perhaps by another card; it is data that was made up, as its receipt says."""
-        made_up = {"source": FIXTURE_OF + "path release", "revision": None, "licence": "", "attribution": ""}
-        write_record(
-            self.raw / "receipt.json",
-            Receipt(dataset="release", fetched_at="2026-01-01T00:00:00Z", files={}, **made_up),  # type: ignore[arg-type]
-        )
-        path = self.folder / "cards" / f"{self.card.id}.yaml"
-        write_bytes(path, (card or self.card).model_dump_json(by_alias=True).encode())
-        places = (self.folder / "public", self.folder / "private", self.folder / "manifest.json")
-        return stage_cases(path, self.raw, *places)
+    def __init__(self, task: str, release: Path, folder: Path) -> None:
+        self.campaign = load_lite(release, folder)
+        self.card, self.folder = self.campaign.card(task), folder
+        for name in ("public", "private"):
+            (folder / name).symlink_to(f"{name}-lite-v0.1")
+        fetch_dataset(self.campaign, self.card.dataset.name)
+        self.manifest = stage_task(self.campaign, task)
 
     def truth(self, case: str, name: str) -> bytes:
         """A private file."""
@@ -86,13 +94,6 @@ class _Toy:
         self.CARD = card
 
 
-def changed(task: str, **changes: Any) -> TaskCard:
-    """A task's card under lite-v0.1, with other counts and digests as made-up data has them."""
-    preset = load_preset("lite-v0.1")
-    tasks = {task: preset.tasks[task].model_copy(update=changes)}
-    return apply_preset(preset.model_copy(update={"tasks": tasks}), CARDS, "release")[task]
-
-
 def skin(staged: Staged) -> tuple[dict[str, bytes], float]:
     """Mole for all: recall 1 of one class and 0 of six, so balanced 1/7 (accuracy would be 2 of 8)."""
     rows = "".join(f"{case},melanocytic_nevi\n" for case in staged.manifest.case_ids)
@@ -102,13 +103,13 @@ def skin(staged: Staged) -> tuple[dict[str, bytes], float]:
 def wrist(staged: Staged) -> tuple[dict[str, bytes], float]:
     """The one fracture found (AP 1), the one letter not (AP 0): mean 1/2. Both files are there."""
     box = {"class": "fracture", "x1": 8, "y1": 12, "x2": 24, "y2": 36, "score": 0.9}
-    found = {"0001_a": [box], "0002_b": []}
+    found = dict(zip(staged.manifest.case_ids, ([box], []), strict=True))
     return {f"{case}/prediction.json": json.dumps({"boxes": boxes}).encode() for case, boxes in found.items()}, 0.5
 
 
 def organs(staged: Staged) -> tuple[dict[str, bytes], float]:
     """Background alone: the two structures of the truth earn 0, the other 115 of 117 are rightly absent and earn 1."""
-    empty = nib.Nifti1Image(np.zeros((12, 10, 8), np.uint8), np.diag([1.5, 1.5, 3.0, 1.0]))
+    empty = nib.Nifti1Image(np.zeros((12, 10, 8), np.uint8), np.diag([-1.5, -1.5, 3.0, 1.0]))
     path = staged.folder / "empty.nii.gz"
     nib.save(empty, path)
     return {f"{case}/dseg.nii.gz": path.read_bytes() for case in staged.manifest.case_ids}, 115 / 117
@@ -116,7 +117,8 @@ def organs(staged: Staged) -> tuple[dict[str, bytes], float]:
 
 def pancreas(staged: Staged) -> tuple[dict[str, bytes], float]:
     """One of two volumes, and that is the truth: SSIM 1 of the scored times a completion of 1/2."""
-    return {"pancreas_001/sct.nii.gz": staged.truth("pancreas_001", "truth.nii.gz")}, 0.5
+    first, _ = staged.manifest.case_ids
+    return {f"{first}/sct.nii.gz": staged.truth(first, "truth.nii.gz")}, 0.5
 
 
 def questions(staged: Staged) -> tuple[dict[str, bytes], float]:
@@ -130,14 +132,19 @@ def questions(staged: Staged) -> tuple[dict[str, bytes], float]:
 
 
 def reports(staged: Staged) -> tuple[dict[str, bytes], float]:
-    """One perfect report and one that is missing: the gate makes it 0 (ROUGE-L alone would be 1/2)."""
-    return {"patient64541_study1/report.txt": staged.truth("patient64541_study1", "report.txt")}, 0.0
+    """The report of the clear lungs for both: 1, and for the one with an effusion F1 0 and a part of ROUGE-L.
+
+    Its finding is overridden by "without a pleural" (else F1 would be 2/3). "A … pleural effusion … on … side" are 5
+    words that 17 and 13 have in common in order, "well-expanded" being one: F1 10/30 (two words: 10/31).
+    """
+    text = f"{releases.CLEAR}\n".encode()
+    return {f"{case}/report.txt": text for case in staged.manifest.case_ids}, (1 + 0.3 * 10 / 30) / 2
 
 
 def slices(staged: Staged) -> tuple[dict[str, bytes], float]:
     """One of two slices, and that is the reference: SSIM 1 and 0."""
-    clean = np.load(staged.raw / "reference/L067_a.npy")
-    return {"L067_a/enhanced.npy": npy_bytes(clean)}, 0.5
+    first, _ = staged.manifest.case_ids
+    return {f"{first}/enhanced.npy": staged.truth(first, "reference.npy")}, 0.5
 
 
 ANSWERS: dict[str, Callable[[Staged], tuple[dict[str, bytes], float]]] = {
@@ -154,121 +161,141 @@ ANSWERS: dict[str, Callable[[Staged], tuple[dict[str, bytes], float]]] = {
 def test_lite_is_the_published_one() -> None:
     """Seven tasks of 2 385 cases."""
     preset = load_preset("lite-v0.1")
-    assert {name: task.count for name, task in preset.tasks.items()} == TASKS
-    assert sum(TASKS.values()) == 2385
+    assert {name: task.count for name, task in preset.tasks.items()} == releases.FULL
+    assert sum(releases.FULL.values()) == 2385
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_task_from_release_to_score(task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", releases.FULL)
+def test_task_from_release_to_score(task: str, release: Path, tmp_path: Path) -> None:
     """Staged under the release's own ids, handed in, scored: the number of the contract, derived where it is made."""
-    staged = Staged(task, tmp_path)
-    assert sorted(staged.manifest.case_ids) == sorted(json.loads((staged.raw / "manifest.json").read_text())["cases"])
+    staged = Staged(task, release, tmp_path)
+    assert len(staged.manifest.cases) == releases.FEW[task] and UNVERIFIED in staged.manifest.sampling
     outputs, expected = ANSWERS[task](staged)
     assert staged.scored(outputs).task_score == pytest.approx(expected, abs=1e-6)
 
 
-def test_absent_structures_are_not_counted_by_ours(tmp_path: Path) -> None:
+def test_inputs_are_those_of_the_release(release: Path, tmp_path: Path) -> None:
+    """The degraded volume is not degraded again, nothing is turned, and no answer lies among what agents see."""
+    staged = Staged("msd-pancreas-ctsr-task", release, tmp_path)
+    for case in staged.manifest.case_ids:
+        place = next(release.glob(f"benchmarks/*/data/*/public/{case}/ct.nii.gz"))
+        given, own = nib.load(place), nib.load(tmp_path / "public" / staged.card.id / case / "ct.nii.gz")
+        assert np.array_equal(given.get_fdata(), own.get_fdata()) and np.array_equal(given.affine, own.affine)
+    asked = Staged("medxpertqa-mm-task", release, (tmp_path / "vqa").resolve())
+    texts = [path.read_text() for path in (tmp_path / "vqa/public" / asked.card.id).rglob("question.json")]
+    assert len(texts) == 4 and not any("reference_answer" in text for text in texts)
+
+
+def test_guidance_is_that_of_the_release(release: Path, tmp_path: Path) -> None:
+    """Hints as they are, braces included, and the locked model stand in the lite brief; pins of our hints do not."""
+    card = load_lite(release, tmp_path).card("ldct-denoising-task")
+    assert card.briefs.lite_model == LiteModel(
+        name="someone/locked-model", reference="someone/locked-model", notes="made up"
+    )
+    assert card.briefs.route is None
+    assert all("run `cat {{ here }}`" in text for text in card.briefs.hints.values()) and len(card.briefs.hints) == 3
+
+
+def test_absent_structures_are_not_counted_by_ours(release: Path, tmp_path: Path) -> None:
     """The same answer of background alone earns 0 by our card, which leaves out what is in neither."""
-    staged = Staged("tsg-multiorgan-seg-task", tmp_path)
+    staged = Staged("tsg-multiorgan-seg-task", release, tmp_path)
     settings = staged.card.metric.settings | {"both_empty": CARDS[staged.card.id].metric.settings["both_empty"]}
     metric = staged.card.metric.model_copy(update={"settings": settings})
     staged.card = staged.card.model_copy(update={"metric": metric})
     assert staged.scored(organs(staged)[0]).task_score == 0
 
 
-def test_report_gate(tmp_path: Path) -> None:
-    """All reports there: 1. One with a character beyond ASCII, of 39 or of 8 001 characters, with 19 letters: 0."""
-    staged = Staged("chexpert-plus-cxr-task", tmp_path)
-    first, second = staged.manifest.case_ids
-    right = staged.truth(first, "report.txt")
-    assert staged.scored({f"{case}/report.txt": right for case in (first, second)}, "right").task_score == 1
+def test_report_gate(release: Path, tmp_path: Path) -> None:
+    """All reports right: 1. One missing, with a character beyond ASCII, of 39 or 8 001 characters, 19 letters: 0."""
+    staged = Staged("chexpert-plus-cxr-task", release, tmp_path)
+    right = {f"{case}/report.txt": staged.truth(case, "report.txt") for case in staged.manifest.case_ids}
+    assert staged.scored(right, "right").task_score == 1
+    (first, text), (second, _) = right.items()
+    assert staged.scored({first: text}, "missing").task_score == 0
     for number, bad in enumerate(("caf\u00e9 " * 20, "a" * 39, "ab " * 2667, "a" * 19 + "1" * 40)):
-        outputs = {f"{first}/report.txt": right, f"{second}/report.txt": bad.encode()}
-        assert staged.scored(outputs, f"bad{number}").task_score == 0
-    for text in ("a" * 40, "ab" * 4000, "a" * 20 + "1" * 20):
-        assert not read_report(text.encode(), "report.txt", track_settings(staged.card)).problems
+        assert staged.scored({first: text, second: bad.encode()}, f"bad{number}").task_score == 0
+    for good in ("a" * 40, "ab" * 4000, "a" * 20 + "1" * 20):
+        assert not read_report(good.encode(), "report.txt", track_settings(staged.card)).problems
 
 
-def test_report_weights() -> None:
-    """0.7 × 0.5 (observations) + 0.3 × 0.8 (ROUGE-L) = 0.59; the components stand in their own order."""
-    settings: Any = track_settings(changed("chexpert-plus-cxr-task"))
-    assert settings.components == ("ROUGE_L", "micro_average_f1")
-    assert settings.combined([0.8, 0.5]) == pytest.approx(0.59)
+def test_published_rule_for_findings() -> None:
+    """A heading in capitals with text under it; small letters are none, an empty one is passed over."""
+    assert extract("IMPRESSION: none.\nFINDINGS:\nFINDING: clear.\nNOTE: x", "published") == "clear."
+    assert extract("Findings: clear. ", "published") == "Findings: clear."
 
 
-def break_file(staged: Staged) -> None:
-    (staged.raw / "labels.csv").write_text("case_id,label\n")
+GOLDEN = ROOT.parent / "shared/data/release/lite-report-golden.json"
 
 
-def add_file(staged: Staged) -> None:
-    (staged.raw / "images/more.jpg").write_bytes(b"x")
+@pytest.mark.skipif(not GOLDEN.is_file(), reason="no golden scores of the public report scorer beside the repository")
+def test_golden_report_scores() -> None:
+    """196 pairs of made-up findings as the public scorer rates them; it rounds both parts to four places."""
+    golden = json.loads(GOLDEN.read_text())
+    settings = ReportSettings.model_validate(
+        load_preset("lite-v0.1").tracks["report_generation"].settings | {"observations": {"any": {"positive": ["a"]}}}
+    )
+    texts = [normalise(extract(text, "published")) for text in golden["texts"]]
+    for pair in golden["pairs"]:
+        reference, candidate = pair["reference"], pair["prediction"]
+        found = observation_f1(*(frozenset(golden["positive"][each]) for each in (reference, candidate)))
+        words = rouge_l(tokens(texts[reference]), tokens(texts[candidate]))
+        assert found == pytest.approx(pair["observation_f1"], abs=1e-4)
+        assert settings.combined([words, found]) == pytest.approx(pair["score"], abs=1e-4)
 
 
-def lose_file(staged: Staged) -> None:
-    (staged.raw / "images/ISIC_0024306.jpg").unlink()
+def more_cases(root: Path) -> None:
+    shutil.copytree(next(root.glob("**/ISIC_00000001")), next(root.glob("**/SkinLesionISIC/public")) / "ISIC_9")
 
 
-def lose_manifest(staged: Staged) -> None:
-    (staged.raw / "manifest.json").unlink()
-
-
-def other_manifest(staged: Staged) -> None:
-    releases.write_manifest(staged.card.id, staged.raw, [*staged.manifest.case_ids[:-1], "ISIC_9999999"])
+def no_answer(root: Path) -> None:
+    next(root.glob("**/private/ISIC_00000001/label.json")).unlink()
 
 
 @pytest.mark.parametrize(
     ("breaks", "told"),
-    [
-        (break_file, "labels.csv has the SHA-256"),
-        (add_file, "more.jpg is not listed"),
-        (lose_file, "ISIC_0024306.jpg does not exist"),
-        (lose_manifest, "manifest.json"),
-        (other_manifest, "the release's is"),
-    ],
+    [(more_cases, "holds 9 cases of skin-lesion-cls-task, the release 8"), (no_answer, "answer of ISIC")],
 )
-def test_wrong_release_is_refused(breaks: Callable[[Staged], None], told: str, tmp_path: Path) -> None:
-    """In at most three lines that say what is wrong; what was staged before stays."""
-    staged = Staged("skin-lesion-cls-task", tmp_path)
-    breaks(staged)
+def test_wrong_release_is_refused(breaks: Callable[[Path], None], told: str, tmp_path: Path) -> None:
+    """In at most three lines that say what is wrong."""
+    releases.make_release(tmp_path / "release")
+    breaks(tmp_path / "release")
     with pytest.raises(InfrastructureError, match=told) as caught:
-        staged.stage()
+        Staged("skin-lesion-cls-task", tmp_path / "release", tmp_path)
     assert len(str(caught.value).splitlines()) <= 3
-    assert (tmp_path / "manifest.json").is_file()
 
 
-def test_release_of_other_cases_is_refused(tmp_path: Path) -> None:
-    """Neither another number of cases than the preset's nor ids without files pass, where no digest is known."""
-    staged = Staged("skin-lesion-cls-task", tmp_path)
-    with pytest.raises(InfrastructureError, match="lists 8 different cases of 8, not 100"):
-        staged.stage(changed(staged.card.id))
-    path = staged.folder / "cards" / f"{staged.card.id}.yaml"
-    places = (tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json")
-    with pytest.raises(InfrastructureError, match="not 100"):
-        stage_cases(path, staged.raw, *places, excerpt=True)
-    other_manifest(staged)
-    with pytest.raises(InfrastructureError, match="is only in"):
-        staged.stage(changed(staged.card.id, count=8))
+def test_copy_of_another_revision_is_refused(release: Path, tmp_path: Path) -> None:
+    """A card that knows the release's digest takes no other content, and its own without a remark."""
+    staged = Staged("skin-lesion-cls-task", release, tmp_path)
+    raw = Path(staged.campaign.settings.data.raw, staged.card.dataset.name)
+    files = {path: entry.sha256 for path, entry in read_record(raw / "receipt.json", Receipt).files.items()}
+    source = staged.card.dataset.sources[0]
+    for digest, told in ((hash_json(files), "digest"), ("0" * 64, None)):
+        known = source.model_copy(update={"revision": digest})
+        card = staged.card.model_copy(update={"dataset": staged.card.dataset.model_copy(update={"sources": [known]})})
+        if told:
+            assert check_release(card, raw).startswith(told)
+        else:
+            with pytest.raises(InfrastructureError, match="the copy has the digest"):
+                check_release(card, raw)
 
 
-@pytest.mark.parametrize("name", preset_names()[1:])
-def test_presets_fit_the_cards(name: str) -> None:
-    """Every task has a card and its settings are valid ones of its track."""
-    preset: Preset = load_preset(name)
-    for card in apply_preset(preset, CARDS, None).values():
-        track_settings(card)
-    assert preset.assumed
-
-
-def test_campaign_under_a_preset() -> None:
-    """One line of config: seven tasks, two tiers, five repeats, and folders of its own. Wrong ones are told."""
-    raw = {"preset": "lite-v0.1", "release": "release"}
-    campaign = load_campaign({**CONFIG, **raw, "matrix": {**CONFIG["matrix"], "agents": ["careful"]}})
-    assert len(campaign.runs) == 7 * 2 * 5 and set(campaign.tasks) == set(TASKS)
+def test_campaign_under_a_preset(release: Path, tmp_path: Path) -> None:
+    """Two lines of config: seven tasks, two tiers, five repeats, and folders of its own. Wrong ones are told."""
+    raw = CONFIG | {
+        "preset": "lite-v0.1",
+        "release": str(release),
+        "matrix": CONFIG["matrix"] | {"agents": ["careful"]},
+    }
+    campaign = load_campaign(raw)
+    assert len(campaign.runs) == 7 * 2 * 5 and set(campaign.tasks) == set(releases.FULL)
     assert campaign.config.results.endswith("-lite-v0.1") and campaign.config.data.private.endswith("-lite-v0.1")
     with pytest.raises(ConfigError, match=r"'lite-v0\.2'.*lite-v0\.1"):
-        load_campaign({**CONFIG, **raw, "preset": "lite-v0.2"})
+        load_campaign(raw | {"preset": "lite-v0.2"})
     with pytest.raises(ConfigError, match="release: is required"):
-        load_campaign({**CONFIG, **raw, "release": None})
+        load_campaign(raw | {"release": None})
+    with pytest.raises(ConfigError, match=r"model_info\.yaml"):
+        load_campaign(raw | {"release": str(tmp_path)})
 
 
 def test_published_numbers_are_the_same_on_the_page_and_in_the_docs() -> None:

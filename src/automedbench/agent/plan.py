@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,11 +255,13 @@ def list_requirements(prompts: Path, card: TaskCard) -> str:
         raise ConfigError([f"{path}: cannot be read; the card of {card.id} names this route"]) from error
 
 
-def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> dict[str, str]:
-    """Stage → hint of the tier, of the route in lite, of the track in standard.
+def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> Mapping[str, str]:
+    """Stage → hint of the tier, of the card or its route in lite, of the track in standard.
 
     A route has all of its stages; a track of its own may have no hints.
     """
+    if tier == "lite" and card.briefs.hints:
+        return card.briefs.hints
     route = card.briefs.route
     folders = {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}
     folder = folders.get(tier)

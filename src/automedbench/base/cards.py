@@ -18,6 +18,7 @@ from automedbench.base.records import TIERS, CaseEntry, Manifest, Model, Tier
 from automedbench.base.yamlfile import load_yaml, validate
 
 TrackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
+HintedStage = Annotated[str, Field(pattern=r"^s[1-3]$")]
 Access = Literal["public", "registration", "credentialed"]
 Confidence = Literal["seed", "reference", "gallery", "upstream-knowledge", "proposal", "unknown", "measured", "ours"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
@@ -263,6 +264,9 @@ class TierBriefs(Model):
         None,
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         description="lite only: folder of config/prompts/hints/lite with hints and pinned packages of the given model",
+    )
+    hints: dict[HintedStage, str] = Field(
+        default_factory=dict, description="lite only: texts in place of a route's hints, such as those of a release"
     )
     background: str = Field("", description="pro only: the clinical question in plain words")
 

@@ -119,7 +119,7 @@ def _apply_preset(config: CampaignConfig, cards: dict[str, TaskCard]) -> tuple[C
         raise ConfigError([f"{CONFIG}: fixtures: there are none of {preset.title}; leave it out, or the preset"])
     if config.release is None:
         raise ConfigError([f"{CONFIG}: release: is required by the preset {preset.name}: the folder of {preset.title}"])
-    found = apply_preset(preset, cards, config.release)
+    found = apply_preset(preset, cards, Path(config.release))
     changes = {"matrix": preset.matrix(config.matrix, found), "pooling": preset.pooling, "effects": preset.effects}
     return config.model_copy(update=changes), found
 

@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.base.cards import Medal, Name, Source, TaskCard, TaskName, TrackName
+from automedbench.base.cards import Medal, Name, RelativePath, TaskCard, TaskName, TrackName
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import EffectRule, Model, Tier
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.config import DEFAULT, Matrix
+from automedbench.campaign.release import read_hints, read_lite_model, read_patterns
 
 FOLDER = Path("config/presets")
 
@@ -25,21 +26,31 @@ class TrackRule(Model):
     """Staging and scoring of a track's tasks, as in the release."""
 
     reader: Name = Field(description="staging.reader of each card")
-    options: dict[str, Any] = Field(default_factory=dict, description="staging.options of each card")
+    options: dict[str, str | bool] = Field(
+        default_factory=dict, description="staging.options of each card; {data} is the task's folder of cases"
+    )
     degradation: dict[str, Any] | None = Field(None, description="staging.degradation of each card")
     sampling: dict[str, Any] = Field(default_factory=dict, description="staging.sampling.options of each card")
     settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of each card")
 
 
 class PresetTask(Model):
-    """A task of a preset: what differs from its card."""
+    """A task of a preset: where it lies in the release, and what differs from its card."""
 
-    count: int = Field(ge=1, description="cases of the release; another number in its folder is an error")
-    options: dict[str, Any] = Field(default_factory=dict, description="over the track's options")
+    count: int = Field(ge=1, description="cases of the release; another number in the copy is an error")
+    data: RelativePath = Field(description="folder of the release with the task's folders public and private")
+    guidance: RelativePath = Field(
+        description="folder of the release with model_info.yaml and lite_s1.md to lite_s3.md"
+    )
+    patterns: RelativePath | None = Field(
+        None, description="Python file of the release with the word patterns of observation_f1; it is read, not run"
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of card and track")
     medals: list[Medal] | None = Field(None, description="null: the card's")
-    manifest_sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="of the release's manifest.json of the task; null: not known here"
+    digest: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="of the paths and SHA-256 of the task's files; null: not known here",
     )
 
 
@@ -75,29 +86,43 @@ class Preset(Model):
             | {"exclude": [*requested.model_dump()["exclude"], *lacking]}
         )
 
-    def card(self, card: TaskCard, release: str | None) -> TaskCard:
+    def card(self, card: TaskCard, release: Path) -> TaskCard:
         """The card under this preset, staged from the folder ``release``; raises ConfigError with every problem."""
         own, rule = self.tasks[card.id], self.tracks[card.track]
-        where = Path(release, card.id) if release else None
-        kind, place = ("path", str(where)) if where else ("manual", self.source)
-        source = Source.model_validate({"kind": kind, "where": place, "revision": own.manifest_sha256})
+        source = {"kind": "path", "where": str(release), "revision": own.digest, "files": [f"{own.data}/*/**/*"]}
         changed: dict[str, Any] = {
             "dataset": card.dataset.model_dump()
-            | {"name": f"{self.name}-{card.id}", "sources": [source.model_dump()], "download_gb": None}
+            | {"name": f"{self.name}-{card.id}", "sources": [source], "download_gb": None}
             | {"how_to_get": self.how_to_get},
             "staging": {
                 "reader": rule.reader,
-                "options": rule.options | own.options,
+                "options": {name: _fill(value, own.data) for name, value in rule.options.items()},
                 "sampling": {"rule": f"the cases of {self.title}", "count": own.count, "options": rule.sampling},
                 "case_prefix": None,
                 "degradation": rule.degradation,
             },
-            "metric": {"name": card.metric.name, "settings": card.metric.settings | rule.settings | own.settings},
+            "metric": card.metric.model_dump() | {"settings": self._settings(card, release)},
+            "briefs": card.briefs.model_dump() | _guidance(card, release / own.guidance),
             "provenance": {name: value for name, value in card.provenance.items() if not name.startswith("staging")},
         }
         if own.medals is not None:
             changed["medals"] = [medal.model_dump() for medal in own.medals]
         return validate(card.model_dump() | changed, TaskCard, f"{FOLDER / self.name}.yaml", f"tasks.{card.id}")
+
+    def _settings(self, card: TaskCard, release: Path) -> dict[str, Any]:
+        own = self.tasks[card.id]
+        patterns = {"observations": read_patterns(release / own.patterns)} if own.patterns else {}
+        return card.metric.settings | self.tracks[card.track].settings | own.settings | patterns
+
+
+def _fill(value: str | bool, data: str) -> str | bool:
+    return value.replace("{data}", data) if isinstance(value, str) else value
+
+
+def _guidance(card: TaskCard, folder: Path) -> dict[str, Any]:
+    """The release's own locked model and hints in place of the card's."""
+    model = read_lite_model(folder / "model_info.yaml", card.briefs.lite_model)
+    return {"lite_model": model.model_dump(), "hints": read_hints(folder), "route": None}
 
 
 def preset_names(folder: Path = FOLDER) -> list[str]:
@@ -116,7 +141,7 @@ def load_preset(name: str, folder: Path = FOLDER) -> Preset:
     return preset
 
 
-def apply_preset(preset: Preset, cards: dict[str, TaskCard], release: str | None) -> dict[str, TaskCard]:
+def apply_preset(preset: Preset, cards: dict[str, TaskCard], release: Path) -> dict[str, TaskCard]:
     """The preset's tasks with their cards under it; raises ConfigError with every problem."""
     problems, found = [], {}
     for task in preset.tasks:

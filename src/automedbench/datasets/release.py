@@ -1,80 +1,34 @@
-"""A release: the folder of a task as another benchmark published it, with its own case ids and a manifest of digests.
-
-``manifest.json`` lies in the folder and lists all that is in it; layout and assumptions are told in docs/presets.md.
-"""
+"""A copy of another benchmark's release: whether it is the published one, and whether all of its cases are there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from pydantic import ConfigDict, Field, ValidationError
-
-from automedbench.base.cards import Name, RelativePath, TaskCard
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import sha256_file
-from automedbench.base.records import Model, Sha256
-from automedbench.datasets.forms.problems import read_text
+from automedbench.base.files import hash_json, read_record
+from automedbench.base.records import Receipt
+from automedbench.datasets.forms.problems import first_file
 
-MANIFEST = "manifest.json"
-MAX_MANIFEST_BYTES = 50_000_000
-WHAT_NEXT = "Get the release of this task again, and set `release` in the configuration to the folder above it."
-
-
-class ReleaseManifest(Model):
-    """``manifest.json`` of a release; keys beside these are left alone."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    task: str
-    cases: list[Name] = Field(min_length=1, description="ids of the cases")
-    files: dict[RelativePath, Sha256] = Field(min_length=1, description="path below the folder → SHA-256")
+UNVERIFIED = "unverified copy"
+WHAT_NEXT = "Get this task of the release again, and set `release` in the configuration to its folder."
 
 
-def check_release(card: TaskCard, raw: Path) -> list[str]:
-    """Ids of a release's cases, when manifest and files are what they should be.
+def check_release(card: TaskCard, raw: Path) -> str:
+    """Check that the copy is the one of the card's revision and has the card's number of cases; what it is, in words.
 
-    The digest of the manifest is ``revision`` of the card's source; without one it is not known and not compared.
-    Raises MissingDataError without a manifest, and InfrastructureError for another manifest, task or number of cases,
-    and for files that are absent, changed or not listed.
+    The revision is the digest over all paths and SHA-256 of the copy. Where the card has none, the copy's own is
+    recorded as that of an unverified copy. Raises InfrastructureError for another content or number of cases.
     """
-    path = raw / MANIFEST
-    text, known = read_text(path, "manifest of the release", MAX_MANIFEST_BYTES), card.dataset.sources[0].revision
-    if known is not None and (found := sha256_file(path)) != known:
-        raise _wrong(path, f"has the SHA-256 {found}, the release's is {known}")
-    try:
-        manifest = ReleaseManifest.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise _wrong(path, f"is no manifest: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    count = card.staging.sampling.count
-    if manifest.task != card.id:
-        raise _wrong(path, f"is of the task '{manifest.task}', not of {card.id}")
-    if len(set(manifest.cases)) != len(manifest.cases) or count not in (None, len(manifest.cases)):
-        raise _wrong(path, f"lists {len(set(manifest.cases))} different cases of {len(manifest.cases)}, not {count}")
-    _same_files(raw, manifest)
-    return manifest.cases
-
-
-def require_same_cases(card: TaskCard, listed: list[str], staged: list[str]) -> None:
-    """Raise InfrastructureError unless the staged cases are those that the release lists."""
-    if differ := sorted(set(listed) ^ set(staged)):
-        where = "its manifest" if differ[0] in listed else "its files"
+    files = read_record(first_file([raw / "receipt.json"], "record of the copy"), Receipt).files
+    found, known = hash_json({path: entry.sha256 for path, entry in files.items()}), card.dataset.sources[0].revision
+    if known not in (None, found):
+        raise InfrastructureError(f"{raw}: the copy has the digest {found}, the release {known}.\n{WHAT_NEXT}")
+    marker = re.compile(rf"(?:.*/)?public/([^/]+)/{re.escape(card.inputs[0].file)}")
+    cases = {match[1] for path in files if (match := marker.fullmatch(path))}
+    if len(cases) != card.staging.sampling.count:
         raise InfrastructureError(
-            f"{card.id}: the case {differ[0]} is only in {where} ({len(differ)} cases differ).\n{WHAT_NEXT}"
+            f"{raw}: holds {len(cases)} cases of {card.id}, the release {card.staging.sampling.count}.\n{WHAT_NEXT}"
         )
-
-
-def _same_files(raw: Path, manifest: ReleaseManifest) -> None:
-    ours = {MANIFEST, "receipt.json"}
-    there = {path.relative_to(raw).as_posix() for path in raw.rglob("*") if path.is_file()} - ours
-    if extra := sorted(name for name in there - set(manifest.files) if not name.rpartition("/")[2].startswith(".")):
-        raise _wrong(raw / extra[0], "is not listed in the release's manifest")
-    for name, digest in sorted(manifest.files.items()):
-        if name not in there:
-            raise _wrong(raw / name, "does not exist, but the release's manifest lists it")
-        if (found := sha256_file(raw / name)) != digest:
-            raise _wrong(raw / name, f"has the SHA-256 {found}, the release's manifest says {digest}")
-
-
-def _wrong(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(f"{path} {why}.\n{WHAT_NEXT}")
+    return f"digest {found[:16]}" if known else f"{UNVERIFIED}, digest {found[:16]}"

@@ -19,7 +19,7 @@ from automedbench.base.records import CaseEntry, FileEntry, Manifest, Receipt
 from automedbench.base.workers import limit_workers
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
-from automedbench.datasets.release import check_release, require_same_cases
+from automedbench.datasets.release import check_release
 from automedbench.datasets.sampling import assign_case_ids, no_fresh_draw, replace_sampling
 from automedbench.tracks import get_track
 
@@ -181,10 +181,8 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     public.mkdir(mode=0o755)
     private.mkdir(mode=0o755)
     track = get_track(card.track)
-    listed = check_release(card, raw) if card.staging.case_prefix is None else None
+    copy = f"; {check_release(card, raw)}" if card.staging.case_prefix is None else ""
     cases = track.stage(card, raw, public, private)
-    if listed is not None:
-        require_same_cases(card, listed, [case.id for case in cases])
     set_times(public)
     remarks = audit(card, raw, public, private, cases, copies=track.copies_of_inputs)
     for remark in remarks:
@@ -192,7 +190,7 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     sampling = card.staging.sampling
     count = "all" if sampling.count is None else str(sampling.count)
     staged = card.manifest(
-        f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+        f"{sampling.rule}{copy}; split {sampling.split}, {count} cases, seed {sampling.seed}",
         cases,
         made_up=is_made_up(raw / RECEIPT),
         private={

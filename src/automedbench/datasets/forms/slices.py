@@ -49,6 +49,8 @@ class SourceSlice:
     pixels: Callable[[], Image]
     degraded: Callable[[], Image] | None = None
     origin: Callable[[], SliceOrigin] | None = None
+    data_range: float | None = None
+    """Data range that the data set gives the slice for its metrics; None where it gives none."""
 
     @property
     def source(self) -> SliceOrigin:

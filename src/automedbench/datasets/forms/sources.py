@@ -128,6 +128,8 @@ class SourceReport:
     text: str
     subject: str = ""
     """Patient upstream; empty when the data set does not say."""
+    findings: frozenset[str] | None = None
+    """Findings that the data set's own reading of the report has; None where it has none."""
 
 
 def compose(findings: str, impression: str) -> str:

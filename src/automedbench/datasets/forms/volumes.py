@@ -158,8 +158,8 @@ class Volume:
         return tuple(float(size) for size in np.linalg.norm(self.affine[:3, :3], axis=0))
 
 
-def load_volume(path: Path) -> Volume:
-    """One volume in canonical orientation, integers as stored, anything else as float32.
+def load_volume(path: Path, *, turned: bool = True) -> Volume:
+    """One volume, ``turned`` to the canonical orientation, integers as stored, anything else as float32.
 
     Raises InfrastructureError when it cannot be read, has no three axes or no usable geometry.
     """
@@ -170,7 +170,7 @@ def load_volume(path: Path) -> Volume:
         volume = Volume(_compact(_whole(reader)), reader.header.affine)
     if not np.isfinite(volume.affine).all() or abs(np.linalg.det(volume.affine[:3, :3])) < 1e-9:
         raise unreadable(path, "has no usable geometry")
-    return canonical(volume)
+    return canonical(volume) if turned else volume
 
 
 def canonical(volume: Volume) -> Volume:

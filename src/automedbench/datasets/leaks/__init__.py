@@ -61,8 +61,9 @@ def audit(
     staged = _StagedTask(card, raw, public, private, list(cases), frozenset(copies))
     leaks = [*_names(staged), *_headers(staged), *_equal_files(staged), *_times(staged)]
     remarks: list[str] = []
-    _order(staged, leaks, remarks)
-    _compression(staged, leaks, remarks)
+    chosen = remarks if card.staging.case_prefix is None else leaks  # a release's order and files are not our choice
+    _order(staged, chosen, remarks)
+    _compression(staged, chosen, remarks)
     if leaks:
         more = f"; and {len(leaks) - _MAX_LISTED} more" if len(leaks) > _MAX_LISTED else ""
         raise InfrastructureError(

@@ -10,6 +10,8 @@ MODULES = {
     **dict.fromkeys(("dicom_slices", "image_files", "kspace_volumes", "volume_slices"), "slices"),
     **dict.fromkeys(("label_maps", "mask_folders", "nifti_volumes", "paired_volumes"), "volumes"),
     **dict.fromkeys(("mimic_reports", "openi_reports", "report_folders"), "reports"),
+    **dict.fromkeys(("case_arrays", "case_boxes", "case_pictures", "case_questions"), "case_folders"),
+    **dict.fromkeys(("case_reports", "case_volumes"), "case_folders"),
     "question_files": "question_files",
 }
 """Reader → the module that it is in."""

@@ -97,6 +97,7 @@ class MaskFoldersOptions(Model):
         default_factory=dict, description="target → structures that it is made of; default: its source or own name"
     )
     table: SubjectTable | None = Field(None, description="subjects and their order; without one all that have an image")
+    sparse: bool = Field(False, description="a structure without a mask file is absent in that subject")
 
 
 def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
@@ -111,14 +112,15 @@ def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
     if subjects is None:
         subjects = list(find_subjects(raw, options.image, f"{card.id}: staging.options.image"))
 
-    def mask(subject: str, structure: str) -> MaskPart:
-        return MaskPart(raw / fill_pattern(options.mask, {"id": subject, "structure": structure}))
+    def masks(subject: str, structures: list[str]) -> tuple[MaskPart, ...]:
+        paths = (raw / fill_pattern(options.mask, {"id": subject, "structure": name}) for name in structures)
+        return tuple(MaskPart(path) for path in paths if not options.sparse or path.is_file())
 
     return [
         SourceSegmentation(
             name,
             raw / fill_pattern(options.image, {"id": name}),
-            {target: tuple(mask(name, each) for each in parts) for target, parts in structures.items()},
+            {target: masks(name, parts) for target, parts in structures.items()},
         )
         for name in subjects
     ]

@@ -147,7 +147,7 @@ def _make(
     else:
         degraded = degrade(reference, degradation, generator(card.id, case, card.staging.sampling.seed))
     span = float(reference.max()) - float(reference.min())
-    return _SlicePair(source, source.source, reference, degraded, settings.data_range or span)
+    return _SlicePair(source, source.source, reference, degraded, settings.data_range or source.data_range or span)
 
 
 def _given(card: TaskCard, source: SourceSlice, reference: Image) -> Image:

@@ -22,8 +22,9 @@ from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
+from automedbench.metrics.observations import Patterns, find_observations, observation_f1
 from automedbench.tracks import track_settings
-from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, ReportSettings
+from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, OBSERVATION, Component, ReportSettings
 from automedbench.tracks.report_generation.text import tokens
 
 Resources = Mapping[str, Path]
@@ -36,6 +37,8 @@ class ReportPair:
 
     reference: str
     candidate: str
+    findings: frozenset[str] | None = None
+    """Findings of the reference by the data set's own reading; None: by the card's word patterns."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def measure(pairs: list[ReportPair], settings: ReportSettings, resources: Resour
     engines: list[tuple[tuple[Component, ...], Callable[[list[ReportPair], Resources], Measured]]] = [
         (("BLEU",), measure_bleu),
         (("METEOR",), measure_meteor),
-        (("ROUGE_L",), measure_rouge),
+        (("ROUGE_L",), functools.partial(measure_rouge, hyphens=settings.hyphens)),
+        ((OBSERVATION,), functools.partial(measure_observations, concepts=concepts_of(settings))),
         (("F1RadGraph",), measure_radgraph),
         (CHEXBERT_COMPONENTS, measure_chexbert),
     ]
@@ -117,10 +121,37 @@ def measure_meteor(pairs: list[ReportPair], resources: Resources) -> Measured:
     )
 
 
-def measure_rouge(pairs: list[ReportPair], _: Resources) -> Measured:
-    """F1 of the longest common subsequence, with the tokens of rouge-score."""
-    values = [rouge.rouge_l(rouge.rouge_tokens(pair.reference), rouge.rouge_tokens(pair.candidate)) for pair in pairs]
+def measure_rouge(pairs: list[ReportPair], _: Resources, *, hyphens: bool = False) -> Measured:
+    """F1 of the longest common subsequence, with the tokens of rouge-score or, with ``hyphens``, those of BLEU."""
+    split = tokens if hyphens else rouge.rouge_tokens
+    values = [rouge.rouge_l(split(pair.reference), split(pair.candidate)) for pair in pairs]
     return Measured({"ROUGE_L": values}, {"ROUGE_L": mean(values)})
+
+
+def concepts_of(settings: ReportSettings) -> dict[str, Patterns]:
+    """Finding → its patterns."""
+    return {name: patterns.model_dump() for name, patterns in settings.observations.items()}
+
+
+def observation_sets(
+    pairs: list[ReportPair], concepts: Mapping[str, Patterns]
+) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Findings of each reference and of its candidate."""
+    return [
+        (
+            find_observations(pair.reference, concepts) if pair.findings is None else pair.findings,
+            find_observations(pair.candidate, concepts),
+        )
+        for pair in pairs
+    ]
+
+
+def measure_observations(pairs: list[ReportPair], _: Resources, *, concepts: Mapping[str, Patterns]) -> Measured:
+    """F1 of the findings that word patterns see; over all reports together the micro average."""
+    sets = observation_sets(pairs, concepts)
+    values = [observation_f1(*both) if pair.candidate else 0.0 for pair, both in zip(pairs, sets, strict=True)]
+    truth, found = ({(row, name) for row, both in enumerate(sets) for name in both[side]} for side in (0, 1))
+    return Measured({OBSERVATION: values}, {OBSERVATION: observation_f1(truth, found)})
 
 
 # --- clinical --------------------------------------------------------------------------------------------------

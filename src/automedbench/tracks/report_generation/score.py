@@ -7,9 +7,10 @@ import functools
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
@@ -22,20 +23,23 @@ from automedbench.tracks.report_generation.components import (
     ReportPair,
     Resources,
     call_guarded,
+    concepts_of,
     load_resource,
     mean,
     measure,
+    observation_sets,
     rehearsal_settings,
 )
 from automedbench.tracks.report_generation.contradictions import REMARKABLE, Contradictions, count_contradictions
 from automedbench.tracks.report_generation.settings import (
     CHEXBERT_COMPONENTS,
     COMPONENTS,
+    OBSERVATION,
     TEXT_COMPONENTS,
     Component,
     ReportSettings,
 )
-from automedbench.tracks.report_generation.stage import read_reference
+from automedbench.tracks.report_generation.stage import read_findings, read_reference
 from automedbench.tracks.report_generation.text import Section, extract, normalise, reference_section, tokens
 
 QUALITY = "report_score"
@@ -79,17 +83,18 @@ def score(inputs: ScoringInputs) -> TrackScore:
         },
         groups=measured.groups,
         cases=[_case(inputs, evidence, measured, reports, against, number) for number in range(len(reports))],
-        prior=prior([pair.reference for pair in evidence.pairs], settings, inputs.resources),
+        prior=prior(evidence.pairs, settings, inputs.resources),
         notes=[*_notes(settings), *measured.notes, *_contradiction_notes(contradicting)],
     )
 
 
-def prior(references: Sequence[str], settings: ReportSettings, resources: Resources) -> Prior:
+def prior(pairs: Sequence[ReportPair], settings: ReportSettings, resources: Resources) -> Prior:
     """Score of one report for every case: the reference that shares most words with all others."""
+    references = [pair.reference for pair in pairs]
     words = [set(tokens(text)) for text in references]
     shared = [math.fsum(2 * len(mine & other) / (len(mine) + len(other)) for other in words) for mine in words]
     fixed = references[max(range(len(references)), key=shared.__getitem__)]
-    found = measure([ReportPair(reference, fixed) for reference in references], settings, resources)
+    found = measure([replace(pair, candidate=fixed) for pair in pairs], settings, resources)
     rows = zip(*(found.reports[name] for name in settings.components), strict=True)
     return Prior(answers="one report for every case", value=min(mean([settings.combined(row) for row in rows]), 1.0))
 
@@ -121,7 +126,8 @@ def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvid
             raise InfrastructureError(f"{inputs.card.id}: the report of {case.id} is empty; stage the task again.")
         report = read_collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
-        pairs.append(ReportPair(reference, candidate if tokens(candidate) else ""))
+        findings = read_findings(inputs.private, case)
+        pairs.append(ReportPair(reference, candidate if tokens(candidate) else "", findings))
         sections.append(section)
     return ReportEvidence(pairs, sections)
 
@@ -197,7 +203,8 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
     twins: list[tuple[bool, Callable[[list[ReportPair], Resources], _Found], str]] = [
-        (True, _text, ""),
+        (True, functools.partial(_text, hyphens=settings.hyphens), ""),
+        (OBSERVATION in settings.components, functools.partial(_observations, settings=settings), "scikit-learn"),
         (settings.needs_wordnet, _meteor, ""),
         (settings.needs_radgraph, _radgraph, "radgraph"),
         (settings.needs_chexbert, _chexbert, "scikit-learn"),
@@ -210,10 +217,19 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     return ", ".join(names), value * _gate(inputs, settings), TOLERANCE
 
 
-def _text(pairs: list[ReportPair], _: Resources) -> _Found:
+def _text(pairs: list[ReportPair], _: Resources, *, hyphens: bool) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
-    rouge = rouge_score_l([(pair.candidate, pair.reference) for pair in pairs])
+    rouge = rouge_score_l([(pair.candidate, pair.reference) for pair in pairs], hyphens=hyphens)
     return {"BLEU": [nltk_bleu([pair]) for pair in words], "ROUGE_L": rouge}
+
+
+def _observations(pairs: list[ReportPair], _: Resources, *, settings: ReportSettings) -> _Found:
+    from sklearn.metrics import f1_score
+
+    names, sets = list(settings.observations), observation_sets(pairs, concepts_of(settings))
+    rows = [[[int(name in side) for name in names] for side in both] for both in sets]
+    found = [float(f1_score(*both, zero_division=1.0)) for both in rows]
+    return {OBSERVATION: [value if pair.candidate else 0.0 for pair, value in zip(pairs, found, strict=True)]}
 
 
 def _meteor(pairs: list[ReportPair], resources: Resources) -> _Found:
@@ -339,9 +355,10 @@ def nltk_bleu(pairs: Sequence[tuple[_Tokens, _Tokens]]) -> float:
     return sum(math.exp(math.fsum(logarithms[:order]) / order + brevity) for order in range(1, 5)) / 4
 
 
-def rouge_score_l(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """rouge-score's ROUGE-L F1 of each pair of texts (candidate, reference)."""
+def rouge_score_l(pairs: Sequence[tuple[str, str]], *, hyphens: bool = False) -> list[float]:
+    """rouge-score's ROUGE-L F1 of each pair of texts (candidate, reference), perhaps with ``tokens``' words."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(["rougeL"], use_stemmer=False)
+    words = SimpleNamespace(tokenize=tokens) if hyphens else None
+    scorer = RougeScorer(["rougeL"], use_stemmer=False, tokenizer=words)
     return [float(scorer.score(right, left)["rougeL"].fmeasure) for left, right in pairs]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from automedbench.base.records import Sha256
+from automedbench.base.records import Model, Sha256
 from automedbench.tracks import MetricSettings
 
 Component = Literal[
@@ -20,13 +21,30 @@ Component = Literal[
     "micro_average_precision",
     "micro_average_recall",
     "micro_average_f1",
+    "observation_f1",
 ]
-TextMode = Literal["findings_only", "findings_or_impression", "full", "caption"]
+TextMode = Literal["findings_only", "findings_or_impression", "full", "caption", "published"]
 
 TEXT_COMPONENTS: tuple[Component, ...] = ("BLEU", "METEOR", "ROUGE_L")
 CHEXBERT_COMPONENTS: tuple[Component, ...] = ("micro_average_precision", "micro_average_recall", "micro_average_f1")
 COMPONENTS: tuple[Component, ...] = (*TEXT_COMPONENTS, "F1RadGraph", *CHEXBERT_COMPONENTS)
 """All seven, in the order of the published configuration."""
+OBSERVATION: Component = "observation_f1"
+_ORDER = (*COMPONENTS, OBSERVATION)
+
+
+class ObservationPatterns(Model):
+    """Word patterns of a finding: regular expressions for text in lower case; a negative one overrides."""
+
+    positive: list[str] = Field(min_length=1)
+    negative: list[str] = Field(default_factory=list)
+
+    @field_validator("positive", "negative")
+    @classmethod
+    def _compile(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            re.compile(pattern)
+        return patterns
 
 
 class ReportSettings(MetricSettings):
@@ -40,7 +58,15 @@ class ReportSettings(MetricSettings):
     )
     all_or_nothing: bool = Field(False, description="one missing or invalid report makes the task score 0")
     ascii_only: bool = Field(False, description="a report with another character than printable ASCII is invalid")
-    text_mode: TextMode = Field("findings_only", description="which sections of reference and prediction are compared")
+    text_mode: TextMode = Field(
+        "findings_only",
+        description="which sections of reference and prediction are compared; published: as the public release does, "
+        "what follows a heading FINDINGS in capitals, else all",
+    )
+    observations: dict[str, ObservationPatterns] = Field(
+        default_factory=dict, description="finding → word patterns, for the component observation_f1"
+    )
+    hyphens: bool = Field(False, description="in ROUGE-L a word with an inner hyphen is one token, not two")
     meteor: Literal["nltk"] = Field("nltk", description="whose METEOR: NLTK's definition, with WordNet 3.0")
     min_chars: int = Field(40, ge=1, description="a report has at least so many characters")
     max_chars: int = Field(8000, ge=1, description="and at most so many")
@@ -55,12 +81,14 @@ class ReportSettings(MetricSettings):
         """In the published order, so that the same choice always gives the same record."""
         if len(set(components)) != len(components):
             raise ValueError("names a component twice")
-        return tuple(name for name in COMPONENTS if name in components)
+        return tuple(name for name in _ORDER if name in components)
 
     @model_validator(mode="after")
     def _weights_of_the_components(self) -> ReportSettings:
         if self.weights and (set(self.weights) != set(self.components) or min(self.weights.values()) <= 0):
             raise ValueError("weights must be positive numbers, one for each of the components")
+        if (OBSERVATION in self.components) != bool(self.observations):
+            raise ValueError(f"the component {OBSERVATION} needs word patterns in 'observations', others have none")
         return self
 
     def combined(self, values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_bytes, to_json
+from automedbench.base.files import read_record, sha256_bytes, to_json
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
@@ -23,6 +23,7 @@ from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
 
 REPORT = "report.txt"
+FINDINGS = "labels.json"
 CASE_MANIFEST = "manifest.json"
 MAX_REPORT_BYTES = 1_000_000
 
@@ -44,6 +45,12 @@ class CaseManifest(Model):
     image_files: list[str] = Field(description="paths below the case's folder, in the order of the study")
 
 
+class ReportFindings(Model):
+    """``private/<case>/labels.json``."""
+
+    findings: list[str]
+
+
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Write each case's images and manifest and its report; the same card and data give the same bytes.
 
@@ -62,6 +69,13 @@ def read_reference(private: Path, case: CaseEntry) -> str:
         raise MissingDataError(f"{path} does not exist; stage the task again.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InfrastructureError(f"{path} cannot be read: {error}.\nStage the task again.") from error
+
+
+def read_findings(private: Path, case: CaseEntry) -> frozenset[str] | None:
+    """The findings that the data set's own reading of a case's report has; None where it has none."""
+    if FINDINGS not in case.private:
+        return None
+    return frozenset(read_record(private / case.id / FINDINGS, ReportFindings).findings)
 
 
 # --- staging ---------------------------------------------------------------------------------------------------
@@ -117,6 +131,8 @@ def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
     """Return whether a report has text to compare and would be accepted itself; else no answer is right."""
     settings = settings.model_copy(update={"ascii_only": False})  # asked of agents, not of the reference
     compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
+    if settings.text_mode == "published":  # the release's own choice
+        return compared
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems
 
 
@@ -133,10 +149,13 @@ def _stage_case(
     manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(inputs), image_files=list(inputs))
     listing = to_json(manifest.model_dump(mode="json", by_alias=True)).encode()
     report = _report_bytes(study)
+    held = {REPORT: report}
+    if study.findings is not None:
+        held[FINDINGS] = to_json(ReportFindings(findings=sorted(study.findings)).model_dump(mode="json")).encode()
     entry = CaseEntry(
         id=case,
         inputs={CASE_MANIFEST: put(public / case / CASE_MANIFEST, listing), **inputs},
-        private={REPORT: put(private / case / REPORT, report)},
+        private={name: put(private / case / name, data) for name, data in held.items()},
     )
     origin = {"study": study.id, "subject": study.subject, "images": digests, "report_sha256": sha256_bytes(report)}
     return entry, origin

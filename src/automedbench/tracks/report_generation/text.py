@@ -12,7 +12,7 @@ from typing import Literal
 
 from automedbench.tracks.report_generation.settings import TextMode
 
-Section = Literal["findings", "impression", "full", "text"]
+Section = Literal["findings", "impression", "full", "text", "published"]
 """What is taken of a report; ``text`` is all of it."""
 
 _ALIASES = {
@@ -31,6 +31,8 @@ _KNOWN = (
     "|impression|conclusion"
 )
 _HEADER = re.compile(rf"^[ \t]*((?i:{_KNOWN})|[A-Z][A-Z /(),-]{{1,40}})[ \t]*:", re.MULTILINE)
+_CAPITALS = re.compile(r"^\s*([A-Z][A-Z /(),-]{1,40})\s*:", re.MULTILINE)
+_FINDINGS_ALONE = frozenset({"finding", "findings", "reference findings", "chest, two views"})
 _OTHER = (
     "technique|comparison|indication|(?:clinical )?(?:history|information|indication)|exam(?:ination)?|procedure"
     "|recommendations?|summary|opinion|diagnosis|notes?"
@@ -97,8 +99,8 @@ def reference_section(text: str, mode: TextMode) -> Section:
     found = sections(text)
     if mode == "caption":
         return "text"
-    if mode == "full":
-        return "full"
+    if mode in ("full", "published"):
+        return mode
     if mode == "findings_or_impression" and not found.get("findings") and found.get("impression"):
         return "impression"
     return "findings"
@@ -108,7 +110,7 @@ def has_section(text: str, mode: TextMode) -> bool:
     """Return whether a report of the data set has the section that the mode compares, under its heading."""
     found = sections(text)
     wanted = ("findings",) if mode == "findings_only" else ("findings", "impression")
-    return bool(text.strip()) if mode == "caption" else any(found.get(name) for name in wanted)
+    return bool(text.strip()) if mode in ("caption", "published") else any(found.get(name) for name in wanted)
 
 
 def extract(text: str, section: Section) -> str:
@@ -117,12 +119,26 @@ def extract(text: str, section: Section) -> str:
     A heading with nothing under it but headings of other names (organs, say) keeps these as its content.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if section == "published":
+        return _published_findings(text)
     found = sections(text)
     if section == "text" or (section != "full" and section not in found):
         return text.strip()
     names = ["findings", "impression"] if section == "full" else [section]
     present = [found[name] or _after(unmark_headings(text), name) for name in names if name in found]
     return " ".join(filter(None, present)) if present else text.strip()
+
+
+def _published_findings(text: str) -> str:
+    """Content of the first heading in capitals that means findings alone and has some; else the whole text."""
+    headers = list(_CAPITALS.finditer(text))
+    ends = [*(header.start() for header in headers[1:]), len(text)]
+    found = (
+        text[header.end() : end].strip()
+        for header, end in zip(headers, ends, strict=False)
+        if header[1].strip().lower() in _FINDINGS_ALONE
+    )
+    return next(filter(None, found), text.strip())
 
 
 def _pieces(text: str) -> list[_Piece]:

@@ -73,10 +73,11 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
 
 def read_degradation(card: TaskCard) -> ZLinear | None:
-    """Degradation from truth to input; None for paired data. Raises ConfigError for an unknown one."""
-    if card.staging.degradation is None:
+    """Degradation from truth to input; None where the data has the input. Raises ConfigError for an unknown one."""
+    given = card.staging.degradation
+    if given is None or given.get("kind") == "upstream":
         return None
-    return validate(card.staging.degradation, ZLinear, card.id, "staging.degradation")
+    return validate(given, ZLinear, card.id, "staging.degradation")
 
 
 def _choose(
@@ -118,7 +119,8 @@ def _stage_case(
     public: Path,
     private: Path,
 ) -> CaseEntry:
-    truth = load_volume(source.target)
+    # A degraded input of upstream's is given as it is, so its truth is not turned either.
+    truth = load_volume(source.target, turned=source.input is None or source.mask is not None)
     files = [file.file for file in card.inputs]
     held_out = {TRUTH: truth.values}
     if degradation is not None:
@@ -126,6 +128,9 @@ def _stage_case(
         given = {files[0]: degrade_z(truth.values, degradation.factor)}
         if np.array_equal(given[files[0]], truth.values):
             raise _unusable(source.target, "is the same in all its slices, so its degraded copy would be the answer")
+    elif source.input is not None and source.mask is None:
+        _require_roles(card, 1, card.staging.degradation is not None, "input and target")
+        given = {files[0]: _on_grid(source.input, source.target, truth, turned=False)}
     else:
         _require_roles(card, 2, source.input is not None and source.mask is not None, "input, target and mask")
         other, mask = _paired(source, truth, settings)
@@ -137,7 +142,7 @@ def _stage_case(
         private={name: _write(private / case / name, values, truth) for name, values in held_out.items()},
         geometry=_geometry(truth, given[files[0]]).model_dump(mode="json"),
     )
-    if degradation is None:
+    if MASK in held_out:
         return entry
     write_record(private / case / BASELINE, _baseline(given[files[0]], truth.values, settings))
     return entry.model_copy(update={"private": entry.private | {BASELINE: describe_file(private / case / BASELINE)}})
@@ -154,16 +159,21 @@ def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> No
 def _paired(source: SourceVolume, truth: Volume, settings: SynthesisSettings) -> tuple[Array, Array]:
     """Input and mask (0 and 1) of a paired subject on the target's grid."""
     assert source.input is not None and source.mask is not None
-    other, outline = load_volume(source.input), load_volume(source.mask)
-    for path, volume in ((source.input, other), (source.mask, outline)):
-        if not same_grid(volume, truth):
-            raise _unusable(path, f"is not on the grid of {source.target}")
-        if not np.isfinite(volume.values).all():
-            raise _unusable(path, "holds values that are not finite")
-    mask = (outline.values > 0.5).astype(np.uint8)
+    other, outline = (_on_grid(path, source.target, truth) for path in (source.input, source.mask))
+    mask = (outline > 0.5).astype(np.uint8)
     if mask.sum(axis=(0, 1)).max() < settings.mask_min_voxels:
         raise _unusable(source.mask, f"has no slice with {settings.mask_min_voxels} voxels, so nothing would be scored")
-    return other.values, mask
+    return other, mask
+
+
+def _on_grid(path: Path, target: Path, truth: Volume, *, turned: bool = True) -> Array:
+    """Values of a volume on the target's grid; raises InfrastructureError for another grid or values not finite."""
+    volume = load_volume(path, turned=turned)
+    if not same_grid(volume, truth):
+        raise _unusable(path, f"is not on the grid of {target}")
+    if not np.isfinite(volume.values).all():
+        raise _unusable(path, "holds values that are not finite")
+    return volume.values
 
 
 def _baseline(given: Array, truth: Array, settings: SynthesisSettings) -> InputBaseline:

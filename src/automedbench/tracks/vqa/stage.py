@@ -17,7 +17,7 @@ from automedbench.base.files import read_record, to_json, write_bytes
 from automedbench.base.records import CaseEntry, FileEntry, Model
 from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.pictures import Picture, small_jpeg
+from automedbench.datasets.forms.pictures import Picture, rgb_jpeg, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
@@ -59,14 +59,14 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         lambda found: found,
         lambda question: question.groups.get(options.stratify or ""),
     )
-    cases = assign_case_ids(card, chosen)
+    cases, released = assign_case_ids(card, chosen), card.staging.case_prefix is None
     entries = stage_cases(
         private,
         card,
         "vqa-split/1",
         # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
         dict(sorted(cases.items(), key=lambda item: item[1].row)),
-        lambda case, question: (_stage_case(case, question, public, private), _origin(question)),
+        lambda case, question: (_stage_case(case, question, public, private, released), _origin(question, released)),
         counts=dict(Counter(map(_kind, chosen))),
         balanced=sampling.balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
@@ -101,14 +101,14 @@ def _kind(question: SourceQuestion) -> Kind:
     return "number" if is_number(question.answer) else "open"
 
 
-def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path) -> CaseEntry:
+def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path, released: bool) -> CaseEntry:
     if not normalise(question.answer):
         raise InfrastructureError(
             f"Row {question.row} (id {question.id}): of the gold answer {question.answer[:40]!r} nothing is left to "
             "compare.\nIt cannot be scored; leave the row out (staging.options.keep) or correct the data."
         )
     record = _question_record(case, question)
-    inputs = _write_question(public / case, record, question.images)
+    inputs = _write_question(public / case, record, question.images, released)
     truth = QuestionTruth(
         question=question.question,
         answer_text=question.answer,
@@ -141,22 +141,27 @@ def _question_record(case: str, question: SourceQuestion) -> dict[str, Any]:
     return record
 
 
-def _write_question(folder: Path, record: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
+def _write_question(
+    folder: Path, record: dict[str, Any], images: Iterable[Picture], released: bool = False
+) -> dict[str, FileEntry]:
     files = {QUESTION: to_json(record).encode()}
-    files |= dict(zip(record["image_paths"], (_encoded(image)[1] for image in images), strict=True))
+    files |= dict(zip(record["image_paths"], (_encoded(image, released)[1] for image in images), strict=True))
     return {name: put(folder / name, data) for name, data in files.items()}
 
 
 @functools.lru_cache(maxsize=256)
-def _encoded(picture: Picture) -> tuple[str, bytes]:
-    """Digest upstream and the JPEG that agents get, read once; many questions ask about the same picture."""
+def _encoded(picture: Picture, released: bool) -> tuple[str, bytes]:
+    """Digest upstream and the JPEG that agents get, read once; many questions ask about the same picture.
+
+    Of a release the pixels stay as they are.
+    """
     upstream = picture.held()
-    return upstream.sha256, small_jpeg(upstream, JPEG_QUALITY)
+    return upstream.sha256, rgb_jpeg(upstream) if released else small_jpeg(upstream, JPEG_QUALITY)
 
 
-def _origin(question: SourceQuestion) -> dict[str, Any]:
+def _origin(question: SourceQuestion, released: bool) -> dict[str, Any]:
     """Id and row upstream, and the hash of each picture."""
-    images = {picture.short: _encoded(picture)[0] for picture in question.images}
+    images = {picture.short: _encoded(picture, released)[0] for picture in question.images}
     return {"source_id": question.id, "row": question.row, "images": images}
 
 
