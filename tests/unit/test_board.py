@@ -127,7 +127,7 @@ def test_comparisons() -> None:
     assert (row.n_cells, row.n_tasks, row.p_like) == (8, 8, pytest.approx(2 / 256))
     assert row.difference == pytest.approx(-0.1)
     assert row.p is not None and row.p < 0.05
-    assert row.different and row.generalises and row.sufficient
+    assert row.different and row.generalises is True and row.sufficient
 
 
 def test_letters_and_ranks_follow_the_comparisons() -> None:

@@ -170,7 +170,7 @@ def _add_like_these(
         differences[:, column] = np.bincount(own, weights=contrasts[number].gaps, minlength=len(tasks))
     found = list(pairs)
     for number, p in zip(known, flip_signs(differences, method.resamples, method.seed), strict=True):
-        generalises = pairs[number].different and p < 1 - method.confidence
+        generalises = pairs[number].different and float(p) < 1 - method.confidence
         found[number] = replace(pairs[number], p_like=float(p), generalises=generalises)
     return found
 
