@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pydantic_core
 import pytest
@@ -17,9 +19,10 @@ from page_reader import Reader
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts.parts import DARK, LIGHT
-from automedbench.leaderboard.page.board_page import SCRIPTS, other_pooling, page_data, page_runs, write_board
+from automedbench.leaderboard.page.board_page import SCRIPTS, other_pooling, page_data, page_table, write_board
 from automedbench.leaderboard.page.html import TEMPLATES, content_policy, embed, safe_source, script
 from automedbench.leaderboard.tables.cells import ledger_row
+from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.tracks import track_names
 
@@ -76,7 +79,7 @@ def test_hostile_text_ends_no_element(hostile_page: str) -> None:
 def test_hostile_text_survives_unchanged(hostile_page: str) -> None:
     data = Reader(hostile_page).json
     assert set(data["data"]["agents"]) == set(HOSTILE)
-    assert data["run-data"]["columns"]["agent"]["levels"] == HOSTILE
+    assert [row["agent"] for row in read_rows(data["run-data"])] == HOSTILE
 
 
 def test_embedded_json_holds_no_markup(hostile_page: str) -> None:
@@ -196,7 +199,7 @@ def test_views_are_the_tables() -> None:
     assert list(data["views"]["headline"]) == ["all", "detection", "segmentation"]
     for tier, views in data["views"].items():
         for track, table in views.items():
-            found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+            found = read_rows(table)
             expected = board.views[tier][track]
             assert [row["agent"] for row in found] == [row.agent for row in expected]
             assert [row["overall"] for row in found] == pytest.approx([row.overall for row in expected], abs=1e-5)
@@ -214,8 +217,7 @@ def test_views_follow_tiers_and_tracks() -> None:
     assert data["tier_choices"]["headline"] == ["lite", "standard"]
 
     def overall(tier: str, track: str) -> float:
-        table = data["views"][tier][track]
-        return float(table.rows[0][table.columns.index("overall")])
+        return float(read_rows(data["views"][tier][track])[0]["overall"])
 
     assert overall("headline", "all") == pytest.approx((0.75 + 0.5) / 2)
     assert overall("headline", "detection") == pytest.approx(0.75)
@@ -229,22 +231,28 @@ def test_agents_stand_in_the_order_of_the_ranking() -> None:
     assert page_data(board)["agents"] == ["z", "m", "a"]
 
 
+def read_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a table by columns, as the script reads them."""
+    values = {
+        name: column.get("values") or [column["levels"][code] for code in column["codes"]]
+        for name, column in table["columns"].items()
+    }
+    return [{name: column[number] for name, column in values.items()} for number in range(table["n"])]
+
+
 def test_runs_come_back_from_their_columns() -> None:
     scores = [*make_campaign(["one", "two"], TASKS, repeats=2), disqualify(make_score(make_run("bad")))]
     ledger = BoardTable("runs", map(ledger_row, scores))
-    runs = page_runs(ledger)
-    assert runs["n"] == len(ledger)
-    for name, column in runs["columns"].items():
-        expected = [getattr(row, name) for row in ledger]
-        if "values" in column:
-            assert column["values"] == pytest.approx([float(value) for value in expected], abs=1e-5), name
-        else:
-            assert [column["levels"][code] for code in column["codes"]] == expected, name
+    for row, found in zip(ledger, read_rows(page_table(ledger, RUNS_ON_PAGE)), strict=True):
+        assert [*found] == list(RUNS_ON_PAGE)
+        for name, value in found.items():
+            expected, number = getattr(row, name), COLUMNS[name].kind in (float, Decimal)
+            assert value == (pytest.approx(float(expected), abs=1e-5) if number else expected), name
 
 
 def test_ten_thousand_runs_fit() -> None:
     """At most 160 bytes a run, so that 10 080 runs take less than 2 MB."""
-    runs = page_runs(BoardTable("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))))
+    runs = page_table(BoardTable("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))), RUNS_ON_PAGE)
     assert len(pydantic_core.to_json(runs)) < 160 * 1000
 
 
@@ -254,8 +262,9 @@ def test_other_pooling_by_hand() -> None:
     scores += [make_score(make_run(task="B", repeat=k), make_flat_scores(0.0)) for k in (1, 2, 3)]
     by_tasks, by_runs = make_board(scores, pooling="tasks"), make_board(scores, pooling="runs")
     assert by_tasks.tables["overall"][0].overall == pytest.approx(0.5)
-    assert other_pooling(by_tasks).rows[0] == [None, "agent", pytest.approx(0.25), 1]
-    assert other_pooling(by_runs).rows[0] == [None, "agent", pytest.approx(0.5), 1]
+    expected = {"track": None, "agent": "agent", "rank": 1}
+    assert read_rows(other_pooling(by_tasks))[0] == expected | {"overall": pytest.approx(0.25)}
+    assert read_rows(other_pooling(by_runs))[0] == expected | {"overall": pytest.approx(0.5)}
 
 
 def test_every_table_that_the_script_reads_is_there() -> None:

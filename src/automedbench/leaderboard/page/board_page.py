@@ -22,12 +22,11 @@ from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
 from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores, list_scores
-from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.plan import PlannedAgent
 from automedbench.leaderboard.tables.cells import has_other_tasks, split_by_track, tabulate_cells
-from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_BESIDE, RUNS_ON_PAGE
+from automedbench.leaderboard.tables.columns import RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import rank_scores
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
@@ -64,9 +63,9 @@ def page_data(board: Board, dates: Mapping[str, str] = MappingProxyType({})) -> 
         "medal_rate": [track for track in board.tracks if (text := definitions.track_text(track)) and text.medal_rate],
         "tasks": _page_tasks(board),
         "views": {
-            tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()
+            tiers: {track: page_table(rows) for track, rows in views.items()} for tiers, views in board.views.items()
         },
-        "tables": {name: compact(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)},
+        "tables": {name: page_table(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)},
         "rubrics": {track: list(map(_criterion, rubric.criteria)) for track, rubric in board.rubrics.items()},
         "rubric_versions": {track: rubric.version for track, rubric in board.rubrics.items()},
         "outcomes": definitions.OUTCOMES,
@@ -90,35 +89,28 @@ def page_data(board: Board, dates: Mapping[str, str] = MappingProxyType({})) -> 
     }
 
 
-def page_runs(runs: BoardTable, names: Sequence[str] = RUNS_ON_PAGE) -> dict[str, Any]:
-    """The ledger by columns, those that the table of runs and the origins of numbers need.
+def page_table(table: BoardTable, names: Iterable[str] = ()) -> dict[str, Any]:
+    """A table by columns: those of ``names``, by default all but the signatures, which are long.
 
-    A column has its values, or its levels and which of them each run has (codes).
+    A column has its values or, where these are few different ones, its levels and which of them each row has (codes).
     """
-    values = runs.values(_SHORT)
-    return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in names}}
-
-
-def compact(table: BoardTable) -> CompactTable:
-    """A table as lists, less its signatures, which are long; without columns where it has no rows."""
-    if not table:
-        return CompactTable(columns=[], rows=[])
     values = table.values(_SHORT)
-    values.pop("signature", None)
-    return CompactTable(columns=list(values), rows=list(map(list, zip(*values.values(), strict=True))))
+    kept = names or [name for name in values if name != "signature"]
+    return {"n": len(table), "columns": {name: _column(values[name]) for name in kept}}
 
 
-def other_pooling(board: Board) -> CompactTable:
+def other_pooling(board: Board) -> dict[str, Any]:
     """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
     pooling: Pooling = "runs" if board.method.pooling == "tasks" else "tasks"
     all_ = ["everything"]
     rows = [
-        [track, agent, _shorten(row.overall), int(row["rank"])]
+        (track, agent, _shorten(row.overall), int(row["rank"]))
         for track, part in split_by_track(board.headline)
         for (_, agent), row in rank_scores(tabulate_cells(part), has_other_tasks(part, all_), all_, pooling).iterrows()
         if row["rank"] > 0  # none for agents on other tasks
     ]
-    return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
+    names = ("track", "agent", "overall", "rank")
+    return {"n": len(rows), "columns": {name: _column([row[i] for row in rows]) for i, name in enumerate(names)}}
 
 
 def agent_settings(entries: Sequence[BoardEntry]) -> dict[str, dict[str, Any]]:
@@ -202,11 +194,10 @@ def _interval_text(board: Board, scores: Sequence[ScoreRecord]) -> str:
     return definitions.interval_text(board.method, judges)
 
 
-def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
-    """Texts and versions are few different ones: each is stored once."""
-    if COLUMNS[name].kind is not str and not name.endswith("_version"):
-        return {"values": values}
+def _column(values: list[Any]) -> dict[str, list[Any]]:
     levels = list(dict.fromkeys(values))
+    if 2 * len(levels) > len(values):
+        return {"values": values}
     codes = {level: number for number, level in enumerate(levels)}
     return {"levels": levels, "codes": [codes[value] for value in values]}
 
@@ -239,7 +230,7 @@ def write_comparison(path: Path, board: Board) -> None:
         "style": safe_source(sheet),
         "script": safe_source(program),
         "titles": embed({task["id"]: task["title"] for task in _page_tasks(board)}),
-        "runs": embed(page_runs(board.tables["runs"], RUNS_BESIDE)),
+        "runs": embed(page_table(board.tables["runs"], RUNS_BESIDE)),
     }
     write_html(path, "beside.html", context)
 
@@ -256,7 +247,7 @@ def page_context(board: Board, dates: Mapping[str, str]) -> dict[str, Any]:
         "script": safe_source(program),
         "data": embed(page_data(board, dates)),
         "dated": max(dates.values(), default=""),
-        "runs": embed(page_runs(board.tables["runs"])),
+        "runs": embed(page_table(board.tables["runs"], RUNS_ON_PAGE)),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": _interval_text(board, found),

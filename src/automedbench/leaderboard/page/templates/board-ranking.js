@@ -132,7 +132,7 @@ function agentLink(agent) {
     change({ agent, go: "agents" });
     if (there) goTo("agents");
   };
-  return el("a.agent", { href: hrefOf({ agent, go: "agents" }), title: agent, onclick: open }, foreign(middle(agent, 44)));
+  return el("a.agent", { href: hrefOf({ agent, go: "agents" }), title: agent, onclick: open }, foreign(middle(agent, 32)));
 }
 
 const SCAFFOLDS = new Set(Object.values(DATA.about).map((about) => about.scaffold)).size;

@@ -10,14 +10,14 @@ const AGENT_INDEX = new Map(AGENTS.map((agent, i) => [agent, i]));
 const TITLES = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.title]));
 const TRACK_OF = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.track]));
 const CASES = Object.fromEntries(DATA.tasks.map((task) => [task.id, task.n_cases]));
-const TABLES = Object.fromEntries(Object.entries(DATA.tables).map(([name, table]) => [name, records(table)]));
+const TABLES = Object.fromEntries(Object.entries(DATA.tables).map(([name, table]) => [name, ledger(table)]));
 const SCORED_TASKS = new Map(AGENTS.map((agent) => [agent, [...new Set(TABLES.cells.filter((row) => row.agent === agent && row.n_scored).map((row) => row.task))]]));
 const VIEWS = new Map();
 
 // Rows of one ranking, made into objects when first asked for.
 function view(tier, track) {
   const key = `${tier}/${track}`;
-  if (!VIEWS.has(key)) VIEWS.set(key, records(DATA.views[tier]?.[track] ?? { columns: [], rows: [] }));
+  if (!VIEWS.has(key)) VIEWS.set(key, ledger(DATA.views[tier]?.[track] ?? { n: 0, columns: {} }));
   return VIEWS.get(key);
 }
 

@@ -36,8 +36,7 @@ const facts = (pairs) =>
 // --- data --------------------------------------------------------------------------------------------------
 
 const data = (id) => JSON.parse(document.getElementById(id).textContent);
-const records = ({ columns, rows }) => rows.map((row) => Object.fromEntries(columns.map((name, i) => [name, row[i]])));
-// The ledger comes by columns; texts as numbers of levels.
+// Tables of the board come by columns, repeated values as numbers of levels.
 function ledger({ n, columns }) {
   const values = Object.entries(columns).map(([name, column]) =>
     [name, column.levels ? (i) => column.levels[column.codes[i]] : (i) => column.values[i]]);
