@@ -29,6 +29,7 @@ from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.rules import HEURISTIC
+from automedbench.sandbox.evidence.policy import POLICY_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -103,7 +104,7 @@ def write_results(folder: Path, runs: list[RunId], options: argparse.Namespace) 
 def synthetic_score(run: RunId, chance: random.Random, options: argparse.Namespace) -> ScoreRecord:
     """A run with the numbers of every case, a panel's judgements and some error codes; agents differ by 0.03."""
     track = TRACKS[int(run.task[-2:]) % len(TRACKS)]
-    level = 0.4 + 0.03 * int(run.agent[-1]) + 0.3 * random.Random(run.task).random()
+    level = 0.4 + 0.03 * (int(run.agent.partition("-")[2]) % 10) + 0.3 * random.Random(run.task).random()
     cases = [round(min(1.0, max(0.0, chance.gauss(level, 0.2))), 4) for _ in range(options.cases)]
     stages = [chance.choice((0.0, 0.5, 1.0)) for _ in range(5)]
     codes = [factories.make_error(code) for code in ("E2", "E3", "E5") if chance.random() < 0.2]
@@ -111,7 +112,7 @@ def synthetic_score(run: RunId, chance: random.Random, options: argparse.Namespa
         run,
         factories.make_scores(stages, fmean(cases)),
         track=track,
-        recipe=factories.make_recipe(judge=HEURISTIC),
+        recipe=factories.make_recipe(judge=HEURISTIC, policy_version=POLICY_VERSION),
         failed=chance.random() < 0.1,
         medal=chance.choice(("good", "okay", "fail")),
         case_scores=None if track == NO_MEAN else cases,
