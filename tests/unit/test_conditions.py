@@ -13,7 +13,16 @@ from automedbench.base.files import write_record
 from automedbench.base.records import Code, PanelMember, ScoreRecord, Used
 from automedbench.commands import main
 from automedbench.commands.explain_signature import conclusion, find_differing_fields
-from automedbench.leaderboard.conditions import BY_NAME, CHANGES, MAY, NOT, parse_signature, read_conditions, signature
+from automedbench.leaderboard.conditions import (
+    BY_NAME,
+    CHANGES,
+    MAY,
+    NOT,
+    is_judged_by,
+    parse_signature,
+    read_conditions,
+    signature,
+)
 from automedbench.leaderboard.conditions import find_differences as compare_conditions
 
 LIMITS = {"max_turns": 50, "time_limit_s": 3600, "max_cost_usd": None}
@@ -32,6 +41,25 @@ TOLD: dict[str, Any] = {
     "run_code": Code(digest="e" * 16),
 }
 PANEL = [PanelMember(name="one", digest="f" * 16, settings={})]
+
+
+@pytest.mark.parametrize(
+    ("models", "pinned"),
+    [
+        (["claude-opus-5"], True),
+        (["anthropic/claude-opus-5-20261001"], True),
+        (["us.anthropic.Claude-Opus-5:0"], True),
+        (["claude-opus-5-1"], False),
+        (["claude-opus-5.1"], False),
+        (["claude-opus-50"], False),
+        (["claude-opus-5", "gpt-6"], False),
+        ([], False),
+    ],
+)
+def test_pinned_judge(models: list[str], pinned: bool) -> None:
+    """The model itself with any provider and date beside its id; no other of its family, and none beside it."""
+    panel = [PanelMember(name=f"judge-{model}", digest="", settings={"model": model}) for model in models]
+    assert is_judged_by(score(panel=panel), "claude-opus-5") is pinned
 
 
 def score(repeat: int = 1, *, enforced: Any = None, used: Used | None = None, **recipe: Any) -> ScoreRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -219,6 +220,14 @@ def test_agents_on_other_tasks_have_no_rank() -> None:
     assert len(found.comparisons) == 3  # pairs are fair: only cells that both have
     ranks = {(row.task, row.agent): row.rank for row in build_rows(entries, "task")}
     assert ranks == {("easy", "a"): 1, ("easy", "c"): 1, ("easy", "b"): 3, ("hard", "a"): 1, ("hard", "b"): 2}
+
+
+def test_agents_of_another_judge_have_no_rank_beside_the_pinned_one() -> None:
+    """a was judged by the preset's judge; b, with more, was not: marked, without a rank. Alone, b is the first."""
+    mine, other = entry("a", "one", "lite", 1, 0.5), replace(entry("b", "one", "lite", 1, 0.6), other_judge=True)
+    found = [(row.agent, row.rank, row.other_judge) for row in build_rows([mine, other], "overall")]
+    assert found == [("a", 1, False), ("b", None, True)]
+    assert [(row.rank, row.other_judge) for row in build_rows([other], "overall")] == [(1, True)]
 
 
 def test_of_two_choices_of_tasks_the_larger_ranks() -> None:

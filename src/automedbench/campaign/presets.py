@@ -65,6 +65,11 @@ class Preset(Model):
     repeats: int = Field(ge=1)
     pooling: Literal["tasks", "runs"]
     effects: EffectRule = Field(description="whether outputs without an effect of their case lower a run's stages")
+    judge: Name | None = Field(
+        None,
+        description="model that judged the published rows, by its id without provider and date; rows judged otherwise "
+        "are marked, and have no rank beside rows that it judged",
+    )
     tracks: dict[TrackName, TrackRule]
     tasks: dict[TaskName, PresetTask] = Field(min_length=1)
     assumed: list[str] = Field(

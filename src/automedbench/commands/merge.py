@@ -125,7 +125,8 @@ def merge(sources: Sequence[LabResults], out: Path, campaign: Campaign, *, parti
             merged = run.model_copy(update={"agent": _name_agent(run.agent, source, shared)})
             _link_run(source.results / "runs" / run.path, out / "runs" / merged.path, merged)
             runs.append(merged)
-    write_record(out / "plan.json", Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop()))
+    plan = Plan(agents=agents, runs=runs, judge_kind=kinds.pop(), preset=presets.pop())
+    write_record(out / "plan.json", plan.model_copy(update={"pinned_judge": sources[0].plan.pinned_judge}))
     cards, method = build_campaign_record(campaign).card_folders, build.statistics_method(campaign.config)
     return build.build_leaderboard(out, cards, method, partial=partial)
 

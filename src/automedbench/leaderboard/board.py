@@ -95,7 +95,10 @@ class Board:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
         found = [
-            BoardTable("runs", [ledger_row(entry.score, entry.outdated) for entry in self.entries if entry.score]),
+            BoardTable(
+                "runs",
+                [ledger_row(entry.score, entry.outdated, entry.other_judge) for entry in self.entries if entry.score],
+            ),
             BoardTable("overall", overall.rows.frame),
             BoardTable("tracks", tracks.rows.frame),
             BoardTable("tasks", build_ranking(self.headline, "task", self.method).rows.frame),

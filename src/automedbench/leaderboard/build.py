@@ -19,7 +19,7 @@ from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.conditions import find_outdated, judge_class
+from automedbench.leaderboard.conditions import find_outdated, is_judged_by, judge_class
 from automedbench.leaderboard.entries import list_scores, match_scores
 from automedbench.leaderboard.page.board_page import write_board, write_comparison
 from automedbench.leaderboard.page.run_pages import write_run_pages
@@ -156,7 +156,13 @@ def build_leaderboard(
     known = _load_cards(cards, {run.task for run in plan.runs})
     tracks, requested_of = {task: card.track for task, card in known.items()}, requested(known)
     entries = [
-        replace(entry, outdated=find_outdated(entry.score, requested_of(entry.run))) if entry.score else entry
+        replace(
+            entry,
+            outdated=find_outdated(entry.score, requested_of(entry.run)),
+            other_judge=bool(plan.pinned_judge) and not is_judged_by(entry.score, plan.pinned_judge),
+        )
+        if entry.score
+        else entry
         for entry in match_scores(plan.runs, gathered.scores, tracks)
     ]
     texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}

@@ -60,6 +60,13 @@ def judge_class(score: ScoreRecord) -> str:
     return f"{score.recipe.judge_kind} ({score.recipe.judge})"
 
 
+def is_judged_by(score: ScoreRecord, model: str) -> bool:
+    """Check whether one model alone judged the run, by any provider and of any date; ``model``: its id without them."""
+    own_id = re.compile(rf"(?:^|[^a-z0-9]){re.escape(model)}(?:$|-\d{{8}}(?!\d)|[^a-z0-9.-])")
+    panel = score.recipe.panel
+    return bool(panel) and all(own_id.search(str(member.settings.get("model", "")).lower()) for member in panel)
+
+
 def draw_name(seed: int | None) -> str:
     """Draw of the runs' cases: ``published``, or ``fresh (seed 7)``."""
     return PUBLISHED if seed is None else f"fresh (seed {seed})"

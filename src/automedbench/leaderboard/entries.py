@@ -26,13 +26,15 @@ KeyT = TypeVar("KeyT")
 class BoardEntry:
     """One planned run and its score, if it has one.
 
-    ``outdated``: conditions under which it was not made or scored as the campaign asks now.
+    ``outdated``: conditions under which it was not made or scored as the campaign asks now. ``other_judge``: it was
+    judged otherwise than the preset's published rows.
     """
 
     run: RunId
     track: str
     score: ScoreRecord | None
     outdated: tuple[str, ...] = ()
+    other_judge: bool = False
 
 
 def match_scores(

@@ -56,6 +56,8 @@ def notes(row: Row) -> list[str]:
         found.append("provisional")
     if row.other_tasks:
         found.append("other tasks")
+    if row.other_judge:
+        found.append("other judge")
     if row.mixed:
         found.append(f"mixed {row.mixed}")
     if row.outdated:
@@ -106,6 +108,8 @@ def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
         lines.append("Provisional: not every planned run is scored.")
     if any(row.other_tasks for row in rows):
         lines.append("Other tasks: planned on other tasks or tiers than most agents here, and so without a rank.")
+    if any(row.other_judge for row in rows):
+        lines.append("Other judge: not judged as the preset's published rows, and not to be compared with them.")
     return lines
 
 

@@ -12,6 +12,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
 from automedbench.campaign.config import DEFAULT
 from automedbench.campaign.load import Campaign
+from automedbench.campaign.presets import load_preset
 
 
 class PlannedAgent(Model):
@@ -34,6 +35,8 @@ class Plan(Model):
     judge_kind: JudgeKind = Field("heuristic", description="only scores of this kind of judge stand in one table")
     preset: str = Field(DEFAULT, description="only scores under this one stand in one table")
 
+    pinned_judge: str = Field("", description="model that judged the preset's published rows; empty: none is known")
+
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
         if len({run.path for run in self.runs}) != len(self.runs):
@@ -53,7 +56,12 @@ def make_plan(campaign: Campaign) -> Plan:
         runs=campaign.runs,
         judge_kind=campaign.config.judge.kind,
         preset=campaign.config.preset,
+        pinned_judge=_pinned_judge(campaign.config.preset),
     )
+
+
+def _pinned_judge(preset: str) -> str:
+    return "" if preset == DEFAULT else load_preset(preset).judge or ""
 
 
 class Gathered(NamedTuple):

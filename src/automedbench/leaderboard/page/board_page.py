@@ -25,7 +25,7 @@ from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores,
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.plan import PlannedAgent
-from automedbench.leaderboard.tables.cells import has_other_tasks, split_by_track, tabulate_cells
+from automedbench.leaderboard.tables.cells import find_unranked, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.columns import RUNS_BESIDE, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import rank_scores
 from automedbench.leaderboard.tables.table import BoardTable, plain_json
@@ -106,7 +106,7 @@ def other_pooling(board: Board) -> dict[str, Any]:
     rows = [
         (track, agent, _shorten(row.overall), int(row["rank"]))
         for track, part in split_by_track(board.headline)
-        for (_, agent), row in rank_scores(tabulate_cells(part), has_other_tasks(part, all_), all_, pooling).iterrows()
+        for (_, agent), row in rank_scores(tabulate_cells(part), find_unranked(part, all_), all_, pooling).iterrows()
         if row["rank"] > 0  # none for agents on other tasks
     ]
     names = ("track", "agent", "overall", "rank")

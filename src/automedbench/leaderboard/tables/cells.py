@@ -40,6 +40,17 @@ def has_other_tasks(runs: pd.DataFrame, where: Sequence[str]) -> pd.Series:
     return sets.groupby(level=list(where), sort=False).transform(_unlike_most).astype(bool)
 
 
+def find_unranked(runs: pd.DataFrame, where: Sequence[str]) -> pd.Series:
+    """Agent by place (``where``) → without a rank there: on other tasks, or judged otherwise than the preset's judge.
+
+    The latter only beside agents that this judge judged; where it judged none, all are ranked.
+    """
+    tasks = has_other_tasks(runs, where)
+    judged = select_scored(runs).groupby([*where, "agent"], sort=False).other_judge.any()
+    alone = judged.groupby(level=list(where), sort=False).transform("all")
+    return tasks | (judged & ~alone).reindex(tasks.index, fill_value=False)
+
+
 def _unlike_most(sets: pd.Series) -> list[bool]:
     count = Counter(sets)
     usual = max(count, key=lambda cells: (count[cells], len(cells)))
@@ -48,7 +59,7 @@ def _unlike_most(sets: pd.Series) -> list[bool]:
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
-_FLAGS = ("failed", "medal", "disqualified", "no_effect", "made_up")
+_FLAGS = ("failed", "medal", "disqualified", "no_effect", "made_up", "other_judge")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _COSTS = ("cost", "judge_cost", "attempts_cost")
 _OF_A_RUN = (*_FLAGS, *USED, *_COSTS, "attempts", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
@@ -131,7 +142,7 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
         score.attempts,
     ]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
-    ends = [has_failed(score), has_medal(score), score.disqualified, score.no_effect, score.made_up]
+    ends = [has_failed(score), has_medal(score), score.disqualified, score.no_effect, score.made_up, entry.other_judge]
     classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
     return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
 
@@ -139,12 +150,12 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
 _MICRO = Decimal("0.000001")
 
 
-def ledger_row(score: ScoreRecord, outdated: Sequence[str] = ()) -> dict[str, Any]:
+def ledger_row(score: ScoreRecord, outdated: Sequence[str] = (), other_judge: bool = False) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
     found = (
         dict(score) | dict(score.run) | dict(score.totals) | dict(score.used) | dict(score.recipe) | _computed(score)
     )
-    found["outdated"] = ", ".join(outdated)
+    found |= {"outdated": ", ".join(outdated), "other_judge": other_judge}
     return {name: found[name] for name in TABLES["runs"].columns}
 
 

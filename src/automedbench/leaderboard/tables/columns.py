@@ -31,7 +31,7 @@ _RANKING = (
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced attempts attempts_cost_usd "
     "judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional other_tasks "
-    "preset sandbox judge mixed outdated made_up signature"
+    "other_judge preset sandbox judge mixed outdated made_up signature"
 )
 
 
@@ -53,7 +53,7 @@ TABLES: dict[str, TableText] = {
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd attempts attempts_cost_usd "
         "held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
-        "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
+        "gpu_drivers sandbox network image_sha256 judge judge_kind other_judge n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd preset task_version "
         "draw brief_wording cases_sha256 track_version rubric_version code_version outdated signature sources",
     ),
@@ -199,6 +199,9 @@ COLUMNS: dict[str, Column] = {
     "sufficient": Column(bool, "there are at least three repeats in each cell: intervals and tests can be had"),
     "provisional": Column(bool, "not every planned run is scored"),
     "other_tasks": Column(bool, "planned on other tasks or tiers than most agents of the table, and so without a rank"),
+    "other_judge": Column(
+        bool, "judged otherwise than the preset's published rows, and so without a rank beside rows of their judge"
+    ),
     "preset": Column(str, "named setting of the campaign; rows of different ones never rank together"),
     "sandbox": Column(str, "what isolated the runs: backend/network"),
     "judge": Column(str, "who judged: kind (id); kinds are never mixed in a table"),

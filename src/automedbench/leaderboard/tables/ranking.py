@@ -21,6 +21,7 @@ from automedbench.leaderboard.tables.cells import (
     CELL,
     SCORES,
     USED,
+    find_unranked,
     has_other_tasks,
     pool_scores,
     select_scored,
@@ -40,7 +41,7 @@ _WHERE: dict[Scope, list[str]] = {
     "cell": ["track", "task", "tier"],
 }
 _NAMED = ("preset", "sandbox", "judge")
-_UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up": False}
+_UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up": False, "other_judge": False}
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ def _infer(
     """Inference for every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
 
     No letters where no pair is different: they would separate nothing. No ranks for an agent that could be compared
-    with none. Ranks are of agents on the same tasks.
+    with none. Ranks are of agents that are ranked.
     """
     letters = tie_groups([name for name in rows.agent if name in agents], pairs)
     separated = any(pair.different for pair in pairs)
-    possible = rank_ranges([name for name in rows.agent[~rows.other_tasks] if name in agents], pairs)
+    possible = rank_ranges([name for name in rows.agent[rows["rank"].notna()] if name in agents], pairs)
     compared = {name for pair in pairs if pair.sufficient for name in (pair.a, pair.b)}
     for name in rows.agent:
         spans = intervals(agents.get(name, []), method)
@@ -112,13 +113,13 @@ def _generalises(agent: str, pairs: Sequence[PairedComparison]) -> bool | None:
     return all(shown) if shown else None
 
 
-def rank_scores(cells: pd.DataFrame, other_tasks: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
-    """Pooled scores and rank of every agent with a score, by ``where``; of ``tabulate_cells`` and ``has_other_tasks``.
+def rank_scores(cells: pd.DataFrame, unranked: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+    """Pooled scores and rank of every agent with a score, by ``where``; of ``tabulate_cells`` and ``find_unranked``.
 
-    Rank = 1 + number of agents that are better by more than rounding, among those on the tasks that most have.
+    Rank = 1 + number of agents that are better by more than rounding, among those that are ranked.
     """
     found = pool_scores(cells, [*where, "agent"], pooling, SCORES)
-    alike = found.overall[~other_tasks.reindex(found.index)].round(9)
+    alike = found.overall[~unranked.reindex(found.index)].round(9)
     return found.assign(rank=alike.groupby(level=list(where)).rank(method="min", ascending=False))
 
 
@@ -145,8 +146,8 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
     table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)
     table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
-    other = has_other_tasks(runs, keys[:-1])
-    table = table.join([rank_scores(cells, other, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    other, unranked = has_other_tasks(runs, keys[:-1]), find_unranked(runs, keys[:-1])
+    table = table.join([rank_scores(cells, unranked, keys[:-1], pooling), _reliability(cells, keys, pooling)])
     return table.assign(other_tasks=other, provisional=table.n_scored < table.n_planned).reset_index()
 
 
@@ -176,6 +177,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         "attempts_cost_usd": runs.attempts_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
         "made_up": runs.made_up.any(),
+        "other_judge": runs.other_judge.any(),
         "mixed": runs.conditions.agg(lambda conditions: ", ".join(find_differences(conditions))),
         "signature": runs.conditions.agg(signature),
         "outdated": runs.outdated.agg(lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
