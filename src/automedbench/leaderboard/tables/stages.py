@@ -35,15 +35,16 @@ def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
 
 def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod) -> Iterator[dict[str, Any]]:
     means = pool_scores(tabulate_cells(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
-    for agent, own in runs.groupby("agent"):
-        scored = select_scored(own)
+    planned, finished = runs.groupby("agent").size(), select_scored(runs)
+    for agent, n_planned in planned.items():
+        scored = finished[finished.agent == agent]
         for stage in STAGES:
             span, spreads = _interval(scored, stage, method), _spreads(scored, stage)
             yield {
                 "track": track,
                 "agent": agent,
                 "stage": stage,
-                "n_planned": len(own),
+                "n_planned": n_planned,
                 "n_scored": len(scored),
                 "mean": means[stage.lower()].get(agent),
                 "low": span.low,
