@@ -147,6 +147,8 @@ OUTCOMES: dict[str, str] = {
 
 RULES: dict[str, str] = {
     "Policy": "Inference only: no training or fine-tuning. Pretrained models are allowed.",
+    "Model APIs": "None: agent code has no key of a provider and, unless the network is open, no route to one. The "
+    "public site lets agents of the VQA track call inference APIs with keys that it injects.",
     "Allowed": "Reading /data/public (read-only); reading and writing /workspace and a private /tmp.",
     "Forbidden": "/data/private and any held-out answer, the benchmark's source, other runs. Apptainer keeps all "
     "of them out of the agent's sight; reaching for them is evidence.",

@@ -158,12 +158,14 @@ class MetricSettings(Model):
 class TrackText:
     """Texts for readers: the track's name, a short one for axes, and its task half (docs/specification.md, 6).
 
-    ``medal_rate``: the site calls runs without a medal failed, so their share stands beside the failure rate.
+    ``site_failure``: what the benchmark's site counts as failed; ``medal_rate``: that is a run without a medal, so
+    their share stands beside the failure rate.
     """
 
     title: str
     short: str
     task_half: str
+    site_failure: str = "runs without a final submission"
     medal_rate: bool = False
 
 

@@ -138,8 +138,8 @@ def _agent_facts(agent: PlannedAgent, recorded: dict[str, Any]) -> dict[str, str
 
 
 def _card(card: TaskCard) -> dict[str, Any]:
-    """Row of a task in the table of data sets."""
-    data = card.dataset
+    """Row of a task in the tables of data sets and of rules."""
+    data, given = card.dataset, card.briefs.lite_model
     return {
         "id": card.id,
         "title": card.title,
@@ -150,7 +150,12 @@ def _card(card: TaskCard) -> dict[str, Any]:
         "homepages": data.homepages,
         "licence": data.licence,
         "access": data.access,
-        "time_limit_s": card.limits.time_limit_s,
+        "description": card.description,
+        "limits": card.limits.model_dump(exclude_none=True),
+        "outputs": [f"{output.path}: {output.description}" for output in card.outputs if not output.optional],
+        "metric": [card.metric.name, *(f"{name} {value}" for name, value in card.metric.settings.items())],
+        "lite_model": given.name if given and "lite" in card.tiers else card.briefs.no_lite,
+        "candidates": card.briefs.standard_candidates,
     }
 
 

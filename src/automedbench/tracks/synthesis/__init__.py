@@ -53,7 +53,7 @@ TRACK = Track(
     verify=score.verify,
     effect=effect.read_effect,
     show=show.show,
-    text=TrackText("Image synthesis", "Synth", "mean SSIM over cases", medal_rate=True),
+    text=TrackText("Image synthesis", "Synth", "mean SSIM over cases", "rounds whose medal is fail", medal_rate=True),
     mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("hu_window", "ssim_window", "slice_axis", "mask_min_voxels"),

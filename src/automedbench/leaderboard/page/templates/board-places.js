@@ -92,15 +92,40 @@ function drawAgent() {
 function drawDataSets() {
   const link = (page) => /^https?:\/\//.test(page) && [el("a", { href: page, rel: "noreferrer noopener" }, page.split("/")[2]), " "];
   const text = (title, name) => ({ title, value: (card) => card[name], cell: (card) => card[name] });
+  const times = new Map();
+  for (const { task, wall_s } of runs()) {
+    const [least, most] = times.get(task) ?? [Infinity, 0];
+    times.set(task, [Math.min(least, wall_s), Math.max(most, wall_s)]);
+  }
   const columns = [
-    { title: "Task", header: true, value: (card) => card.title, cell: (card) => [card.title, el("small", {}, `${card.id} · one case = ${card.unit}`)] },
+    { title: "Task", header: true, value: (card) => card.title, cell: (card) => [card.title, el("small", {}, card.id)] },
     text("Modality", "modality"),
+    { title: "Description", kind: "wide", cell: (card) => [card.description, el("small", {}, `One case: ${card.unit}`)] },
+    { title: "Cases", numeric: true, value: (card) => CASES[card.id], cell: (card) => CASES[card.id] ?? "all" },
+    { title: "Time of a run", numeric: true, value: (card) => times.get(card.id)?.[0], cell: (card) => [...new Set(times.get(card.id)?.map(duration) ?? [DASH])].join(" – "), help: "Shortest and longest run of this board" },
     { title: "Data set", value: (card) => card.dataset, cell: (card) => [card.dataset, el("small", {}, card.attribution)] },
     { title: "Source", cell: (card) => card.homepages.map(link) },
     text("Licence", "licence"), text("Access", "access"),
-    { title: "Time limit", numeric: true, value: (card) => card.time_limit_s, cell: (card) => (card.time_limit_s ? `${Math.round(card.time_limit_s)} s` : "none") },
   ];
-  fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets by task" }));
+  fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets by task", page: TOP }));
+}
+
+const LIMITS = {
+  time_limit_s: duration, max_turns: (n) => `${n} turns`, exec_timeout_s: (s) => `${duration(s)} a call`, max_total_tokens: (n) => `${count(n)} tokens`,
+  max_cost_usd: money, mem_gb: (n) => `${n} GB of memory`, disk_gb: (n) => `${n} GB of disk`, max_processes: (n) => `${n} processes`,
+};
+
+function drawRules() {
+  const limits = (card) => Object.entries(LIMITS).filter(([name]) => known(card.limits[name])).map(([name, text]) => text(card.limits[name])).join(", ");
+  const lines = (texts) => texts.map((text) => el("div", {}, text));
+  fill("rules-table", table([
+    { title: "Task", header: true, value: (card) => card.title, cell: (card) => card.title },
+    { title: "Lite: the given model", cell: (card) => card.lite_model || DASH },
+    { title: "Standard: candidates", kind: "wide", cell: (card) => lines(card.candidates) },
+    { title: "Outputs", kind: "wide", cell: (card) => lines(card.outputs) },
+    { title: "Metric", cell: (card) => lines(card.metric) },
+    { title: "Limits", kind: "wide", cell: limits, help: "As the card says; a run's page has those that were kept" },
+  ], DATA.cards, { label: "Rules by task", page: TOP }));
 }
 
 // Theirs: of the public benchmark, not of this board.
@@ -118,4 +143,5 @@ onChange(SCORE_KEYS, drawTiers);
 onChange(["hide", "rows"], drawAgents);
 onChange(["agent"], drawAgent);
 onChange([], drawDataSets);
+onChange([], drawRules);
 onChange([], drawPublished);
