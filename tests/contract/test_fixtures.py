@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from automedbench.base.cards import DataSet, TaskCard, find_cards, load_card
-from automedbench.base.errors import ConfigError
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.datasets import get_reader
+from automedbench.datasets.readers import MODULES
 from automedbench_rehearsal.upstreams import Upstream, fixture_names, upstream_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,22 @@ def test_every_data_set_has_a_small_fixture_that_never_changes(dataset: str) -> 
     again = contents(upstream_of(dataset))
     assert sorted(found) == sorted(again)
     assert [place for place, data in found.items() if again[place] != data] == []
+
+
+def test_every_reader_is_of_a_card() -> None:
+    assert {card.staging.reader for card in CARDS} == set(MODULES)
+
+
+@pytest.mark.parametrize("reader", MODULES)
+def test_readers_refuse_an_empty_folder_and_a_misspelt_option(reader: str, tmp_path: Path) -> None:
+    """By the first card of each: what is missing is told in three lines at most, and the option is named."""
+    card = next(card for card in CARDS if card.staging.reader == reader)
+    with pytest.raises(MissingDataError) as missing:
+        get_reader(reader)(tmp_path, card)
+    assert len(str(missing.value).splitlines()) <= 3
+    staging = card.staging.model_copy(update={"options": {**card.staging.options, "no_such": "x"}})
+    with pytest.raises(ConfigError, match=r"staging\.options.*no_such"):
+        get_reader(reader)(tmp_path, card.model_copy(update={"staging": staging}))
 
 
 def test_every_fixture_is_of_a_card() -> None:

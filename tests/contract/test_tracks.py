@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from toys._bench import Bench, load_toy, stage, toy_names, write_outputs
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file, to_json
 from automedbench.base.records import DetailReport
 from automedbench.base.views import CaseView, CaseViews
@@ -194,6 +196,28 @@ def test_half_a_submission(bench: Bench, tmp_path: Path) -> None:
     expected = bench.toy.CEILING / 2 if bench.toy.HALF is None else bench.toy.HALF
     assert report.task_score == pytest.approx(expected, abs=1e-6)
     assert [each.status for each in report.cases] == ["valid"] * len(kept) + ["missing"] * len(kept)
+
+
+def test_lost_answers_and_changed_copies_are_no_score(bench: Bench, tmp_path: Path) -> None:
+    """The job fails and no agent is blamed: other cases than checked, an answer that is gone, a copy that changed."""
+    write_outputs(tmp_path / "workspace", bench.perfect(bench.cases))
+    given = bench.inputs(bench.collect(tmp_path / "workspace", tmp_path), tmp_path)
+    score = get_track(bench.card.track).score
+    fewer = given.checked.model_copy(update={"cases": given.checked.cases[1:]})
+    with pytest.raises(InfrastructureError, match="different cases"):
+        score(replace(given, checked=fewer))
+    private = shutil.copytree(bench.private, tmp_path / "private")
+    for path in (private / bench.cases[0] / name for name in bench.manifest.cases[0].private):
+        content = path.read_bytes()
+        path.unlink()
+        with pytest.raises(InfrastructureError, match=re.escape(path.name)):
+            score(replace(given, private=private))
+        path.write_bytes(content)
+    for path in (each for each in (tmp_path / "submission").rglob("*") if each.is_file()):
+        path.chmod(0o600)
+        path.write_bytes(b"\xff")
+    with pytest.raises(InfrastructureError, match="not what was collected"):
+        score(given)
 
 
 def assert_sound(bench: Bench, report: DetailReport) -> None:

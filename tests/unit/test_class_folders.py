@@ -10,7 +10,6 @@ from toys.classification import CARD
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.datasets import get_reader
 from automedbench.datasets.readers.images import class_folders
 
 
@@ -25,10 +24,6 @@ def touch(raw: Path, *names: str) -> None:
         path = raw / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-
-
-def test_reader_is_found_by_name() -> None:
-    assert get_reader("class_folders") is class_folders
 
 
 @pytest.mark.parametrize("names", [[], ["Training/glioma/a.jpg"], ["Testing/a.jpg"], ["Testing/glioma/a.txt"]])
@@ -58,11 +53,6 @@ def test_other_forms(tmp_path: Path) -> None:
     assert [image.id for image in class_folders(tmp_path, card(split=None, root="data", suffixes=[".TIF"]))] == [
         "ADI/a.tif"
     ]
-
-
-def test_unknown_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"staging\.options"):
-        class_folders(tmp_path, card(folder="data"))
 
 
 def test_patients_by_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from toys import classification as toy
 
 from automedbench.base.cards import OutputFile, Target, TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Prior, RunId, SubmissionRecord
 from automedbench.scoring.run import s4
@@ -141,18 +141,6 @@ def test_worked_cases(
 
 
 # --- format check ---------------------------------------------------------------------------------------------
-
-
-def test_nothing_submitted(pair: Toy) -> None:
-    """Every expected case gets a verdict, in manifest order; both accuracies are 0 and can be verified."""
-    verdicts = pair.check()
-    assert [(case.case, case.status, case.completed, codes(case)) for case in verdicts] == [
-        ("c1", "missing", False, ["not_found"]),
-        ("c2", "missing", False, ["not_found"]),
-    ]
-    score = pair.score()
-    assert (score.quality, score.metrics["majority_share"], score.metrics["n_predicted"]) == (0, None, 0)
-    assert classification.verify(pair.inputs())[1] == 0
 
 
 @pytest.mark.parametrize(("content", "code"), [row[1:] for row in toy.LOST], ids=[row[0] for row in toy.LOST])
@@ -330,41 +318,12 @@ def test_notes(tmp_path: Path, said: str, note: str | None) -> None:
     assert note is None or notes[0].startswith(note)
 
 
-def test_verify_agrees(pair: Toy) -> None:
-    pair.table("c1,a", "c2,nv")
-    library, value, tolerance = classification.verify(pair.inputs())
-    assert library.startswith("scikit-learn ")
-    assert (value, tolerance) == (0.5, 1e-12)
-
-
 # --- what is not the agent's fault ----------------------------------------------------------------------------
-
-
-def test_truth_absent(pair: Toy) -> None:
-    """Never counted as wrong."""
-    (pair.private / "c2/label.json").unlink()
-    with pytest.raises(MissingDataError, match=r"c2/label\.json does not exist"):
-        pair.score()
 
 
 def test_strange_truth(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="class 'giraffe' is not in the card"):
         Toy(tmp_path, ["giraffe"], make_card()).score()
-
-
-def test_submission_changed_after_collection(pair: Toy) -> None:
-    """The job fails; the agent is neither blamed nor helped."""
-    pair.table("c1,b")
-    checked = pair.record()
-    pair.table("c1,a")
-    with pytest.raises(InfrastructureError, match="is not what was collected"):
-        classification.score(pair.inputs(checked))
-
-
-def test_other_cases(pair: Toy) -> None:
-    checked = pair.record().model_copy(update={"cases": pair.check()[:1]})
-    with pytest.raises(InfrastructureError, match="list different cases"):
-        classification.score(pair.inputs(checked))
 
 
 # --- staging --------------------------------------------------------------------------------------------------

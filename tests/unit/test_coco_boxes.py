@@ -11,7 +11,7 @@ from PIL import Image
 from toys.detection import with_reader
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import SourceBox
 from automedbench.datasets.readers.boxes import coco_boxes
 
@@ -119,8 +119,3 @@ def test_bad_folders(tmp_path: Path, change: Any, error: type[AutoMedBenchError]
     change(tmp_path)
     with pytest.raises(error, match=why):
         coco_boxes(tmp_path, card())
-
-
-def test_wrong_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'category'"):
-        coco_boxes(tmp_path, card(categorys="x"))

@@ -14,8 +14,7 @@ from PIL import Image
 from toys.classification import CARD
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import get_reader
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.images import hdf5_images
 
 OPTIONS = {"images": "x.h5", "labels": "y.h5", "table": "meta.csv", "group_column": "wsi"}
@@ -42,10 +41,6 @@ def raw(tmp_path: Path) -> Path:
     save(tmp_path / "y.h5", "y", np.array([1, 0, 0], np.uint8).reshape(3, 1, 1, 1))
     (tmp_path / "meta.csv").write_text(META)
     return tmp_path
-
-
-def test_reader_is_found_by_name() -> None:
-    assert get_reader("hdf5_images") is hdf5_images
 
 
 def test_images_in_the_order_of_the_arrays(raw: Path) -> None:
@@ -132,8 +127,3 @@ def test_files_that_do_not_fit(
         hdf5_images(raw, card())
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 3
-
-
-def test_unknown_option(raw: Path) -> None:
-    with pytest.raises(ConfigError, match=r"staging\.options"):
-        hdf5_images(raw, card(key="x"))

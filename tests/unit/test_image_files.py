@@ -12,7 +12,7 @@ from PIL import Image
 from toys.enhancement import make_card
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.readers import slices
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
@@ -47,11 +47,6 @@ def test_more_bits_than_the_window_is_for(tmp_path: Path) -> None:
 
 
 # --- which files ----------------------------------------------------------------------------------------------
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"no image that matches a/\*\.png"):
-        slices.image_files(tmp_path, card(images=["a/*.png"]))
 
 
 def test_patterns_take_files_in_the_order_of_their_paths(tmp_path: Path) -> None:

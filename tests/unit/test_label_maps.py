@@ -10,7 +10,7 @@ import pytest
 from toys.segmentation import CARD
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.errors import ConfigError
 from automedbench.datasets.forms.volumes import MaskPart
 from automedbench.datasets.readers import volumes
 
@@ -28,11 +28,6 @@ def touch(raw: Path, *names: str) -> None:
     for name in names:
         (raw / name).parent.mkdir(parents=True, exist_ok=True)
         (raw / name).touch()
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="No file fits"):
-        volumes.label_maps(tmp_path, card())
 
 
 def test_msd(tmp_path: Path) -> None:

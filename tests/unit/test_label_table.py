@@ -9,8 +9,7 @@ import pytest
 from toys.classification import CARD
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import get_reader
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.images import label_table
 
 HAM = {
@@ -36,10 +35,6 @@ def raw(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.jpg").write_bytes(b"")
     (tmp_path / "HAM10000_metadata.csv").write_text(ROWS)
     return tmp_path
-
-
-def test_reader_is_found_by_name() -> None:
-    assert get_reader("label_table") is label_table
 
 
 def test_rows_in_order(raw: Path) -> None:
@@ -101,8 +96,3 @@ def test_broken_tables(raw: Path, table: str | None, error: type[AutoMedBenchErr
     assert message in str(caught.value)
     assert ("staging.options" in str(caught.value)) == ("lacks the column" in message)
     assert len(str(caught.value).splitlines()) <= 3
-
-
-def test_unknown_option(raw: Path) -> None:
-    with pytest.raises(ConfigError, match=r"staging\.options"):
-        label_table(raw, card(labels="dx"))

@@ -9,7 +9,7 @@ import pytest
 from toys.segmentation import CARD, make_raw
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.volumes import SourceSegmentation
 from automedbench.datasets.readers import volumes
 
@@ -36,11 +36,6 @@ def names(subject: SourceSegmentation, raw: Path) -> dict[str, list[str]]:
     return {
         target: [part.path.relative_to(raw).as_posix() for part in parts] for target, parts in subject.parts.items()
     }
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="No file fits"):
-        volumes.mask_folders(tmp_path, card())
 
 
 def test_totalsegmentator(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.reports import mimic_reports
 
 SPLITS = "mimic-cxr-2.0.0-split.csv.gz"
@@ -119,8 +119,3 @@ def test_bad_files(tmp_path: Path, change: Any, error: type[AutoMedBenchError], 
 def test_an_empty_split(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="no image of split 'validate'"):
         mimic_reports(write(tmp_path), card("validate"))
-
-
-def test_wrong_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'splits'"):
-        mimic_reports(tmp_path, card(split_s="x.csv"))

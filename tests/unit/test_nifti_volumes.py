@@ -11,8 +11,7 @@ import pytest
 from toys import synthesis as toy
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import get_reader
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.volumes import SourceVolume, load_volume
 from automedbench.datasets.readers.volumes import nifti_volumes
 
@@ -54,10 +53,6 @@ def test_layouts(tmp_path: Path, pattern: str, names: list[str], expected: list[
     assert all(each.target.is_file() and each.files == {"target": each.target} for each in found)
 
 
-def test_reader_is_found_by_name() -> None:
-    assert get_reader("nifti_volumes") is nifti_volumes
-
-
 def test_several_places(tmp_path: Path) -> None:
     """Both parts of the Decathlon together; a pattern that fits nothing is fine as long as another one does."""
     for name in ("imagesTr/a_2.nii.gz", "imagesTs/a_1.nii.gz", "imagesTs/a_3.nii.gz"):
@@ -69,12 +64,6 @@ def test_several_places(tmp_path: Path) -> None:
     (tmp_path / "imagesTr/a_1.nii.gz").write_bytes(b"another one")
     with pytest.raises(InfrastructureError, match=r"imagesTr/a_1\.nii\.gz and .*imagesTs/a_1\.nii\.gz are both"):
         nifti_volumes(tmp_path, card(image=patterns))
-
-
-@pytest.mark.parametrize("image", ["{id}/ct.nii.gz", ["a/{id}.nii.gz", "b/{id}.nii.gz"]])
-def test_nothing_there(tmp_path: Path, image: str | list[str]) -> None:
-    with pytest.raises(MissingDataError):
-        nifti_volumes(tmp_path, card(image=image))
 
 
 @pytest.mark.parametrize("options", [{"image": "*/ct.nii.gz"}, {"images": "{id}/ct.nii.gz"}], ids=["no id", "misspelt"])

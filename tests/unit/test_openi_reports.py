@@ -9,7 +9,7 @@ import pytest
 from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.tables import MAX_XML_BYTES
 from automedbench.datasets.readers.reports import openi_reports
 
@@ -120,8 +120,3 @@ def test_bad_files(tmp_path: Path, change: Any, error: type[AutoMedBenchError], 
 def replace(raw: Path, text: str) -> None:
     (raw / "ecgen-radiology/1.xml").write_text(text)
     (raw / "ecgen-radiology/2.xml").write_text('<a><parentImage id="CXR1"/></a>')
-
-
-def test_wrong_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'images'"):
-        openi_reports(tmp_path, card(image="x"))

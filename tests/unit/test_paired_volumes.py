@@ -88,11 +88,6 @@ def test_folder_around_it(tmp_path: Path, folder: str) -> None:
     assert (found.id, found.mask) == ("1HNA001", tmp_path / folder / "1HNA001/mask.mha")
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError):
-        paired_volumes(tmp_path, card())
-
-
 # --- LPS to RAS -------------------------------------------------------------------------------------------------
 
 

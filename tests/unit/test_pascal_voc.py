@@ -164,12 +164,6 @@ def test_bad_split(tmp_path: Path, card: TaskCard, text: str, why: str) -> None:
         pascal_voc(tmp_path, card)
 
 
-def test_misspelt_option(tmp_path: Path, card: TaskCard) -> None:
-    staging = card.staging.model_copy(update={"options": {"splitz": "ImageSets/Main"}})
-    with pytest.raises(ConfigError, match="did you mean 'splits'"):
-        pascal_voc(tmp_path, card.model_copy(update={"staging": staging}))
-
-
 def test_registry() -> None:
     """Readers are found by name; a misspelt one gets a suggestion."""
     assert get_reader("pascal_voc") is pascal_voc

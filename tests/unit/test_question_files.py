@@ -12,7 +12,7 @@ from PIL import Image
 from toys.vqa import CARD, make_raw
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.datasets.forms import tables
 from automedbench.datasets.readers.question_files import question_files
 from automedbench_rehearsal.making.files import parquet
@@ -139,11 +139,6 @@ def test_unreadable_file(tmp_path: Path) -> None:
     (raw / "test.json").write_text("[{")
     with pytest.raises(InfrastructureError, match="not a readable list"):
         question_files(raw, card(PLAIN))
-
-
-def test_misspelt_option() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'questions'"):
-        question_files(Path("raw"), card({"question": "x", "images": "y"}))
 
 
 # --- CSV, Parquet, several files -------------------------------------------------------------------------------

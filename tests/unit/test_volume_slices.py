@@ -212,11 +212,6 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
         slices.volume_slices(tmp_path, card(**options))
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="no image that matches"):
-        slices.volume_slices(tmp_path, card())
-
-
 # --- real data ------------------------------------------------------------------------------------------------
 
 

@@ -162,10 +162,6 @@ def test_form_comes_from_the_question(question: str, form: str) -> None:
     assert question_form(question, {"A": "x", "B": "y"}) == "multiple_choice"
 
 
-def test_staging_is_deterministic(tmp_path: Path) -> None:
-    assert stage(tmp_path / "one").manifest == stage(tmp_path / "two").manifest
-
-
 def test_order_tells_nothing(task: Staged) -> None:
     """Case ids say neither the place nor the id upstream; the private table does."""
     split = json.loads((task.private / "split.json").read_text())
