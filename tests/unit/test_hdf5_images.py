@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 from toys.classification import CARD
 
 from automedbench.base.cards import TaskCard
@@ -50,13 +48,6 @@ def test_images_in_the_order_of_the_arrays(raw: Path) -> None:
         ("0", "1", "slide_a"), ("1", "0", "slide_b"), ("2", "0", "slide_a"),
     ]  # fmt: skip
     assert found[2].image.name == f"{raw / 'x.h5'}#2"
-
-
-def test_pixels_as_stored(raw: Path) -> None:
-    """A lossless picture of the one patch that is asked for."""
-    with Image.open(io.BytesIO(hdf5_images(raw, card())[1].image.read())) as image:
-        assert (image.size, image.mode) == ((5, 4), "RGB")
-        assert np.asarray(image).tolist() == [[[255, 0, 0]] * 5] * 4
 
 
 def test_nothing_is_read_before(raw: Path) -> None:

@@ -11,7 +11,6 @@ from toys.segmentation import CARD
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
-from automedbench.datasets.forms.volumes import MaskPart
 from automedbench.datasets.readers import volumes
 
 KITS = {"image": "data/{id}/imaging.nii.gz", "label": "data/{id}/segmentation.nii.gz"}
@@ -30,30 +29,6 @@ def touch(raw: Path, *names: str) -> None:
         (raw / name).touch()
 
 
-def test_msd(tmp_path: Path) -> None:
-    """Labelled cases only, in sorted order; files of macOS are skipped; targets are their ids."""
-    touch(tmp_path, "imagesTr/liver_0.nii.gz", "imagesTr/liver_10.nii.gz", "imagesTr/._liver_0.nii.gz")
-    touch(tmp_path, "labelsTr/liver_0.nii.gz", "labelsTr/liver_10.nii.gz", "labelsTr/._liver_0.nii.gz")
-    touch(tmp_path, "imagesTs/liver_1.nii.gz", "dataset.json")
-    found = volumes.label_maps(tmp_path, card())
-    assert [subject.id for subject in found] == ["liver_0", "liver_10"]
-    label = tmp_path / "labelsTr/liver_0.nii.gz"
-    assert found[0].image == tmp_path / "imagesTr/liver_0.nii.gz"
-    assert found[0].parts == {
-        name: (MaskPart(label, (number,)),) for number, name in enumerate(("liver", "spleen", "aorta"), start=1)
-    }
-
-
-def test_kits(tmp_path: Path) -> None:
-    """The label map lies beside the image; unlabelled cases are left out; organ = kidney or tumour."""
-    touch(tmp_path, *[f"data/case_0000{n}/imaging.nii.gz" for n in range(3)], "data/kits.json")
-    touch(tmp_path, "data/case_00000/segmentation.nii.gz", "data/case_00002/segmentation.nii.gz")
-    found = volumes.label_maps(tmp_path, card(**KITS, labels={"liver": [1, 2], "spleen": [2]}))
-    assert [subject.id for subject in found] == ["case_00000", "case_00002"]
-    assert [parts[0].values for parts in found[0].parts.values()] == [(1, 2), (2,), (3,)]
-    assert len(found[0].files) == 2
-
-
 def test_feta(tmp_path: Path) -> None:
     """Names beside the id are the same in label and image; of two reconstructions the first counts, by name."""
     for subject, kind in (("sub-001", "mial"), ("sub-041", "irtk"), ("sub-002", "mial"), ("sub-002", "irtk")):
@@ -69,20 +44,6 @@ def test_feta(tmp_path: Path) -> None:
         "sub-041": "sub-041_rec-irtk_T2w.nii.gz",
     }
     assert found[1].files[1].name == "sub-002_rec-irtk_dseg.nii.gz"
-
-
-def test_the_image_is_of_the_same_reconstruction(tmp_path: Path) -> None:
-    touch(tmp_path, "sub-001_rec-mial_T2w.nii.gz", "sub-001_rec-irtk_dseg.nii.gz")
-    pattern = "{id}_rec-{reconstruction}_%s.nii.gz"
-    (found,) = volumes.label_maps(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
-    assert found.image.name == "sub-001_rec-irtk_T2w.nii.gz"
-
-
-def test_panther(tmp_path: Path) -> None:
-    """The image's name is longer than the label's; images without a label are left out."""
-    touch(tmp_path, "ImagesTr/10000_0001_0000.mha", "ImagesTr/10001_0001_0000.mha", "LabelsTr/10000_0001.mha")
-    found = volumes.label_maps(tmp_path, card(image="ImagesTr/{id}_0000.mha", label="LabelsTr/{id}.mha"))
-    assert [(subject.id, subject.image.name) for subject in found] == [("10000_0001", "10000_0001_0000.mha")]
 
 
 def test_record_table(tmp_path: Path) -> None:

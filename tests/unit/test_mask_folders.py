@@ -38,17 +38,6 @@ def names(subject: SourceSegmentation, raw: Path) -> dict[str, list[str]]:
     }
 
 
-def test_totalsegmentator(tmp_path: Path) -> None:
-    """Every subject, sorted; each target is the mask of its name; other masks are ignored."""
-    make_raw(tmp_path)
-    found = volumes.mask_folders(tmp_path, CARD)
-    assert [subject.id for subject in found] == ["s0000", "s0011", "s0022", "s0033"]
-    assert found[1].image == tmp_path / "s0011/ct.nii.gz"
-    assert names(found[1], tmp_path) == {
-        name: [f"s0011/segmentations/{name}.nii.gz"] for name in ("liver", "spleen", "aorta")
-    }
-
-
 def test_split(tmp_path: Path) -> None:
     """Only the subjects of the split, by the upstream table and in its order."""
     make_raw(tmp_path)
@@ -79,19 +68,6 @@ def test_bad_split_table(content: bytes | None, message: str, tmp_path: Path) ->
         (tmp_path / "meta.csv").write_bytes(content)
     with pytest.raises(InfrastructureError, match=message):
         volumes.mask_folders(tmp_path, card("train", table=META))
-
-
-def test_pants(tmp_path: Path) -> None:
-    """Organ = pancreas or lesion, as the kidney and pancreas tasks have it."""
-    touch(tmp_path, *[f"PanTS_1/{name}.nii.gz" for name in ("ct", "segmentations/pancreas", "segmentations/lesion")])
-    options = {"structures": {"liver": ["pancreas", "lesion"], "spleen": ["lesion"], "aorta": ["lesion"]}}
-    (subject,) = volumes.mask_folders(tmp_path, card(**options))
-    assert names(subject, tmp_path)["liver"] == [
-        "PanTS_1/segmentations/pancreas.nii.gz",
-        "PanTS_1/segmentations/lesion.nii.gz",
-    ]
-    assert subject.files[0] == tmp_path / "PanTS_1/ct.nii.gz"
-    assert len(subject.files) == 3
 
 
 def test_listed_subjects(tmp_path: Path) -> None:

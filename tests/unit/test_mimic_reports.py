@@ -43,15 +43,6 @@ def table(path: Path, header: str, rows: list[tuple[str, ...]]) -> None:
     path.write_bytes(gzip.compress("\n".join([header, *map(",".join, rows)]).encode()))
 
 
-def test_reads_the_split(tmp_path: Path) -> None:
-    """By hand: two studies of one patient, the first with two images; line breaks are plain."""
-    first, second = mimic_reports(write(tmp_path), card())
-    assert (first.id, first.subject, first.text) == ("50", "1234", " FINDINGS:\n Clear 50.\n")
-    assert [picture.short for picture in first.images] == ["s50/aa-01.jpg", "s50/bb-02.jpg"]
-    assert (second.id, second.subject, len(second.images)) == ("51", "1234", 1)
-    assert [study.id for study in mimic_reports(tmp_path, card(None))] == ["50", "51", "60"]
-
-
 def test_a_table_that_is_not_gzipped(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "split.csv").write_bytes(gzip.decompress((tmp_path / SPLITS).read_bytes()))

@@ -169,17 +169,3 @@ def test_registry() -> None:
     assert get_reader("pascal_voc") is pascal_voc
     with pytest.raises(ConfigError, match="did you mean 'pascal_voc'"):
         get_reader("pascal-voc")
-
-
-def test_real_bccd(shared: Path, card: TaskCard) -> None:
-    """SOURCE.md of the copy: boxes per class over all 364 images; two of zero area are dropped."""
-    sampling = card.staging.sampling.model_copy(update={"split": None})
-    card = card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
-    images = pascal_voc(shared / "data/bccd", card)
-    assert len(images) == 364
-    names = [box.source_class for image in images for box in image.boxes]
-    assert {name: names.count(name) for name in sorted(set(names))} == {"Platelets": 361, "RBC": 4153, "WBC": 372}
-    assert {image.id: image.dropped for image in images if image.dropped} == {
-        "BloodImage_00338": 1,
-        "BloodImage_00343": 1,
-    }
