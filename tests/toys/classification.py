@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from automedbench.base.cards import OutputFile, TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.tracks.classification.check import label_outputs
-from toys import Hostile
+from toys import Hostile, Write, at, files, holding, no_files
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "predictions.csv"
@@ -148,89 +144,33 @@ def filled(content: bytes, case: str) -> bytes:
     return content.replace(b"{case}", case.encode())
 
 
-def _table(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_write_table, content)
+def _table(content: bytes) -> Write:
+    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+        at(TABLE, holding(filled(content, case)))(outputs, case, manifest, public)
+
+    return write
 
 
-def _write_table(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    _free(outputs / TABLE).write_bytes(filled(content, case))
-
-
-def _rows(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_add_rows, content)
-
-
-def _add_rows(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+def _rows(content: bytes) -> Write:
     """Rows for the case below those that are there already for others."""
-    path = outputs / TABLE
-    before = path.read_bytes() if path.exists() else HEADER
-    _free(path).write_bytes(before + filled(content, case))
+
+    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+        path = outputs / TABLE
+        before = path.read_bytes() if path.exists() else HEADER
+        at(TABLE, holding(before + filled(content, case)))(outputs, case, manifest, public)
+
+    return write
 
 
-def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_write_file, content)
-
-
-def _write_file(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    _free(outputs / case / "prediction.json").write_bytes(content)
-
-
-def _free(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    return path
-
-
-def _both(make: Callable[[Path], Any]) -> tuple[Callable[..., None], Callable[..., None]]:
-    """The same thing in place of the table and of the case's file."""
-
-    def table(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        make(_free(outputs / TABLE))
-
-    def file(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        make(_free(outputs / case / "prediction.json"))
-
-    return table, file
-
-
-def _hard_link(path: Path) -> None:
-    path.write_bytes(GOOD)
-    os.link(path, path.with_name("twin"))
-
-
-def _sparse(path: Path) -> None:
-    with open(path, "wb") as stream:
-        stream.truncate(2**40)
-
-
-def _odd_name(path: Path) -> None:
-    (path.parent / os.fsdecode(b"predictions\xff.csv")).write_bytes(GOOD)
-
-
-def _nothing(path: Path) -> None:
-    """Nothing at all."""
-
-
-# The collector's: id, what stands there, status, code.
-REFUSED: list[tuple[str, Callable[[Path], Any], str, str]] = [
-    ("symlink to a file outside", lambda path: path.symlink_to("/etc/passwd"), "missing", "link"),
-    ("symlink to itself", lambda path: path.symlink_to(path.name), "missing", "link"),
-    ("hard link", _hard_link, "missing", "hardlink"),
-    ("FIFO", os.mkfifo, "missing", "fifo"),
-    ("directory", Path.mkdir, "missing", "directory"),
-    ("10 MB", lambda path: path.write_bytes(GOOD + b"x,y\n" * 2_500_000), "malformed", "too_large"),
-    ("1 TiB of nothing", _sparse, "malformed", "too_large"),
-    ("name that is not UTF-8", _odd_name, "missing", "not_found"),
-    ("nothing", _nothing, "missing", "not_found"),
-]
-
+BELOW_CASE = "{case}/prediction.json"
+LARGE = holding(GOOD + b"x,y\n" * 2_500_000)
 HOSTILE: list[Hostile] = [
     *[Hostile(f"table: {name}", _table(content), "malformed", code) for name, content, code in LOST],
     *[Hostile(f"row: {name}", _rows(content), "malformed", code) for name, content, code in WRONG_ROWS],
     *[Hostile(f"row: {name}", _rows(content), "missing", code) for name, content, code in NO_LABEL],
     *[Hostile(f"table: {name}", _table(content), "valid", code) for name, content, code in ACCEPTED],
-    *[Hostile(f"file: {name}", _file(content), "malformed", code) for name, content, code in BAD_FILES],
-    *[Hostile(f"table: {name}", _both(make)[0], status, code) for name, make, status, code in REFUSED],
-    # Where the table has rows for others, a case with neither row nor file is told so.
-    *[Hostile(f"file: {name}", _both(make)[1], status, code) for name, make, status, code in REFUSED[:-2]],
+    *files(BELOW_CASE, "malformed", BAD_FILES),
+    *no_files(TABLE, GOOD, table_of_10_MB=LARGE),
+    Hostile("no table", at(TABLE, lambda place: None), "missing", "not_found"),
+    *no_files(BELOW_CASE, GOOD, file_of_10_MB=LARGE),
 ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from automedbench.base.cards import Target, TaskCard, load_card
 from automedbench.base.files import write_bytes
 from automedbench.base.records import Manifest
 from automedbench.tracks.common.cases import case_output
-from toys import Hostile
+from toys import Hostile, files, holding, no_files
 from toys._bench import manifest_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,87 +147,10 @@ LARGE: list[tuple[str, bytes, str]] = [
 ]
 
 
-def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_write, content)
-
-
-def _write(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes(content)
-
-
-def place(outputs: Path, case: str) -> Path:
-    """Where the prediction belongs; its folder is made."""
-    path = outputs / case / "prediction.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _too_large(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes(b'{"boxes": []}' + b" " * MAX_BYTES)
-
-
-def _sparse(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    with open(place(outputs, case), "wb") as stream:
-        stream.truncate(2**40)
-
-
-def _link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).symlink_to("/etc/passwd")
-
-
-def _link_to_itself(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).symlink_to("prediction.json")
-
-
-def _linked_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).symlink_to(public / case)
-
-
-def _hard_link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    path = place(outputs, case)
-    path.write_bytes(one())
-    os.link(path, path.with_name("twin.json"))
-
-
-def _fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    os.mkfifo(place(outputs, case))
-
-
-def _folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).mkdir()
-
-
-def _odd_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (place(outputs, case).parent / os.fsdecode(b"prediction\xff.json")).write_bytes(one())
-
-
-def _file_for_the_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    outputs.mkdir(parents=True, exist_ok=True)
-    (outputs / case).write_bytes(one())
-
-
-def _nothing(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    """An empty folder."""
-    (outputs / case).mkdir(parents=True)
-
-
+PATH = "{case}/prediction.json"
 HOSTILE: list[Hostile] = [
-    *[
-        Hostile(name, _file(content), "malformed", code)
-        for table in (NOT_COMPLETED, DROPPED, REMARKED, LARGE)
-        for name, content, code in table
-    ],
-    Hostile("larger than the card allows", _too_large, "malformed", "too_large"),
-    Hostile("1 TiB of nothing", _sparse, "malformed", "too_large"),
-    Hostile("symlink to a file outside", _link, "missing", "link"),
-    Hostile("symlink to itself", _link_to_itself, "missing", "link"),
-    Hostile("symlink for the folder", _linked_folder, "missing", "link"),
-    Hostile("hard link", _hard_link, "missing", "hardlink"),
-    Hostile("FIFO", _fifo, "missing", "fifo"),
-    Hostile("directory", _folder, "missing", "directory"),
-    Hostile("name that is not UTF-8", _odd_name, "missing", "not_found"),
-    Hostile("file where the folder belongs", _file_for_the_folder, "missing", "not_found"),
-    Hostile("nothing", _nothing, "missing", "not_found"),
+    *files(PATH, "malformed", NOT_COMPLETED, DROPPED, REMARKED, LARGE),
+    *no_files(PATH, one(), larger_than_the_card_allows=holding(b'{"boxes": []}' + b" " * MAX_BYTES)),
 ]
 
 

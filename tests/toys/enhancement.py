@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import pickle
 import struct
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import case_output
-from toys import Hostile
+from toys import Hostile, copied, files, holding, no_files
 from toys._bench import inputs, manifest_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,75 +171,12 @@ REMARKED: list[tuple[str, bytes, str | None]] = [
 ]
 
 
-def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_write, content)
-
-
-def _write(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes(content)
-
-
-def place(outputs: Path, case: str) -> Path:
-    """Where the output belongs; its folder is made."""
-    path = outputs / case / "enhanced.npy"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _input(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes((public / case / "input.npy").read_bytes())
-
-
-def _sparse(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    with open(place(outputs, case), "wb") as stream:
-        stream.write(with_header(described()))
-        stream.truncate(2**40)
-
-
-def _link_to_the_truth(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).symlink_to(public.parent.parent / "private" / public.name / case / "reference.npy")
-
-
-def _linked_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).symlink_to(public / case)
-
-
-def _hard_link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    path = place(outputs, case)
-    path.write_bytes(npy(GOOD))
-    os.link(path, path.with_name("twin.npy"))
-
-
-def _fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    os.mkfifo(place(outputs, case))
-
-
-def _folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).mkdir()
-
-
-def _odd_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (place(outputs, case).parent / os.fsdecode(b"enhanced\xff.npy")).write_bytes(npy(GOOD))
-
-
-def _zip_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    with zipfile.ZipFile(place(outputs, case).with_suffix(".npz"), "w") as archive:
-        archive.writestr("../../escaped.npy", npy(GOOD))
-
-
+PATH = "{case}/enhanced.npy"
 HOSTILE: list[Hostile] = [
-    *[Hostile(name, _file(content), "malformed", code) for name, content, code in LOST],
-    *[Hostile(name, _file(content), "valid", code) for name, content, code in REMARKED],
-    Hostile("the input handed back", _input, "malformed", "wrong_shape"),
-    Hostile("larger than the card allows", _file(npy(GOOD) + bytes(MAX_BYTES)), "malformed", "too_large"),
-    Hostile("1 TiB behind a right header", _sparse, "malformed", "too_large"),
-    Hostile("symlink to the reference", _link_to_the_truth, "missing", "link"),
-    Hostile("symlink for the folder", _linked_folder, "missing", "link"),
-    Hostile("hard link", _hard_link, "missing", "hardlink"),
-    Hostile("FIFO", _fifo, "missing", "fifo"),
-    Hostile("directory", _folder, "missing", "directory"),
-    Hostile("name that is not UTF-8", _odd_name, "missing", "not_found"),
-    Hostile("an archive under another name", _zip_name, "missing", "not_found"),
+    *files(PATH, "malformed", LOST),
+    *files(PATH, "valid", REMARKED),
+    Hostile("the input handed back", copied(PATH, "input.npy"), "malformed", "wrong_shape"),
+    *no_files(PATH, npy(GOOD), larger_than_the_card_allows=holding(npy(GOOD) + bytes(MAX_BYTES))),
 ]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -14,7 +12,7 @@ from PIL import Image
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Manifest
 from automedbench.tracks.common.cases import case_output
-from toys import Hostile
+from toys import Hostile, Write, at, holding, no_files
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = {"wordnet": ROOT / "demo/data/wordnet"}
@@ -116,49 +114,16 @@ def perfect(
 # --- hostile files ---------------------------------------------------------------------------------------------
 
 GOOD = FINDINGS["s1"]
-Write = Callable[[Path, str, Manifest, Path], None]
+PATH = "{case}/report.txt"
 
 
-def holds(content: bytes, name: str = "report.txt") -> Write:
+def holds(content: bytes) -> Write:
     """A file with this content."""
-
-    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        path = outputs / case / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-    return write
+    return at(PATH, holding(content))
 
 
 def says(text: str) -> Write:
     return holds(text.encode())
-
-
-def is_link(target: Callable[[Path], Path]) -> Write:
-    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        (outputs / case).mkdir(parents=True, exist_ok=True)
-        (outputs / case / "report.txt").symlink_to(target(public))
-
-    return write
-
-
-def is_folder_link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    outputs.mkdir(parents=True, exist_ok=True)
-    (outputs / case).symlink_to(public / case)
-
-
-def is_fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    os.mkfifo(outputs / case / "report.txt")
-
-
-def is_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case / "report.txt").mkdir(parents=True)
-
-
-def has_strange_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    Path(os.fsdecode(os.fsencode(outputs / case) + b"/report\xff.txt")).write_text(GOOD)
 
 
 HOSTILE = [
@@ -187,16 +152,8 @@ HOSTILE = [
     Hostile("gzip", holds(gzip.compress(GOOD.encode() * 3, mtime=0)), "malformed", "utf8_decode_failed"),
     Hostile("pickle", holds(pickle.dumps({"findings": GOOD})), "malformed", "utf8_decode_failed"),
     Hostile("PNG", holds(b"\x89PNG\r\n\x1a\n" + bytes(100)), "malformed", "utf8_decode_failed"),
-    Hostile("10 MB", holds(b"clear " * 1_700_000), "malformed", "too_large"),
-    Hostile("link to a file outside", is_link(lambda _: Path("/etc/hostname")), "missing", "link"),
-    Hostile("link to the truth", is_link(lambda public: public.parent.parent / "private"), "missing", "link"),
-    Hostile("link to an input", is_link(lambda public: public), "missing", "link"),
-    Hostile("folder of the case is a link", is_folder_link, "missing", "link"),
-    Hostile("pipe", is_fifo, "missing", "fifo"),
-    Hostile("folder", is_folder, "missing", "directory"),
-    Hostile("other case of letters in the name", holds(GOOD.encode(), "Report.txt"), "missing", "not_found"),
-    Hostile("one folder too deep", holds(GOOD.encode(), "out/report.txt"), "missing", "not_found"),
-    Hostile("name that is not UTF-8", has_strange_name, "missing", "not_found"),
+    *no_files(PATH, GOOD.encode(), report_of_10_MB=holding(b"clear " * 1_700_000)),
+    Hostile("one folder too deep", at("{case}/out/report.txt", holding(GOOD.encode())), "missing", "not_found"),
     # Odd, but a text by the contract: what it says is never looked at.
     Hostile("byte order mark is taken off", says("\ufeff" + GOOD), "valid", None),
     Hostile("CR LF", says(GOOD.replace(". ", ".\r\n")), "valid", None),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
-import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import numpy as np
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.tracks.segmentation.settings import label_files
-from toys import Hostile
+from toys import Hostile, copied, files, holding, no_files
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (12, 10, 8)
@@ -202,67 +199,10 @@ ACCEPTED: list[tuple[str, bytes, str | None]] = [
 ]
 
 
-def place(outputs: Path, case: str) -> Path:
-    """Where the output belongs; its folder is made."""
-    path = outputs / case / "dseg.nii.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
-    return functools.partial(_write, content)
-
-
-def _write(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes(content)
-
-
-def _scan(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).write_bytes((public / case / "ct.nii.gz").read_bytes())
-
-
-def _sparse(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    with open(place(outputs, case), "wb") as stream:
-        stream.write(RIGHT)
-        stream.truncate(2**40)
-
-
-def _link_to_the_truth(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).symlink_to(public.parent.parent / "private" / public.name / case / "dseg.nii.gz")
-
-
-def _hard_link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    path = place(outputs, case)
-    path.write_bytes(RIGHT)
-    os.link(path, path.with_name("twin.nii.gz"))
-
-
-def _fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    os.mkfifo(place(outputs, case))
-
-
-def _folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).mkdir()
-
-
-def _odd_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (place(outputs, case).parent / os.fsdecode(b"dseg\xff.nii.gz")).write_bytes(RIGHT)
-
-
-def _other_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    place(outputs, case).with_name("segmentation.nii.gz").write_bytes(RIGHT)
-
-
+PATH = "{case}/dseg.nii.gz"
 HOSTILE: list[Hostile] = [
-    *[Hostile(name, _file(content), "malformed", code) for name, content, code in [*LOST, *INVALID]],
-    *[Hostile(name, _file(content), "valid", code) for name, content, code in ACCEPTED],
-    Hostile("the scan handed back", _scan, "malformed", "unexpected_label"),
-    Hostile("larger than the card allows", _file(RIGHT + bytes(MAX_BYTES)), "malformed", "too_large"),
-    Hostile("1 TiB behind a right file", _sparse, "malformed", "too_large"),
-    Hostile("symlink to the truth", _link_to_the_truth, "missing", "link"),
-    Hostile("hard link", _hard_link, "missing", "hardlink"),
-    Hostile("FIFO", _fifo, "missing", "fifo"),
-    Hostile("directory", _folder, "missing", "directory"),
-    Hostile("name that is not UTF-8", _odd_name, "missing", "not_found"),
-    Hostile("another file name", _other_name, "missing", "not_found"),
+    *files(PATH, "malformed", LOST, INVALID),
+    *files(PATH, "valid", ACCEPTED),
+    Hostile("the scan handed back", copied(PATH, "ct.nii.gz"), "malformed", "unexpected_label"),
+    *no_files(PATH, RIGHT, larger_than_the_card_allows=holding(RIGHT + bytes(MAX_BYTES))),
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.tracks.common.cases import case_output
-from toys import Hostile
+from toys import Hostile, at, holding, no_files
 
 ROOT = Path(__file__).resolve().parents[2]
 _SHIPPED = load_card(ROOT / "config/tasks/synthesis/totalsegmentator-ctsr-task.yaml")
@@ -219,37 +218,11 @@ VALID: list[tuple[str, Change, str | None]] = [
 ]
 
 
+PATH = "{case}/sct.nii.gz"
+
+
 def _write(outputs: Path, case: str, manifest: Manifest, public: Path, *, change: Change) -> None:
-    place = outputs / case / "sct.nii.gz"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(change(given(manifest, public, case)))
-
-
-def _link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    (outputs / case / "sct.nii.gz").symlink_to((public / case / "ct.nii.gz").resolve())
-
-
-def _fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    os.mkfifo(outputs / case / "sct.nii.gz")
-
-
-def _directory(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    (outputs / case / "sct.nii.gz").mkdir(parents=True, exist_ok=True)
-
-
-def _other_name(outputs: Path, case: str, manifest: Manifest, public: Path, *, name: str | bytes) -> None:
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    right = with_values(lambda values: values + 3)(given(manifest, public, case))
-    place = os.path.join(os.fsencode(outputs / case), os.fsencode(name))
-    with open(place, "wb") as file:
-        file.write(right)
-
-
-def _noise(image: Image) -> bytes:
-    """More bytes than are collected."""
-    return np.random.default_rng(0).bytes(MAX_BYTES + 1)
+    at(PATH, holding(change(given(manifest, public, case))))(outputs, case, manifest, public)
 
 
 def _cases(status: Any, changes: list[tuple[str, Change, Any]]) -> list[Hostile]:
@@ -259,11 +232,5 @@ def _cases(status: Any, changes: list[tuple[str, Change, Any]]) -> list[Hostile]
 HOSTILE: list[Hostile] = [
     *_cases("malformed", UNREADABLE + UNSCORABLE + INVALID),
     *_cases("valid", VALID),
-    Hostile("too large", functools.partial(_write, change=_noise), "malformed", "too_large"),
-    Hostile("link to the input", _link, "missing", "link"),
-    Hostile("FIFO", _fifo, "missing", "fifo"),
-    Hostile("folder", _directory, "missing", "directory"),
-    Hostile("name of the input", functools.partial(_other_name, name="ct.nii.gz"), "missing", "not_found"),
-    Hostile("name without gz", functools.partial(_other_name, name="sct.nii"), "missing", "not_found"),
-    Hostile("name that is not UTF-8", functools.partial(_other_name, name=b"sct\xff.nii.gz"), "missing", "not_found"),
+    *no_files(PATH, b"", larger_than_the_card_allows=holding(np.random.default_rng(0).bytes(MAX_BYTES + 1))),
 ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from automedbench.base.cards import (
 )
 from automedbench.base.records import Manifest
 from automedbench.tracks.common.cases import case_output
-from toys import Hostile
+from toys import Hostile, Write, at, holding, no_files
 
 ROWS: list[dict[str, Any]] = [
     {"qid": 11, "image_name": "a.jpg", "question": "Is there a mass?", "answer": "Yes", "image_organ": "CHEST"},
@@ -137,17 +135,12 @@ def perfect(
 
 # --- hostile outputs ------------------------------------------------------------------------------------------
 
-Write = Callable[[Path, str, Manifest, Path], None]
+PATH = "{case}/answer.json"
 
 
 def raw_bytes(data: bytes) -> Write:
     """The file as these bytes."""
-
-    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        (outputs / case).mkdir(parents=True, exist_ok=True)
-        (outputs / case / "answer.json").write_bytes(data)
-
-    return write
+    return at(PATH, holding(data))
 
 
 def changed(**changes: Any) -> Write:
@@ -161,30 +154,6 @@ def changed(**changes: Any) -> Write:
         raw_bytes(json.dumps(value).encode())(outputs, case, manifest, public)
 
     return write
-
-
-def placed(make: Callable[[Path, Path], None]) -> Write:
-    """Something that is not a regular file: ``make(path, public)`` puts it there."""
-
-    def write(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-        (outputs / case).mkdir(parents=True, exist_ok=True)
-        make(outputs / case / "answer.json", public)
-
-    return write
-
-
-def odd_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
-    """A file whose name is not UTF-8, instead of the expected one."""
-    (outputs / case).mkdir(parents=True, exist_ok=True)
-    with open(os.path.join(os.fsencode(outputs / case), b"answ\xe9r.json"), "wb") as stream:
-        stream.write(b"{}")
-
-
-def hard_link(path: Path, public: Path) -> None:
-    """A second name of a file that exists elsewhere."""
-    elsewhere = path.with_name("elsewhere")
-    elsewhere.write_text(json.dumps(record(path.parent.name)))
-    os.link(elsewhere, path)
 
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -237,11 +206,5 @@ HOSTILE: list[Hostile] = [
     Hostile("raw output of 100 KiB is cut", changed(raw_model_output="x" * 100_000), "valid", "raw_too_long"),
     Hostile("lone surrogate in the output", changed(raw_model_output="\ud800 it is"), "valid", None),
     Hostile("further keys", changed(extra={"a": [1]}), "valid", None),
-    Hostile("10 MB answer", raw_bytes(b'{"predicted_answer": "' + b"a" * 10_000_000 + b'"}'), "malformed", "too_large"),
-    Hostile("link to the truth", placed(lambda path, _: path.symlink_to("/data/private/x.json")), "missing", "link"),
-    Hostile("link to its own question", placed(lambda path, public: path.symlink_to(public)), "missing", "link"),
-    Hostile("hard link", placed(hard_link), "missing", "hardlink"),
-    Hostile("FIFO", placed(lambda path, _: os.mkfifo(path)), "missing", "fifo"),
-    Hostile("directory", placed(lambda path, _: path.mkdir()), "missing", "directory"),
-    Hostile("name that is not UTF-8", odd_name, "missing", "not_found"),
+    *no_files(PATH, b"{}", answer_of_10_MB=holding(b'{"predicted_answer": "' + b"a" * 10_000_000 + b'"}')),
 ]
