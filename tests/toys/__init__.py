@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from automedbench.base.cards import TaskCard
 from automedbench.base.records import Manifest
 
 Write = Callable[[Path, str, Manifest, Path], None]
@@ -31,6 +32,13 @@ class Hostile:
     write: Write
     status: Status
     code: str | None
+
+
+def with_options(base: TaskCard, split: str | None = None, reader: str = "", **options: Any) -> TaskCard:
+    """The card with these options of its reader, or of another one, and no others, and with this split."""
+    sampling = base.staging.sampling.model_copy(update={"split": split})
+    staging = {"reader": reader or base.staging.reader, "options": options, "sampling": sampling}
+    return base.model_copy(update={"staging": base.staging.model_copy(update=staging)})
 
 
 def at(path: str, make: Callable[[Path], Any]) -> Write:

@@ -166,14 +166,6 @@ def make_card(*classes: str, **settings: Any) -> TaskCard:
     return card.model_copy(update={"metric": card.metric.model_copy(update={"settings": settings})})
 
 
-def with_reader(reader: str, options: dict[str, Any]) -> TaskCard:
-    """The BCCD card with another reader and its options, and no split."""
-    card = make_card()
-    sampling = card.staging.sampling.model_copy(update={"split": None})
-    staging = card.staging.model_copy(update={"reader": reader, "options": options, "sampling": sampling})
-    return card.model_copy(update={"staging": staging})
-
-
 def box(name: str, *corners: float, score: float | None = None) -> dict[str, Any]:
     """One box as it stands in a truth or prediction file."""
     return {"class": name, **dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True))} | (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from toys.detection import with_reader
+from toys import with_options
+from toys.detection import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import SourceBox
 from automedbench.datasets.readers.boxes import box_table
@@ -17,8 +18,7 @@ from automedbench.datasets.readers.boxes import box_table
 HEADER = "image_id,class_name,x_min,y_min,x_max,y_max"
 
 
-def card(**options: Any) -> TaskCard:
-    return with_reader("box_table", {"table": "boxes.csv", "images": "test/{id}"} | options)
+card = functools.partial(with_options, make_card(), reader="box_table", table="boxes.csv", images="test/{id}")
 
 
 def write(raw: Path, *rows: str) -> Path:

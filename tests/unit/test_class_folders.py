@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Any
 
 import pytest
+from toys import with_options
 from toys.classification import CARD
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.datasets.readers.images import class_folders
 
-
-def card(split: str | None = "Testing", **options: Any) -> TaskCard:
-    sampling = CARD.staging.sampling.model_copy(update={"split": split})
-    staging = CARD.staging.model_copy(update={"sampling": sampling, "options": options})
-    return CARD.model_copy(update={"staging": staging})
+card = functools.partial(with_options, CARD, split="Testing")
 
 
 def touch(raw: Path, *names: str) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from PIL import Image
 from toys import classification as toy
+from toys._bench import collected, inputs, manifest_of
 
 from automedbench.base.cards import OutputFile, Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, to_json, write_bytes
-from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Prior, RunId, SubmissionRecord
+from automedbench.base.records import CaseEntry, CaseSubmission, Prior, RunId, SubmissionRecord
 from automedbench.scoring.run import s4
 from automedbench.steps.inside.grade_submission import grade
 from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
@@ -36,12 +37,10 @@ class Toy:
 
     def __init__(self, folder: Path, truth: list[str], card: TaskCard) -> None:
         self.card, self.private, self.submission = card, folder / "private", folder / "submission"
-        cases = [CaseEntry(id=f"c{number}", inputs={}, private={}) for number in range(1, len(truth) + 1)]
-        self.manifest = Manifest(
-            task="toy", task_version=1, track="classification", dataset="toy", sampling="by hand", cases=cases
-        )
+        cases = [f"c{number}" for number in range(1, len(truth) + 1)]
+        self.manifest = manifest_of("classification", {case: {} for case in cases})
         for case, label in zip(cases, truth, strict=True):
-            write_bytes(self.private / case.id / "label.json", json.dumps({"label": label}).encode())
+            write_bytes(self.private / case / "label.json", json.dumps({"label": label}).encode())
 
     def table(self, *rows: str, header: str = "patient_id,label") -> None:
         """``predictions.csv`` with these rows."""
@@ -59,17 +58,10 @@ class Toy:
         return classification.check(self.card, self.manifest, self.submission)
 
     def record(self) -> SubmissionRecord:
-        cases = self.check()
-        return SubmissionRecord(
-            run=RUN,
-            track_version=classification.version,
-            cases=cases,
-            completion_rate=sum(case.completed for case in cases) / len(cases),
-            valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
-        )
+        return collected(self.card, self.manifest, self.submission)
 
-    def inputs(self, checked: SubmissionRecord | None = None) -> ScoringInputs:
-        return ScoringInputs(self.card, self.manifest, self.submission, self.private, checked or self.record())
+    def inputs(self) -> ScoringInputs:
+        return inputs(self.card, self.manifest, self.submission, self.private)
 
     def score(self) -> TrackScore:
         return classification.score(self.inputs())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from toys.detection import with_reader
+from toys import with_options
+from toys.detection import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import SourceBox
 from automedbench.datasets.readers.boxes import coco_boxes
@@ -23,9 +24,8 @@ def box(image: Any = 7, kind: Any = 0, corners: Any = (1, 2, 3, 4), **more: Any)
     return {"image_id": image, "category_id_3": kind, "bbox": list(corners), **more}
 
 
-def card(**options: Any) -> TaskCard:
-    given = {"annotations": "data/*.json", "images": "data/x?rays", "category": "category_id_3"}
-    return with_reader("coco_boxes", given | {"categories": "categories_3"} | options)
+FORM = {"annotations": "data/*.json", "images": "data/x?rays", "category": "category_id_3"}
+card = functools.partial(with_options, make_card(), reader="coco_boxes", categories="categories_3", **FORM)
 
 
 def write(raw: Path, annotations: list[Any], **changes: Any) -> Path:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from PIL import Image, PngImagePlugin
 from toys import detection as bad
+from toys import with_options
 from toys._bench import collected, inputs
-from toys.detection import RIGHT, box, make_card, make_manifest, one, submit, with_reader, write_truth
+from toys.detection import RIGHT, box, make_card, make_manifest, one, submit, write_truth
 
 from automedbench.base.cards import Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
@@ -391,7 +392,7 @@ def several_per_patient(folder: Path, seed: int = 42, **sampling: Any) -> TaskCa
         line = "" if shown is None else f"{shown} 0.5 0.5 0.5 0.5\n"
         (folder / f"raw/labels/{name}.txt").write_text(line)
     options = {"images": "images/*.png", "labels": "labels", "classes": CLASSES, "subject_pattern": "^(?:p[0-9]|)"}
-    card = with_reader("yolo_boxes", options)
+    card = with_options(make_card(), reader="yolo_boxes", **options)
     change = {"seed": seed, "options": {"one_per_subject": True}} | sampling
     changed = card.staging.sampling.model_copy(update=change)
     return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": changed})})

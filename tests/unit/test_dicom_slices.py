@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from toys import with_options
 from toys.enhancement import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.dicom import UnreadableDicom, read_header, read_values
 from automedbench.datasets.forms.slices import SourceSlice
@@ -20,10 +21,7 @@ SHAPE = (6, 5)
 RAMP = np.arange(30, dtype=np.int16).reshape(SHAPE)
 
 
-def card(**options: Any) -> TaskCard:
-    """A card whose reader has these options and no others."""
-    base = make_card()
-    return base.model_copy(update={"staging": base.staging.model_copy(update={"options": options})})
+card = functools.partial(with_options, make_card())
 
 
 def save(path: Path, stored: Any = RAMP, **options: Any) -> Path:

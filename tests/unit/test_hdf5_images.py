@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from toys import with_options
 from toys.classification import CARD
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.images import hdf5_images
 
@@ -20,9 +21,7 @@ META = ",coord_y,coord_x,tumor_patch,center_tumor_patch,wsi\n0,1,2,True,True,sli
 META += "2,5,6,False,False,slide_a\n"
 
 
-def card(**options: Any) -> TaskCard:
-    staging = CARD.staging.model_copy(update={"options": OPTIONS | options})
-    return CARD.model_copy(update={"staging": staging})
+card = functools.partial(with_options, CARD, **OPTIONS)
 
 
 def save(path: Path, key: str, values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from toys import with_options
 from toys.enhancement import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.readers import slices
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
 
 
-def card(**options: Any) -> TaskCard:
-    """A card whose reader has these options and no others."""
-    base = make_card()
-    return base.model_copy(update={"staging": base.staging.model_copy(update={"options": options})})
+card = functools.partial(with_options, make_card())
 
 
 def save(path: Path, array: Any = GREY, mode: str | None = None, **options: Any) -> Path:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from toys import with_options
 from toys.enhancement import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.datasets.readers import slices
 from automedbench.datasets.readers.slices import magnitude
 
-
-def card(**options: Any) -> TaskCard:
-    """A card whose reader has these options and no others."""
-    base = make_card()
-    chosen = {"images": ["*.h5"]} | options
-    return base.model_copy(update={"staging": base.staging.model_copy(update={"options": chosen})})
+card = functools.partial(with_options, make_card(), images=["*.h5"])
 
 
 def save(path: Path, data: dict[str, Any], **attributes: Any) -> Path:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import with_options
 from toys.segmentation import CARD
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.datasets.readers import volumes
 
 KITS = {"image": "data/{id}/imaging.nii.gz", "label": "data/{id}/segmentation.nii.gz"}
 
 
-def card(**options: Any) -> TaskCard:
-    """The toy's card for label maps."""
-    value = CARD.model_dump()
-    value["staging"]["options"] = options
-    return TaskCard.model_validate(value)
+card = functools.partial(with_options, CARD)
 
 
 def touch(raw: Path, *names: str) -> None:
@@ -61,10 +58,8 @@ def test_record_table(tmp_path: Path) -> None:
 
 def test_a_split_without_table(tmp_path: Path) -> None:
     touch(tmp_path, "labelsTr/liver_0.nii.gz", "imagesTr/liver_0.nii.gz")
-    value = card().model_dump()
-    value["staging"]["sampling"]["split"] = "test"
     with pytest.raises(ConfigError, match=r"no staging\.options\.table"):
-        volumes.label_maps(tmp_path, TaskCard.model_validate(value))
+        volumes.label_maps(tmp_path, card("test"))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Any
 
 import pytest
+from toys import with_options
 from toys.classification import CARD
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.images import label_table
 
@@ -21,10 +21,7 @@ HAM = {
 ROWS = "lesion_id,image_id,dx,age\nHAM_1,ISIC_1,nv,80\nHAM_1,ISIC_2,nv,\nHAM_2,ISIC_3,mel,5\n"
 
 
-def card(split: str | None = None, **options: Any) -> TaskCard:
-    sampling = CARD.staging.sampling.model_copy(update={"split": split})
-    staging = CARD.staging.model_copy(update={"sampling": sampling, "options": HAM | options})
-    return CARD.model_copy(update={"staging": staging})
+card = functools.partial(with_options, CARD, **HAM)
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import with_options
 from toys.segmentation import CARD, make_raw
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.volumes import SourceSegmentation
 from automedbench.datasets.readers import volumes
@@ -16,12 +17,7 @@ from automedbench.datasets.readers import volumes
 META = {"file": "meta.csv", "delimiter": ";", "id": "image_id", "split": "split"}
 
 
-def card(split: str | None = None, **options: Any) -> TaskCard:
-    """The toy's card with other options."""
-    value = CARD.model_dump()
-    value["staging"]["options"] = options
-    value["staging"]["sampling"]["split"] = split
-    return TaskCard.model_validate(value)
+card = functools.partial(with_options, CARD)
 
 
 def touch(raw: Path, *names: str) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toys import report_generation as toy
+from toys import with_options
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.reports import mimic_reports
 
@@ -23,10 +24,7 @@ ROWS = [
 ]
 
 
-def card(split: str | None = "test", **options: Any) -> TaskCard:
-    sampling = toy.CARD.staging.sampling.model_copy(update={"split": split})
-    update = {"reader": "mimic_reports", "options": options, "sampling": sampling}
-    return toy.CARD.model_copy(update={"staging": toy.CARD.staging.model_copy(update=update)})
+card = functools.partial(with_options, toy.CARD, split="test", reader="mimic_reports")
 
 
 def write(raw: Path, rows: list[tuple[str, str, str, str, str]] = ROWS) -> Path:
@@ -109,4 +107,4 @@ def test_bad_files(tmp_path: Path, change: Any, error: type[AutoMedBenchError], 
 
 def test_an_empty_split(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="no image of split 'validate'"):
-        mimic_reports(write(tmp_path), card("validate"))
+        mimic_reports(write(tmp_path), card(split="validate"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,13 @@ import nibabel
 import numpy as np
 import pytest
 from toys import synthesis as toy
+from toys import with_options
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.volumes import SourceVolume, load_volume
 from automedbench.datasets.readers.volumes import nifti_volumes
 
-
-def card(**options: Any) -> TaskCard:
-    """The toy's card with other options of the reader."""
-    staging = toy.CARD.staging.model_copy(update={"options": options})
-    return toy.CARD.model_copy(update={"staging": staging})
+card = functools.partial(with_options, toy.CARD)
 
 
 def save(path: Path, values: Any, affine: Any = None, **header: Any) -> Path:

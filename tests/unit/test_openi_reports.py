@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toys import report_generation as toy
+from toys import with_options
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.tables import MAX_XML_BYTES
 from automedbench.datasets.readers.reports import openi_reports
 
-
-def card(**options: Any) -> TaskCard:
-    staging = toy.CARD.staging.model_copy(update={"reader": "openi_reports", "options": options})
-    return toy.CARD.model_copy(update={"staging": staging})
+card = functools.partial(with_options, toy.CARD, reader="openi_reports")
 
 
 def write(raw: Path, number: int, *images: str, **sections: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 from toys import report_generation as toy
+from toys import with_options
 
-from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.cards import load_card
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import compose
 from automedbench.datasets.readers.reports import report_folders
@@ -23,11 +25,7 @@ ROWS = [
 COLUMNS = {"image": "file", "study": "id", "subject": "who", "findings": "find", "impression": "imp"}
 
 
-def make_card(split: str | None = None, **options: Any) -> TaskCard:
-    given = {"table": "t.csv", "columns": COLUMNS} | options
-    sampling = toy.CARD.staging.sampling.model_copy(update={"split": split})
-    staging = toy.CARD.staging.model_copy(update={"options": given, "sampling": sampling})
-    return toy.CARD.model_copy(update={"staging": staging})
+make_card = functools.partial(with_options, toy.CARD, table="t.csv", columns=COLUMNS)
 
 
 def write(raw: Path, rows: list[dict[str, str]], name: str = "t.csv") -> Path:

@@ -15,13 +15,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 from factories import make_brief_plan
+from toys._bench import inputs, manifest_of
 from toys.segmentation import AFFINE, CARD, INVALID, LOST, RIGHT, SHAPE, make_raw, mask_card, nifti
 
 from automedbench.agent.plan import compose_brief
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes
-from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.records import CaseEntry, CaseSubmission
 from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
 from automedbench.tracks.segmentation import TRACK as segmentation
 from automedbench.tracks.segmentation import compare
@@ -54,10 +55,7 @@ class Toy:
         for case, files in truth.items():
             for name, volume in files.items():
                 write_bytes(self.private / case / name, nifti(volume))
-        entries = [CaseEntry(id=case, inputs={}, private={}, geometry=GEOMETRY) for case in truth]
-        self.manifest = Manifest(
-            task="toy", task_version=1, track="segmentation", dataset="toy", sampling="by hand", cases=entries
-        )
+        self.manifest = manifest_of("segmentation", dict.fromkeys(truth, GEOMETRY))
 
     def submit(self, case: str, **files: Any) -> None:
         """Bytes as they are, arrays as volumes; names without their suffix."""
@@ -66,15 +64,7 @@ class Toy:
             write_bytes(self.submission / "agents_outputs" / case / f"{name}.nii.gz", data)
 
     def inputs(self) -> ScoringInputs:
-        cases: list[CaseSubmission] = segmentation.check(self.card, self.manifest, self.submission)
-        checked = SubmissionRecord(
-            run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-            track_version=segmentation.version,
-            cases=cases,
-            completion_rate=sum(case.completed for case in cases) / len(cases),
-            valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
-        )
-        return ScoringInputs(self.card, self.manifest, self.submission, self.private, checked)
+        return inputs(self.card, self.manifest, self.submission, self.private)
 
     def check(self) -> dict[str, CaseSubmission]:
         return {case.case: case for case in self.inputs().checked.cases}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from toys import with_options
 from toys.enhancement import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import slices
 from automedbench_rehearsal.making.scans import nifti
@@ -20,11 +21,7 @@ SIDES = (3, 4, 5)
 PLACES = np.fromfunction(lambda x, y, z: 100 * x + 10 * y + z, SIDES).astype(np.int16)
 
 
-def card(**options: Any) -> TaskCard:
-    """A card whose reader has these options and no others."""
-    base = make_card()
-    chosen = {"images": ["*.nii.gz"]} | options
-    return base.model_copy(update={"staging": base.staging.model_copy(update={"options": chosen})})
+card = functools.partial(with_options, make_card(), images=["*.nii.gz"])
 
 
 def save(path: Path, values: Any = PLACES, affine: Any = None, **options: Any) -> Path:

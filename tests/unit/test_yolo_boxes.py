@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from toys.detection import with_reader
+from toys import with_options
+from toys.detection import make_card
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import SourceBox
 from automedbench.datasets.readers.boxes import yolo_boxes
 
-
-def card(**options: Any) -> TaskCard:
-    given = {"images": "images/**/*.png", "labels": "**/labels", "classes": ["fracture", "text"]}
-    return with_reader("yolo_boxes", given | options)
+FORM = {"images": "images/**/*.png", "labels": "**/labels", "classes": ["fracture", "text"]}
+card = functools.partial(with_options, make_card(), reader="yolo_boxes", **FORM)
 
 
 def write(raw: Path, **labels: str | None) -> Path:
