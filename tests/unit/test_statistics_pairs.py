@@ -1,20 +1,19 @@
-"""Two agents against each other: difference, test, correction, by hand; errors of both kinds in simulations."""
+"""Pairs of agents: differences, intervals and both tests by hand; what holds for every board."""
 
 from __future__ import annotations
 
 import math
 import random
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from automedbench.statistics.pairs import (
-    compare_pairs,
-    draw_gap,
-)
+from automedbench.statistics.pairs import compare_pairs, draw_gap, flip_signs, rank_ranges, tie_groups
 from automedbench.statistics.samples import PairedComparison, Sample, StatisticsMethod
 
 Agents = dict[str, list[Sample]]
+MANY = StatisticsMethod(resamples=20_000)
 
 
 def one_cell(values: list[float], task: str = "t", tier: str = "lite") -> list[Sample]:
@@ -30,6 +29,11 @@ def only(pairs: list[PairedComparison]) -> PairedComparison:
     return pairs[0]
 
 
+def limits(pair: PairedComparison) -> tuple[float, float]:
+    assert pair.low is not None and pair.high is not None
+    return pair.low, pair.high
+
+
 @pytest.mark.parametrize("agents", [{}, {"a": []}, {"a": one_cell([0.5])}], ids=["none", "empty", "one"])
 def test_no_pair(agents: Agents) -> None:
     assert compare_pairs(agents) == []
@@ -37,13 +41,15 @@ def test_no_pair(agents: Agents) -> None:
 
 def test_no_cell_in_common() -> None:
     found = only(compare_pairs({"a": one_cell([0.1, 0.2, 0.3]), "b": one_cell([0.1, 0.2, 0.3], tier="standard")}))
-    assert (found.n_cells, found.difference, found.p, found.different, found.sufficient) == (
-        0,
-        None,
-        None,
-        False,
-        False,
-    )
+    assert found == PairedComparison("a", "b")
+
+
+def test_two_repeats_are_not_enough() -> None:
+    """The difference is shown, and nothing is inferred from it; it counts in no correction."""
+    a, b, c = one_cell([0.9, 0.9, 0.9]), one_cell([0.5, 0.6, 0.5]), one_cell([0.1, 0.1])
+    pairs = compare_pairs({"a": a, "b": b, "c": c})
+    assert pairs[1] == PairedComparison("a", "c", 1, pytest.approx(0.8))
+    assert pairs[0] == only(compare_pairs({"a": a, "b": b}))
 
 
 def test_common_cells_alone_count() -> None:
@@ -51,6 +57,73 @@ def test_common_cells_alone_count() -> None:
     a = [*one_cell([0.5, 0.6, 0.7]), *one_cell([0.0, 0.0, 0.0], "other")]
     found = only(compare_pairs({"a": a, "b": one_cell([0.3, 0.4, 0.5])}))
     assert (found.n_cells, found.difference) == (1, pytest.approx(0.2))
+
+
+def test_runs_that_never_vary_by_hand() -> None:
+    """18 runs of .9 and 18 of .1: one unseen outcome is at most .9 away, so that SE = √2 · .9/19 = .06699.
+
+    That part is known, hence normal: 1.960 and, for the sdd, 0.8416 more. Six tasks, all in favour: 2 of 64 signs.
+    """
+    found = only(compare_pairs({"a": tasks([[0.9] * 3] * 6), "b": tasks([[0.1] * 3] * 6)}, MANY))
+    assert limits(found) == pytest.approx((0.8 - 1.96 * 0.06699, 0.8 + 1.96 * 0.06699), abs=0.002)
+    assert found.sdd == pytest.approx((1.96 + 0.8416) * 0.06699, abs=0.002)
+    assert (found.n_tasks, found.p_like, found.different, found.generalises) == (6, 2 / 64, True, True)
+
+
+def test_three_runs_of_one_task_by_hand() -> None:
+    """s²/3 = .0033 is less than (.8/4)² = .04 of either: .6 / √.08 = 2.121, and 3.4 % of a normal lie beyond."""
+    found = only(compare_pairs({"a": one_cell([0.7, 0.8, 0.9]), "b": one_cell([0.1, 0.2, 0.3])}, MANY))
+    assert found.p == pytest.approx(0.0339, abs=0.005)
+    assert (found.p_like, found.generalises) == (None, False)
+
+
+def test_student_by_hand() -> None:
+    """Twice s² = .15625 of five runs: SE = √(2 · .15625/5) = .25; t of eight degrees is 2.306."""
+    values = [0.0, 0.25, 0.5, 0.75, 1.0]
+    found = only(compare_pairs({"a": one_cell(values), "b": one_cell(values)}, MANY))
+    assert limits(found) == pytest.approx((-2.306 * 0.25, 2.306 * 0.25), abs=0.02)
+    assert (found.difference, found.p, found.different) == (0.0, 1.0, False)
+
+
+def test_largest_of_three_by_hand() -> None:
+    """Constant scores have a normal error of the same size each: Tukey's range of three, 3.314 / √2 = 2.343."""
+    agents = {name: tasks([[level] * 3] * 6) for name, level in (("a", 0.5), ("b", 0.5), ("c", 0.5))}
+    for pair in compare_pairs(agents, MANY):
+        assert limits(pair)[1] == pytest.approx(2.343 * math.sqrt(2) * 0.5 / 19, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [([0.0], 1.0), ([0.3], 1.0), ([0.1, 0.2], 0.5), ([0.1, -0.1], 1.0), ([0.1, 0.2, 0.4], 0.25), ([3, 1, -1], 0.75)],
+)
+def test_flips_of_one_pair_by_hand(terms: list[float], expected: float) -> None:
+    """The last: 3 1 -1 sums to 3, and |±3 ±1 ±1| is 5, 3, 3, 1 for either sign of the 3: 3 or more in 6 of 8."""
+    assert flip_signs(np.array(terms, float)[:, None], 200, 0).tolist() == [expected]
+
+
+def test_two_pairs_step_down_by_hand() -> None:
+    """1 1 1 1 and 1 1 1 -1 have the same squares, so sums decide: 4 and 2. Of eight patterns (the first sign stays)
+    the larger of both sums is 4 in two (none, the last turned): 2/8. The smaller one is then judged by its own sums,
+    2 4 0 0 2 2 2 0: five are 2 or more. With the other pair, whose sums are 4 2 2 2 0 0 0 2, all eight would be.
+    """
+    assert flip_signs(np.array([[1.0, 1], [1, 1], [1, 1], [1, -1]]), 200, 0).tolist() == [2 / 8, 5 / 8]
+
+
+def test_seven_agents_on_seven_tasks_are_told_apart() -> None:
+    """21 pairs, each in the same direction on all tasks: 2 of 128 signs for all of them at once."""
+    agents = {name: tasks([[level / 10] * 3] * 7) for level, name in enumerate("abcdefg", 1)}
+    pairs = compare_pairs(agents)
+    assert {pair.p_like for pair in pairs} == {2 / 128}
+    assert [pair.generalises for pair in pairs] == [pair.different for pair in pairs]
+    assert all(pair.different for pair in pairs if abs(pair.difference or 0) > 0.3)
+
+
+def test_many_tasks_at_random() -> None:
+    """Thirteen tasks of which one is 0 come near all signs of the twelve (four standard errors), and p is never 0."""
+    terms = np.array([0.3, -0.1, 0.25, 0.4, -0.3, 0.2, 0.1, 0.15, -0.2, 0.05, 0.3, 0.1])
+    drawn = flip_signs(np.append(terms, 0.0)[:, None], 20_000, 0)
+    assert drawn == pytest.approx(flip_signs(terms[:, None], 0, 0), abs=0.01)
+    assert flip_signs(np.ones((20, 1)), 500, 0).tolist() == [1 / 501]
 
 
 def test_cases_of_two_draws_are_not_paired_by_hand() -> None:
@@ -77,28 +150,6 @@ def test_gap_of_many_tasks_is_paired_by_task() -> None:
     assert found.different
 
 
-def three_agents(seed: int, n_tasks: int = 7, shift: float = 0.1) -> Agents:
-    chance = np.random.default_rng(seed)
-    base = chance.uniform(0.2, 0.6, n_tasks)
-    return {
-        name: tasks([list(np.clip(level + move + chance.normal(0, 0.08, 3), 0, 1)) for level in base])
-        for name, move in (("a", 0.0), ("b", shift), ("c", 2 * shift))
-    }
-
-
-@pytest.mark.parametrize("n_tasks", [1, 7, 20])
-def test_order_of_runs_and_agents_does_not_matter(n_tasks: int) -> None:
-    agents = three_agents(1, n_tasks)
-    shuffled = {name: random.Random(2).sample(own, len(own)) for name, own in reversed(agents.items())}
-    assert compare_pairs(shuffled) == compare_pairs(agents)
-
-
-def test_an_agent_against_itself() -> None:
-    own = three_agents(1)["a"]
-    found = only(compare_pairs({"a": own, "b": own}))
-    assert (found.difference, found.p, found.different) == (0.0, 1.0, False)
-
-
 def test_pooling_by_runs_counts_the_runs_of_both() -> None:
     """Task one 3 + 3 runs, difference 0.4; task two 3 + 9 runs, difference 0.1: (6 · 0.4 + 12 · 0.1) / 18 = 0.2."""
     a = [*one_cell([0.6] * 3, "one"), *one_cell([0.5] * 3, "two")]
@@ -107,30 +158,63 @@ def test_pooling_by_runs_counts_the_runs_of_both() -> None:
     assert only(compare_pairs({"a": a, "b": b}, StatisticsMethod("tasks"))).difference == pytest.approx(0.25)
 
 
-NULL_DESIGNS = {"8 tasks": (8, 3, 400), "20 tasks": (20, 3, 300), "1 task": (1, 5, 400), "2 tasks": (2, 4, 400)}
-
-
-def simulated_pair(chance: np.random.Generator, n_tasks: int, repeats: int, shift: float) -> Agents:
-    """Skewed runs (one in ten fails) of two agents; tasks differ from each other and for each agent."""
-    level = chance.uniform(0.3, 0.9, n_tasks)
-    agents = {}
-    for name, move in (("a", 0.0), ("b", shift)):
-        own = level + (chance.normal(0, 0.05, n_tasks) if n_tasks >= 6 else 0) + move
-        values = np.clip(own[:, None] + chance.normal(0, 0.1, (n_tasks, repeats)), 0, 1)
-        values *= chance.random(values.shape) > 0.1
-        agents[name] = tasks(values.tolist())
+def random_board(seed: int) -> Agents:
+    """2-8 agents, 1-8 tasks, 1-2 tiers, 2-5 repeats: zeros, ones, ties, steady and wild agents; half lack cells."""
+    chance = np.random.default_rng([7, seed])
+    shape = tuple(int(chance.integers(low, high)) for low, high in ((2, 9), (1, 9), (1, 3)))
+    levels = chance.choice([0.0, 0.5, 0.9, 1.0], shape[1:]) + chance.normal(0, chance.choice([0, 0.1, 0.4]), shape)
+    spread = chance.choice([0, 0.01, 0.1, 0.5], shape[0])
+    lacking, fewest = 0.1 * (seed % 2), 3 - int(chance.random() < 0.2)
+    agents: Agents = {}
+    for agent, name in enumerate("abcdefgh"[: shape[0]]):
+        agents[name] = [
+            Sample(f"t{task}", f"tier-{tier}", repeat, value, value)
+            for task, tier in np.ndindex(shape[1:])
+            if chance.random() >= lacking
+            for repeat, value in enumerate(
+                np.clip(chance.normal(levels[agent, task, tier], spread[agent], chance.integers(fewest, 6)), 0, 1)
+                .round(chance.integers(1, 4))
+                .tolist()
+            )
+        ]
     return agents
 
 
-@pytest.mark.parametrize("design", ["20 tasks", "1 task"])
-def test_power(design: str) -> None:
-    """A difference of 0.3 is found nearly always over many tasks, mostly on one, and with the right sign."""
-    n_tasks = NULL_DESIGNS[design][0]
-    chance = np.random.default_rng([2, n_tasks])
-    pairs = [
-        only(compare_pairs(simulated_pair(chance, n_tasks, 8, -0.3), StatisticsMethod(resamples=400)))
-        for _ in range(100)
-    ]
-    assert np.mean([pair.different and (pair.difference or 0.0) > 0 for pair in pairs]) >= (
-        0.95 if n_tasks > 1 else 0.5
-    )
+def check_board(agents: Agents, seed: int) -> None:
+    """What holds exactly. With the same cells of all agents, ranks and transitivity as well."""
+    method = StatisticsMethod(resamples=199, seed=seed)
+    pairs, names = compare_pairs(agents, method), list(agents)
+    letters, ranges = tie_groups(names, pairs), rank_ranges(names, pairs)
+    assert [(pair.a, pair.b) for pair in pairs] == list(combinations(names, 2))
+    for pair in pairs:
+        assert pair.different == bool(pair.sufficient and not limits(pair)[0] <= 0 <= limits(pair)[1])
+        assert pair.different == (pair.p is not None and pair.p < 0.05)
+        assert pair.different == (not set(letters[pair.a]) & set(letters[pair.b]))
+        assert (pair.p_like is None) == (not pair.sufficient or pair.n_tasks < 6)
+        assert pair.generalises == (pair.different and (pair.p_like or 1) < 0.05)
+    shuffled = {name: random.Random(seed).sample(own, len(own)) for name, own in reversed(agents.items())}
+    assert compare_pairs(shuffled, method) == pairs
+    # Agents draw by their place among the names: one more at the end leaves the draws of the others as they are.
+    smaller = compare_pairs({name: agents[name] for name in names[:-1]}, method)
+    larger = {(pair.a, pair.b): pair for pair in pairs}
+    assert all((larger[pair.a, pair.b].p or 0) >= (pair.p or 0) for pair in smaller)
+    if len({frozenset((run.task, run.tier) for run in own) for own in agents.values()}) > 1:
+        return
+    gains = dict.fromkeys(names, 0)
+    for pair in pairs:
+        if (pair.difference or 0) != 0:
+            gains[pair.b if (pair.difference or 0) > 0 else pair.a] += 1
+        apart = ranges[pair.a][1] < ranges[pair.b][0] or ranges[pair.b][1] < ranges[pair.a][0]
+        assert not apart or pair.different
+    assert all(ranges[name][0] <= 1 + gains[name] <= ranges[name][1] for name in names)
+
+
+def test_every_board() -> None:
+    for seed in range(200):
+        check_board(random_board(seed), seed)
+
+
+@pytest.mark.long
+def test_ten_thousand_boards() -> None:
+    for seed in range(200, 10_200):
+        check_board(random_board(seed), seed)

@@ -1,33 +1,18 @@
-"""Ranks in joint resamples, and letters of ties."""
+"""Letters of ties and possible ranks, by hand."""
 
 from __future__ import annotations
 
-import random
+from dataclasses import replace
 from itertools import combinations
 
-import numpy as np
 import pytest
 
-from automedbench.statistics.pairs import compare_pairs, tie_groups
+from automedbench.statistics.pairs import compare_pairs, rank_ranges, tie_groups
 from automedbench.statistics.samples import PairedComparison, Sample
-
-Agents = dict[str, list[Sample]]
 
 
 def tasks(values: list[float], repeats: int = 3) -> list[Sample]:
     return [Sample(f"t{task}", "lite", r, value, value) for task, value in enumerate(values) for r in range(repeats)]
-
-
-def noisy(seed: int, n_tasks: int) -> Agents:
-    chance = np.random.default_rng(seed)
-    return {
-        name: [
-            Sample(f"t{task}", "lite", r, float(chance.random()), float(chance.random()))
-            for task in range(n_tasks)
-            for r in range(4)
-        ]
-        for name in "abcd"
-    }
 
 
 def pair(a: str, b: str, different: bool) -> PairedComparison:
@@ -56,16 +41,6 @@ def test_letters(names: str, different: set[str], expected: dict[str, str]) -> N
     assert tie_groups(list(names), all_pairs(names, different)) == expected
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_letter_is_shared_exactly_by_those_who_cannot_be_told_apart(seed: int) -> None:
-    names = "abcdefgh"
-    chance = random.Random(seed)
-    different = {a + b for a, b in combinations(names, 2) if chance.random() < 0.5}
-    letters = tie_groups(list(names), all_pairs(names, different))
-    for a, b in combinations(names, 2):
-        assert bool(set(letters[a]) & set(letters[b])) == (a + b not in different)
-
-
 def test_more_than_26_groups() -> None:
     """Thirty agents that all differ: z, then aa, and nobody shares one."""
     names = [f"agent-{number:02d}" for number in range(30)]
@@ -73,6 +48,27 @@ def test_more_than_26_groups() -> None:
     assert (letters["agent-25"], letters["agent-26"], len(set(letters.values()))) == ("z", "aa", 30)
 
 
-def test_without_data_all_share() -> None:
+@pytest.mark.parametrize(
+    ("different", "expected"),
+    [
+        (set(), {"a": (1, 4), "b": (1, 4), "c": (1, 4), "d": (1, 4)}),
+        ({"ad"}, {"a": (1, 3), "b": (1, 4), "c": (1, 4), "d": (2, 4)}),
+        ({"ac", "ad", "bd"}, {"a": (1, 2), "b": (1, 3), "c": (2, 4), "d": (3, 4)}),
+        ({"ab", "ac", "ad", "bc", "bd", "cd"}, {"a": (1, 1), "b": (2, 2), "c": (3, 3), "d": (4, 4)}),
+    ],
+)
+def test_possible_ranks(different: set[str], expected: dict[str, tuple[int, int]]) -> None:
+    """The first of a pair is the better one."""
+    assert rank_ranges("abcd", all_pairs("abcd", different)) == expected
+
+
+def test_possible_ranks_follow_the_sign_and_the_agents_shown() -> None:
+    pairs = [replace(pair("a", "b", True), difference=-0.1), pair("a", "c", True)]
+    assert rank_ranges("ab", pairs) == {"a": (2, 2), "b": (1, 1)}
+
+
+def test_without_data_every_letter_and_rank_is_open() -> None:
     agents = {"a": tasks([0.9], repeats=2), "b": tasks([0.1], repeats=2), "c": tasks([0.5])}
-    assert tie_groups(["a", "c", "b"], compare_pairs(agents)) == {"a": "a", "b": "a", "c": "a"}
+    pairs = compare_pairs(agents)
+    assert tie_groups(["a", "c", "b"], pairs) == {"a": "a", "b": "a", "c": "a"}
+    assert rank_ranges(list(agents), pairs) == dict.fromkeys(agents, (1, 3))
