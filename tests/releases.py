@@ -60,8 +60,43 @@ def make_release(root: Path, counts: dict[str, int] = FEW) -> None:
         texts["model_info.yaml"] = "lite:\n  model_name: someone/locked-model\n  model_description: made up\n"
         for name, text in texts.items():
             _text(folder / guidance / name, text)
+    for name, text in _package(counts).items():
+        _text(root / "automedbench_release" / name, text)
     scorer = f'"""Made up."""\nimport not_installed_here\nOBSERVATION_SCHEMA = {PATTERNS!r}\n'
     _text(root / "benchmarks/AutoMedBench-report/eval_report_gen/report_scorer.py", scorer)
+
+
+def _package(counts: dict[str, int]) -> dict[str, str]:
+    """A stand-in of the release's own scorers: their interface, and of classification a balanced accuracy."""
+    rows = {_TASKS[task][0]: (task, number, *_TASKS[task][1:3]) for task, number in counts.items()}
+    markers = {"classification": "image.jpg", "detection": "image.png", "enhancement": "input.npy"}
+    markers |= {"vqa": "question.json", "report": "manifest.json"}
+    tasks = f"""
+from pathlib import Path
+from types import SimpleNamespace
+TASK_BY_TRACK = {{
+    track: SimpleNamespace(task_id=task, expected_public_cases=count, public_marker={markers!r}.get(track, "ct.nii.gz"),
+        data_path=lambda release, place="benchmarks/AutoMedBench-" + track + "/data/" + data: Path(release, place))
+    for track, (task, count, data, _) in {rows!r}.items()
+}}
+"""
+    worker = f"""
+import contextlib, csv, json
+TRACK_LAYOUTS = {{track: {{"eval_dir": "benchmarks/AutoMedBench-" + track, "config": guidance + "/config.yaml",
+    "modules": ["made_up"]}} for track, (_, _, _, guidance) in {rows!r}.items()}}
+@contextlib.contextmanager
+def _track_modules(eval_dir, modules):
+    yield dict.fromkeys(modules)
+def _classification(*, modules, output_dir, public_dir, private_dir, selected, config):
+    print("a label that nobody may see")
+    truth = {{case: json.loads((private_dir / case / "label.json").read_text())["label"] for case in selected}}
+    answers = {{row["patient_id"]: row["label"] for row in csv.DictReader((output_dir / "predictions.csv").open())}}
+    recall = [sum(answers.get(case) == label for case in selected if truth[case] == label)
+        / sum(truth[case] == label for case in selected) for label in set(truth.values())]
+    return sum(recall) / len(recall), {{"expected_outputs": len(selected), "valid_outputs": len(answers)}}, truth
+_SCORERS = {{"classification": _classification}}
+"""
+    return {"__init__.py": "", "tasks.py": tasks, "raw_track_worker.py": worker}
 
 
 def _skin(public: Path, private: Path, count: int) -> None:

@@ -29,6 +29,7 @@ from automedbench.leaderboard.definitions import PUBLISHED_OVERALL
 from automedbench.metrics.observations import observation_f1
 from automedbench.metrics.rouge import rouge_l
 from automedbench.steps.fetch_dataset import fetch_dataset
+from automedbench.steps.inside.second_opinion import ask_release
 from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.check import read_report
@@ -222,6 +223,12 @@ def test_published_rule_for_findings() -> None:
     """A heading in capitals with text under it; small letters are none, an empty one is passed over."""
     assert extract("IMPRESSION: none.\nFINDINGS:\nFINDING: clear.\nNOTE: x", "published") == "clear."
     assert extract("Findings: clear. ", "published") == "Findings: clear."
+
+
+def test_scorer_of_the_release_that_fails_is_told(release: Path, tmp_path: Path) -> None:
+    """The stand-in has none for this track: task and kind of error, in one line."""
+    with pytest.raises(InfrastructureError, match=r"^ldct-denoising-task: the release's scorer failed: KeyError: .*$"):
+        ask_release(release, "ldct-denoising-task", tmp_path, tmp_path)
 
 
 GOLDEN = ROOT.parent / "shared/data/release/lite-report-golden.json"
