@@ -410,8 +410,7 @@ def run_records(score: ScoreRecord, *, n_cases: int = 4, calls: Sequence[CodeCal
         "run.json": make_run_record(score, detail=outcome_detail(score.outcome)),
         "submission.json": make_submission(score, list(map(make_case_submission, names, statuses))),
         "detail_report.json": make_report(
-            score,
-            [make_case_score(name, status) for name, status in zip(names, statuses, strict=True)],
+            score, [make_case_score(name, status) for name, status in zip(names, statuses, strict=True)]
         ),
         "judge.json": make_judge(score),
         "audit.json": make_audit(score, findings),

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
 
-from automedbench.sandbox.container.launcher import (
-    find_runtime,
-    host_environment,
-    trusted_command,
-)
+from automedbench.sandbox.container.launcher import find_runtime, host_environment, trusted_command
 
 pytestmark = pytest.mark.apptainer
 

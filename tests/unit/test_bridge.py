@@ -18,12 +18,7 @@ from typing import Any
 import pytest
 
 from automedbench.agent.command import bridge as bridge_module
-from automedbench.agent.command.bridge import (
-    LONGEST_SOCKET,
-    PORTS,
-    SOCKET,
-    Bridge,
-)
+from automedbench.agent.command.bridge import LONGEST_SOCKET, PORTS, SOCKET, Bridge
 from automedbench.agent.command.program import BRIEF, FOLDER
 from automedbench.agent.log import Masker
 from automedbench.agent.models.model import Reply

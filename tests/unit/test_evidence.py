@@ -6,14 +6,7 @@ import pytest
 from hand_made_runs import BRIEF, CHECK, PLAN, call, conversation
 
 from automedbench.base.records import Message
-from automedbench.judge.evidence import (
-    PLOT_LINE,
-    clip,
-    collect_evidence,
-    file_list,
-    quote_exists,
-    visible,
-)
+from automedbench.judge.evidence import PLOT_LINE, clip, collect_evidence, file_list, quote_exists, visible
 
 EVIDENCE = collect_evidence(conversation())
 

@@ -21,10 +21,7 @@ from automedbench.statistics.samples import StatisticsMethod
 
 KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
 """One column of each kind."""
-ROWS = [
-    ("plain", 1, 0.123456789, True, Decimal("0.100000")),
-    ('comma, "quote"\nline', 2, None, False, None),
-]
+ROWS = [("plain", 1, 0.123456789, True, Decimal("0.100000")), ('comma, "quote"\nline', 2, None, False, None)]
 
 
 @pytest.fixture(autouse=True)

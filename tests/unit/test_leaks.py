@@ -390,8 +390,7 @@ def test_nothing_becomes_visible(tmp_path: Path, root: Path, monkeypatch: pytest
     assert sorted(manifest.private) == ["ground_truth.csv", "split.json"]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(
-        "automedbench.tracks.classification.stage.rgb_jpeg",
-        lambda picture, anew: jpeg(1, comment="glioma"),
+        "automedbench.tracks.classification.stage.rgb_jpeg", lambda picture, anew: jpeg(1, comment="glioma")
     )
     with pytest.raises(InfrastructureError, match="would give answers away"):
         stage_cases(card, *places, excerpt=True)

@@ -190,10 +190,7 @@ LENGTHS = {
 @pytest.mark.parametrize(("reply", "noted", "ends"), LENGTHS.values(), ids=LENGTHS.keys())
 def test_a_server_that_ignores_max_tokens(tmp_path: Path, reply: Reply, noted: int | None, ends: bool) -> None:
     """The first such reply is paid and kept, and ends the run as no fault of the agent's; a doubtful one is noted."""
-    with (
-        Bench(tmp_path, FakeModel(reply, submit(), submit())) as bench,
-        contextlib.ExitStack() as stack,
-    ):
+    with Bench(tmp_path, FakeModel(reply, submit(), submit())) as bench, contextlib.ExitStack() as stack:
         if ends:
             message = rf"wrote {noted} tokens where at most 100 were requested[^\n]*\n[^\n]*extra_body"
             stack.enter_context(pytest.raises(InfrastructureError, match=message))

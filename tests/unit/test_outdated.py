@@ -92,10 +92,7 @@ def test_every_condition_is_compared(tmp_path: Path, agents_file: str, monkeypat
     case = CaseEntry(id="one", inputs={}, private={})
     manifest = Manifest(task=RUN.task, task_version=1, track="detection", dataset="bccd", sampling="all", cases=[case])
     write_record(Path(campaign.config.data.manifests, f"{RUN.task}.json"), manifest)
-    told = {
-        "image_recipe": image_version(campaign, "research"),
-        "cases_sha256": manifest.cases_sha256,
-    }
+    told = {"image_recipe": image_version(campaign, "research"), "cases_sha256": manifest.cases_sha256}
     current = with_recipe(isolated(current_score(agents_file)), **told)
     asked = requested_conditions(campaign, RUN)
     assert set(asked) == set(OTHER) <= set(BY_NAME)

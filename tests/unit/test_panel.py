@@ -310,9 +310,7 @@ def test_words_come_from_the_judgement_nearest_to_the_mean(rubric: Rubric) -> No
 def test_repeats_are_asked_each(rubric: Rubric) -> None:
     values = iter([1.0, 0.0, 0.5] * 3)
     record, (endpoint,) = judged(
-        rubric,
-        lambda r: answer(r.stage, next(values)) if r.stage == "S3" else answer(r.stage),
-        repeats=3,
+        rubric, lambda r: answer(r.stage, next(values)) if r.stage == "S3" else answer(r.stage), repeats=3
     )
     assert record.judge == "panel:a*3"
     assert len(endpoint.requests) == 9

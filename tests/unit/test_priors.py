@@ -27,11 +27,7 @@ def test_the_median_box_of_a_class() -> None:
     corners are (.1, .1, .5, .5): hits in images 1 and 2, a miss in image 3. All scores are equal, so the order is that
     of images: precision is 1 up to a recall of 2/3, and AP over 101 points is 67/101.
     """
-    truths = [
-        truth(100, (10, 10, 50, 50)),
-        truth(200, (20, 10, 100, 50)),
-        truth(100, (60, 60, 90, 90)),
-    ]
+    truths = [truth(100, (10, 10, 50, 50)), truth(200, (20, 10, 100, 50)), truth(100, (60, 60, 90, 90))]
     evidence = DetectionEvidence(["cell"], truths, [Prediction([], [], 0)] * 3)
     assert box_prior(evidence, DetectionSettings()).value == pytest.approx(67 / 101)
 

@@ -25,12 +25,7 @@ from test_resume import DIED, in_child
 
 from automedbench.agent.durable.attempts import Journal, Line
 from automedbench.agent.models.endpoint import EndpointModel
-from automedbench.agent.models.model import (
-    ChatMessage,
-    Reply,
-    ToolCall,
-    ToolSpec,
-)
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.protocols import PROTOCOLS, read_reply
 from automedbench.agent.run import RunPlan

@@ -19,12 +19,7 @@ import pytest
 
 from automedbench.agent.models.scripted import load_turns
 from automedbench.base.errors import ConfigError
-from automedbench_rehearsal.model_server.faults import (
-    FaultMix,
-    FaultPlan,
-    ServerFault,
-    load_faults,
-)
+from automedbench_rehearsal.model_server.faults import FaultMix, FaultPlan, ServerFault, load_faults
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
 SCRIPT = """

@@ -57,10 +57,7 @@ SUBSTITUTIONS = {
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
 # Commands that report a lack, or a loss, by their exit code.
-CODES = {
-    "automedbench doctor": (0, 1),
-    "automedbench doctor --profile profiles/site": (0, 1),
-}
+CODES = {"automedbench doctor": (0, 1), "automedbench doctor --profile profiles/site": (0, 1)}
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,7 @@ class Bundle(Model):
     files: dict[str, FileEntry] = Field(description="path below the results → content")
     left_out: dict[str, str] = Field(default_factory=dict, description="task → why its texts and outputs are not here")
     silent: list[str] = Field(
-        default_factory=list,
-        description="folders of attempts that left no record: killed or never started",
+        default_factory=list, description="folders of attempts that left no record: killed or never started"
     )
 
 

@@ -67,11 +67,7 @@ from automedbench.leaderboard.conditions import draw_name, find_outdated
 from automedbench.leaderboard.plan import Plan, make_plan
 from automedbench.planning.conditions import requested_conditions
 from automedbench.planning.versions import image_version
-from automedbench.sandbox.airlock.archive import (
-    OUTPUTS,
-    is_plain,
-    unpack_outputs,
-)
+from automedbench.sandbox.airlock.archive import OUTPUTS, is_plain, unpack_outputs
 from automedbench.sandbox.container.roles import ROLE_TIMEOUT_S
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission

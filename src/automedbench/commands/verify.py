@@ -15,14 +15,7 @@ from typing import Literal
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
-from automedbench.base.records import (
-    FileEntry,
-    Manifest,
-    Receipt,
-    RunRecord,
-    ScoreRecord,
-    SubmissionRecord,
-)
+from automedbench.base.records import FileEntry, Manifest, Receipt, RunRecord, ScoreRecord, SubmissionRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign

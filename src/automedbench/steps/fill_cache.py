@@ -113,8 +113,7 @@ def _sources(tasks: list[str]) -> Iterator[Source]:
 
 
 async def _fill(
-    serving: AbstractAsyncContextManager[dict[Any, int]],
-    wanted: dict[str, Callable[[dict[Any, int]], None]],
+    serving: AbstractAsyncContextManager[dict[Any, int]], wanted: dict[str, Callable[[dict[Any, int]], None]]
 ) -> dict[str, str]:
     """Get one after the other; what could not be had, and why."""
     problems: dict[str, str] = {}

@@ -207,9 +207,7 @@ def _union(refuse: Callable[[Any], NoReturn], names: str = "", /, **rules: Rule)
 
 _DATA: Mapping[str, Rule] = {"inlineData": shapes.encoded(_camel("mimeType data displayName"), "mimeType")}
 _RESULT = _camel(
-    "id name willContinue scheduling",
-    response=shapes.own,
-    parts=listed(_union(shapes.refuse_part, **_DATA)),
+    "id name willContinue scheduling", response=shapes.own, parts=listed(_union(shapes.refuse_part, **_DATA))
 )
 _PART = _union(
     shapes.refuse_part,

@@ -32,10 +32,7 @@ MARKED_TURNS = 2
 def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> Body:
     """See ``Protocol.make_request``."""
     turns = common.write_calls_as_text(messages, native=agent.native_tools)
-    body: Body = {
-        "model": agent.model,
-        "messages": _conversation(turns, agent.echo_reasoning),
-    }
+    body: Body = {"model": agent.model, "messages": _conversation(turns, agent.echo_reasoning)}
     if agent.max_tokens is not None:
         body["max_tokens"] = agent.max_tokens
     if system := common.join_system(messages):

@@ -70,10 +70,7 @@ class _Tray:
 
 
 def collect(
-    workspace: Path,
-    expected: Mapping[str, int],
-    destination: Path,
-    extra: Mapping[str, int] | None = None,
+    workspace: Path, expected: Mapping[str, int], destination: Path, extra: Mapping[str, int] | None = None
 ) -> Collected:
     """Copy the ``expected`` and ``extra`` files (relative path → largest size in bytes) to ``destination``.
 

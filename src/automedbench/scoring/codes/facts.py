@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from automedbench.base.effects import decide_effect, why_no_effect
-from automedbench.base.records import (
-    AuditRecord,
-    CodeName,
-    Conversation,
-    ErrorCode,
-    RunRecord,
-    Stage,
-)
+from automedbench.base.records import AuditRecord, CodeName, Conversation, ErrorCode, RunRecord, Stage
 from automedbench.judge.record import Event, read_trace
 from automedbench.tracks import Outputs
 

@@ -27,10 +27,7 @@ from automedbench.tracks.segmentation.settings import (
 )
 
 Metrics = dict[str, float | None]
-EMPTY_POLICY: dict[BothEmpty, str] = {
-    "one": "counts as Dice 1",
-    "skip": "is left out of the target's mean",
-}
+EMPTY_POLICY: dict[BothEmpty, str] = {"one": "counts as Dice 1", "skip": "is left out of the target's mean"}
 
 
 def score(inputs: ScoringInputs) -> TrackScore:

@@ -16,14 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record
-from automedbench.base.records import (
-    CaseEntry,
-    CaseScore,
-    CaseSubmission,
-    Prior,
-    Score,
-    Sha256,
-)
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior, Score, Sha256
 from automedbench.metrics.answers import NO, OPPOSITES, YES, Comparison, compare, is_no_answer, normalise_pair
 from automedbench.metrics.opposites import exclude
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
