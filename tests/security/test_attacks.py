@@ -36,7 +36,7 @@ EVIDENCE_FLOOR = {
     "side_doors": 0.5,
     "processes": 0.6,
 }
-SAMPLED = 10
+SAMPLED = 20
 """One in so many runs with every change, beside the first of each category, language and track."""
 
 
@@ -94,11 +94,11 @@ def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str
 
 
 def test_the_sample_has_every_kind() -> None:
-    """Each category, language and track; a tenth of all, and a few more."""
+    """Each category, language and track; a twentieth of all, and a few more."""
     kept = [ATTACKS[each.id] for each in sampled(ATTACKS.values()) if not each.marks]
     kinds = {(attack.category, attack.language, attack.track) for attack in ATTACKS.values()}
     assert {(attack.category, attack.language, attack.track) for attack in kept} == kinds
-    assert len(ATTACKS) / SAMPLED <= len(kept) <= len(ATTACKS) / 5
+    assert len(ATTACKS) / SAMPLED <= len(kept) <= len(ATTACKS) / 7
 
 
 def test_tables_are_large_and_varied() -> None:

@@ -7,9 +7,9 @@ from conftest import Project
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(1500)]
 
-QUICK = ("codex", "inspect")
-"""One from each registry; Responses and chat completions."""
-REST = ("claude-code", "gemini-cli", "mini-swe-agent", "opencode")
+QUICK = ("codex",)
+"""From npm, and speaks Responses; a layer from PyPI is built by test_agent_layer.py."""
+REST = ("claude-code", "gemini-cli", "inspect", "mini-swe-agent", "opencode")
 
 
 def play(stranger: Project, programs: tuple[str, ...], *options: str) -> None:

@@ -12,12 +12,10 @@ FEW = (
     ("reports", "template filled by sed"),
     ("reports", "program in base64"),
     ("reports", "rules on the picture"),
-    ("detection", "equal boxes with score by brightness"),
     ("detection", "box in the middle"),
     ("detection", "white cells only"),
-    ("detection", "every second case only"),
 )
-"""Four without a method, three with one; all kinds run in benchmarks/bench_gamers.py."""
+"""Three without a method, two with one; all kinds run in benchmarks/bench_gamers.py."""
 
 
 def test_without_a_method_half_of_the_agentic_half_is_lost(tmp_path: Path) -> None:

@@ -87,47 +87,10 @@ def test_repeats_nothing(finished: Project, tmp_path: Path, tmp_path_factory: py
 # --- what repeats a part --------------------------------------------------------------------------------------
 
 
-def test_deleted_judgement(finished: Project) -> None:
-    """Exactly three steps, and the same score as before."""
-    folder = run_folder(finished, "silent")
-    (folder / "judge.json").unlink()
-    before, score = stamps(finished, *PAID, "detail_report.json", "audit.json"), (folder / "score.json").read_bytes()
-    done = finished.snakemake()
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert sorted(executed(finished)) == ["build_leaderboard", "score_judge", "score_run"]
-    assert stamps(finished, *PAID, "detail_report.json", "audit.json") == before
-    assert (folder / "score.json").read_bytes() == score
-
-
 @pytest.mark.parametrize("change", ["pooling: runs", "leaderboard: {confidence: 0.9}"])
 def test_other_statistics_repeat_the_leaderboard_only(finished: Project, change: str) -> None:
     edit(finished, "demo/config.yaml", r"^judge:", f"{change}\njudge:")
     assert planned(finished) == ["build_leaderboard"]
-
-
-def test_raised_track_version(finished: Project) -> None:
-    """A run is collected, judged and scored again, not repeated; the new version stands in its score."""
-    edit(finished, "src/automedbench/tracks/detection/__init__.py", r"^    version=2,$", "    version=3,")
-    before = stamps(finished, *PAID)
-    target = f"results/demo/runs/hasty/{TASK}/lite/r1/score.json"
-    assert finished.snakemake(target).returncode == 0
-    assert sorted(executed(finished)) == sorted(AFTER_RUN)
-    assert '"track_version": 3' in (finished.path / target).read_text()
-    assert stamps(finished, *PAID) == before
-
-
-def test_raised_card_version(finished: Project) -> None:
-    """The author says that old runs are no longer comparable: all are repeated, and the old attempts stay."""
-    edit(finished, CARD, r"^version: 1$", "version: 2")
-    counts = Counter(planned(finished))
-    assert (counts["run_agent"], counts["stage_task"], counts["fetch_dataset"]) == (len(AGENTS), 1, 0)
-    folder = run_folder(finished, "crasher")
-    old = (folder / "attempts/0001/run.json").read_bytes()
-    done = finished.snakemake(f"results/demo/runs/crasher/{TASK}/lite/r1/score.json")
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert (folder / "attempts/0001/run.json").read_bytes() == old
-    assert '"attempt": 2' in (folder / "run.json").read_text()
-    assert '"task_version": 2' in (folder / "score.json").read_text()
 
 
 def test_sixth_agent(finished: Project) -> None:
