@@ -27,7 +27,7 @@ def print_in_dry_run(workflow: Any, campaign: Campaign, configuration: str) -> N
 
 def _print_plan(workflow: Any, campaign: Campaign, configuration: str) -> None:
     from automedbench.campaign.load import campaign_file, is_written
-    from automedbench.planning.forecast import print_forecast
+    from automedbench.planning.forecast import compares_models, forecast_lines, planned_runs
 
     steps = [*workflow.dag.needrun_jobs(exclude_finished=False)] if workflow.dag else []
     count = Counter(step.rule.name for step in steps)
@@ -35,7 +35,13 @@ def _print_plan(workflow: Any, campaign: Campaign, configuration: str) -> None:
     if listed and steps and not is_written(campaign):
         write = f"python scripts/plan_campaign.py --campaign {campaign_file(campaign)} {configuration}"
         print(f"To run one of these commands by hand, first write the settings: {write}", file=sys.stderr)
-    print_forecast(campaign, [step.wildcards for step in steps if step.rule.name == "run_agent"])
+    planned = planned_runs(step.wildcards for step in steps if step.rule.name == "run_agent")
+    lines = forecast_lines(campaign, planned)
+    if planned and compares_models(campaign):
+        from automedbench.planning.power import estimate_variances, power_lines
+
+        lines += ["", *power_lines(campaign, estimate_variances(campaign, planned))]
+    sys.stderr.writelines(f"{line}\n" for line in lines)
     sys.stderr.flush()
     if steps and not listed:
         print(*summary({rule.name: count[rule.name] for rule in workflow.rules if count[rule.name]}), sep="\n")

@@ -1,4 +1,4 @@
-"""Forecast the remaining runs: hours, tokens and USD, expected and at most.
+"""Forecast the remaining runs (hours, tokens, USD), and which differences between agents the campaign can tell apart.
 
 `snakemake -n` prints the same for the runs that it plans.
 """
@@ -9,16 +9,32 @@ import argparse
 
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
-from automedbench.planning.forecast import as_json, forecast_lines, runs_to_do
+from automedbench.planning.forecast import as_json, compares_models, forecast_lines, runs_to_do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options: which campaign."""
+    """Options: which campaign, and which difference to plan for."""
     add_campaign_options(parser)
+    parser.add_argument(
+        "--for",
+        type=float,
+        dest="points",
+        metavar="POINTS",
+        help="also print the cheapest design that tells apart two agents that differ by so many points",
+    )
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the forecast; raises ConfigError when the campaign is wrong."""
     campaign = select_campaign(options)
     left = runs_to_do(campaign)
-    show(options, as_json(campaign, left), forecast_lines(campaign, left) or ["No run is left to do."])
+    found, lines = as_json(campaign, left), forecast_lines(campaign, left) or ["No run is left to do."]
+    if compares_models(campaign):
+        from automedbench.planning import power
+
+        variances = power.estimate_variances(campaign, left)
+        plans = power.find_cheapest(campaign, variances, options.points / 100) if options.points else []
+        found |= power.as_json(campaign, variances, plans)
+        lines += ["", *power.power_lines(campaign, variances)]
+        lines += power.plan_lines(campaign, plans, options.points) if plans else []
+    show(options, found, lines)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +58,11 @@ def make_forecast(campaign: Campaign, planned: Sequence[RunId]) -> list[AgentFor
     return [_total(name, own) for name, own in parts.items()]
 
 
+def total_forecast(campaign: Campaign, planned: Sequence[RunId]) -> AgentForecast:
+    """The forecast of all ``planned`` runs together."""
+    return _total("all", make_forecast(campaign, planned))
+
+
 def _total(name: str, parts: Sequence[AgentForecast]) -> AgentForecast:
     """The sum; what is not known of one part is not known of all."""
     return AgentForecast(
@@ -72,6 +76,11 @@ def _total(name: str, parts: Sequence[AgentForecast]) -> AgentForecast:
 
 def _times(count: int, *amounts: Any) -> Any:
     return None if None in amounts else count * sum(amounts[1:], amounts[0])
+
+
+def planned_runs(steps: Iterable[Any]) -> list[RunId]:
+    """Runs of planned steps, given by their wildcards."""
+    return [RunId(agent=step.agent, task=step.task, tier=step.tier, repeat=int(step.repeat)) for step in steps]
 
 
 def runs_to_do(campaign: Campaign) -> list[RunId]:
@@ -178,14 +187,12 @@ def _held_s(run: RunRecord) -> float:
     return run.totals.wall_s if run.used.held_s is None else run.used.held_s
 
 
+def compares_models(campaign: Campaign) -> bool:
+    """Check whether the campaign has two agents with a model: only then is a difference a question."""
+    return sum(campaign.agents[name].paid for name in campaign.config.matrix.agents) > 1
+
+
 # --- as text --------------------------------------------------------------------------------------------------
-
-
-def print_forecast(campaign: Campaign, planned: Iterable[Any]) -> None:
-    """Print the forecast of planned steps, given by their wildcards, on standard error."""
-    runs = [RunId(agent=step.agent, task=step.task, tier=step.tier, repeat=int(step.repeat)) for step in planned]
-    for line in forecast_lines(campaign, runs):
-        print(line, file=sys.stderr)
 
 
 def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
@@ -248,13 +255,17 @@ def _money_lines(config: CampaignConfig, total: AgentForecast) -> list[str]:
     lines = [spent_line(totals.all)] if totals.all != Position() else []
     lines += [f"The ledger is damaged: {problem}." for problem in totals.problems]
     if config.budget.max_cost_usd is not None:
-        budget = Decimal(config.budget.max_cost_usd)
-        left = budget - totals.all.committed
-        line = f"Budget: {usd_text(budget)} USD, of which {usd_text(left)} USD are left"
-        lines.append(f"{line}: {_enough(left, total)}.")
+        lines.append(budget_line(config, total))
     elif set(total.basis) != {NO_MODEL}:
         lines.append("No budget is set (budget.max_cost_usd).")
     return lines
+
+
+def budget_line(config: CampaignConfig, total: AgentForecast) -> str:
+    """Line of the budget, of what is left of it, and whether that is enough for the runs of a forecast."""
+    budget = Decimal(config.budget.max_cost_usd or 0)
+    left = budget - CampaignLedger(Path(config.results) / "ledger").totals().all.committed
+    return f"Budget: {usd_text(budget)} USD, of which {usd_text(left)} USD are left: {_enough(left, total)}."
 
 
 def spent_line(position: Position) -> str:
