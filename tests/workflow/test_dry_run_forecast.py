@@ -10,17 +10,14 @@ import yaml
 from campaigns import at, fresh_copy, only
 from conftest import Project
 
-AGENTS = {
-    "agents": {
-        "priced": {
-            "provider": "openai",
-            "model": "m",
-            "base_url": "http://127.0.0.1:9/v1",
-            "api_key_env": "NOT_SET_KEY",
-            "pricing": {"input": "2.50", "output": "15.00", "as_of": "2026-05-28", "source": "test"},
-        }
-    }
+PAID = {
+    "provider": "openai",
+    "model": "m",
+    "base_url": "http://127.0.0.1:9/v1",
+    "api_key_env": "NOT_SET_KEY",
+    "pricing": {"input": "2.50", "output": "15.00", "as_of": "2026-05-28", "source": "test"},
 }
+AGENTS = {"agents": {"priced": PAID, "other": PAID}}
 PRICED = ("agents_file=priced.yaml", "sandbox={backend: apptainer, network: sealed}")
 
 
@@ -62,14 +59,16 @@ def test_first_what_it_takes(clone: Project) -> None:
 
 
 def test_money_without_a_key(clone: Project) -> None:
-    """By hand: 2 runs of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 5 USD of budget, no key needed.
+    """By hand: 2 runs each of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 10 USD of budget, no key needed.
 
-    At most the 20 million tokens and 20 USD of config/config.yaml each.
+    At most the 20 million tokens and 20 USD of config/config.yaml each. With a third repeat there are 6 runs.
     """
-    matrix = "matrix={agents: [priced], repeats: 2}"
-    _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 5}")
+    matrix = "matrix={agents: [priced, other], repeats: 2}"
+    _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 10}")
     assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +40,000,000 +3\.46 +40\.00 +the configuration$", err, re.M)
-    assert err.splitlines()[-1].startswith("Budget: 5.00 USD, of which 5.00 USD are left: enough for what is expected")
+    assert "\nBudget: 10.00 USD, of which 10.00 USD are left: enough for what is expected" in err
+    assert re.search(r"^as configured +4 +none +none$", err, re.M)
+    assert re.search(r"^one repeat more +6 +\d\d\.\d +none$", err, re.M)
 
 
 @pytest.mark.parametrize(
