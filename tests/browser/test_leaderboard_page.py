@@ -184,7 +184,8 @@ def test_ranking_is_visible(shown: Visit) -> None:
     assert shown.agents() == [GOOD, SILENT, BAD]
     rows = shown.page.locator("#ranking-table tbody tr").all_inner_texts()
     assert "75.0" in rows[0] and "18 / 19" in rows[0] and "provisional" in rows[0]
-    assert "18 disq." in rows[2]
+    assert "18 disq." in rows[2] and "not submitted" in rows[1]
+    assert "54 / 55" in shown.page.locator("#sums").inner_text()
     assert "54 of 55 planned runs" in shown.page.locator("#provisional").inner_text()
     assert "Judged by rules, not by a model" in shown.page.locator("#heuristic").inner_text()
 
@@ -507,7 +508,11 @@ def test_phone_scrolls_one_way_only(visit: Visit) -> None:
     assert visit.overflow() <= 0
     assert visit.page.evaluate("document.documentElement.scrollHeight") < 6000
     assert "Scroll sideways" in visit.page.locator("#ranking-table").inner_text()
-    visit.page.locator("#runs .fold").click()
+    bars = visit.chart("ranking").locator("svg").evaluate("svg => svg.getBoundingClientRect().bottom + scrollY")
+    assert bars < PHONE["height"], "bars and numbers are on the first screen"
+    visit.page.get_by_role("button", name="Menu").click()
+    visit.page.locator("#menu").get_by_role("link", name="Runs").click()
+    assert visit.hash() == "go=runs" and not visit.page.locator("#menu").is_visible()
     assert visit.page.locator("#run-table").is_visible()
     visit.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")  # unfolds
     for name in ("ranking", "profile", "frontier", "differences", "error_shares"):
@@ -578,7 +583,7 @@ def test_tip_shows_names_as_text(hostile: Visit) -> None:
         pytest.param(1, 1, "A comparison needs two agents", id="one agent"),
         pytest.param(2, 0, "No run is scored yet", id="nothing scored"),
         pytest.param(2, 2, "Insufficient for inference", id="too few repeats"),
-        pytest.param(12, 3, "95 % interval", id="twelve agents"),
+        pytest.param(17, 3, "Show all 17 agents", id="more than fifteen agents"),
     ],
 )
 def test_campaigns_of_any_size(
@@ -593,6 +598,11 @@ def test_campaigns_of_any_size(
     scores = [make_score(run, make_flat_scores(0.05 * (1 + int(run.agent[6:])) + 0.01 * run.repeat)) for run in runs]
     write_board(tmp_path / "index.html", make_board(scores if repeats else [], runs))
     for visit in visited(browser, tmp_path / "index.html", PHONE):
+        if n_agents > 15:
+            assert len(visit.agents()) == 15
+            visit.page.locator("#ranking-table").get_by_role("button", name=said).click()
+            assert len(visit.agents()) == 17 and visit.hash() == "rows=all"
+            visit.page.go_back()
         visit.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         assert said in visit.page.locator("#board").inner_text()
         visit.page.wait_for_function("[...document.querySelectorAll('.chart')].every((p) => p.querySelector('svg'))")

@@ -272,8 +272,8 @@ def test_names_are_drawn_as_text(name: str) -> None:
     tags = {element.tag.split("}")[1] for element in root.iter()}
     assert tags <= {"svg", "rect", "g", "path", "text", "title", "defs", "clipPath", "line", "tspan"}
     shown = [element.text or "" for element in root.iter() if element.tag.endswith("}text")]
-    cut = f"{name[:6]}…{name[-6:]}"  # in the middle, where thirteen characters are too few
-    assert (cut if len(name) > 13 else name) in shown
+    cut = f"{name[:5]}…{name[-6:]}"  # in the middle, beyond twelve characters
+    assert (cut if len(name) > 12 else name) in shown
 
 
 def test_names_that_vanish_are_shown() -> None:

@@ -138,8 +138,8 @@ def name_axis(field: str, **axis: Any) -> Spec:
 
 
 _MIDDLE = (
-    "length(datum.label) > (width < 420 ? 13 : 30) "
-    "? slice(datum.label, 0, width < 420 ? 6 : 14) + '…' + slice(datum.label, width < 420 ? -6 : -15) : datum.label"
+    "length(datum.label) > (width < 420 ? 12 : 30) "
+    "? slice(datum.label, 0, width < 420 ? 5 : 14) + '…' + slice(datum.label, width < 420 ? -6 : -15) : datum.label"
 )
 
 
@@ -164,6 +164,7 @@ def score_axis(field: str, title: str, **more: Any) -> Spec:
 def agent_colour(width: Width) -> Spec:
     """Colour and symbol of an agent, with one legend for both."""
     where = {"orient": "top", "columns": width_dependent(width, 2, 5), "title": None, "offset": 8}
+    where |= {"labelExpr": _MIDDLE, "symbolLimit": 16}
     return {
         channel: {
             "field": "agent",

@@ -103,8 +103,7 @@ function drawDataSets() {
     { title: "Description", kind: "wide", cell: (card) => [card.description, el("small", {}, `One case: ${card.unit}`)] },
     { title: "Cases", numeric: true, value: (card) => CASES[card.id], cell: (card) => CASES[card.id] ?? "all" },
     { title: "Time of a run", numeric: true, value: (card) => times.get(card.id)?.[0], cell: (card) => [...new Set(times.get(card.id)?.map(duration) ?? [DASH])].join(" – "), help: "Shortest and longest run of this board" },
-    { title: "Data set", value: (card) => card.dataset, cell: (card) => [card.dataset, el("small", {}, card.attribution)] },
-    { title: "Source", cell: (card) => card.homepages.map(link) },
+    { title: "Data set", value: (card) => card.dataset, cell: (card) => [card.dataset, el("small", {}, card.attribution), card.homepages.map(link)] },
     text("Licence", "licence"), text("Access", "access"),
   ];
   fill("data-sets-table", table(columns, DATA.cards, { label: "Data sets by task", page: TOP }));

@@ -49,7 +49,7 @@ function drawRadars(names) {
   fill("radars", names.map((agent) => {
     const rows = axes.map((axis, i) => ({ axis: kind === "stages" ? axis : DATA.short[axis] ?? axis, value: of(agent, axis), reference: mean[i] }));
     const label = `${agent}: ${rows.map((row) => `${row.axis} ${percent(row.value)}`).join(", ")}`;
-    return el("figure", {}, el("h4.foreign", { title: agent }, middle(agent)), chart("radar", rows, { label, names: [], height: 220 }));
+    return el("figure", {}, el("h4.foreign", { title: agent }, middle(agent, 24)), chart("radar", rows, { label, names: [], height: 220 }));
   }), el("p.aside.below", {}, "Rings at 25, 50, 75 and 100; dashed: mean of the agents shown. Read corners, not areas: an area depends on the order of the axes."));
 }
 

@@ -102,7 +102,7 @@ function rankingTable(tiers, rows, label, lead = RANK_COLUMNS) {
     all.sandbox && first.sandbox && ` Sandbox and network: ${first.sandbox}.`,
     all.judge && first.judge && ` S1–S3 ${JUDGED(first)}: ${first.judge}.`,
   ].filter(Boolean);
-  const marked = lead.map((column) => (column.header ? { ...column, cell: (row) => [column.cell(row), " ", noteTags(row, all), modelLine(row)] } : column));
+  const marked = lead.map((column) => (column.header ? { ...column, cell: (row) => [column.cell(row), " ", noteTags(row, all), column.below?.(row)] } : column));
   const columns = [...marked, ...rowColumns(tiers, all)].filter((column) => !column.when || rows.some(column.when));
   const made = agentTable(columns, rows, label);
   made.classList.add("ranked");
@@ -145,7 +145,7 @@ function modelLine({ agent }) {
 
 const RANK_COLUMNS = [
   { title: "#", numeric: true, cell: rankCell, value: (row) => (known(row.rank) ? -row.rank : null), csv: (row) => row.rank, help: "Rank by the mean; a range where the data allow several" },
-  { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent) },
+  { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => agentLink(row.agent), below: modelLine },
   { title: "Tie", when: (row) => row.tie, cell: (row) => (row.tie ? `${row.tie}${row.generalises ? " *" : ""}` : ""), help: "Agents with a letter in common cannot be told apart on these tasks; * differences hold for tasks like these too" },
 ];
 

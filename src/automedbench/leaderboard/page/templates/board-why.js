@@ -69,9 +69,12 @@ const VERSIONS = { task_version: "Task version", track_version: "Scorer version"
 const NO_FILTER = { "run-agent": "", "run-track": "", "run-task": "", "run-tier": "", "run-outcome": "", "run-code": "", "run-text": "" };
 const levelsOf = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort().join(", ") || DASH;
 
+let RUNS_BY_AGENT = null;
+
 function runsOf(row, tiers) {
   const among = row.tier ? [row.tier] : tierOf(tiers);
-  return runs().filter((run) => run.agent === row.agent && among.includes(run.tier) &&
+  RUNS_BY_AGENT ??= Map.groupBy(runs(), (run) => run.agent);
+  return (RUNS_BY_AGENT.get(row.agent) ?? []).filter((run) => among.includes(run.tier) &&
     (!row.track || run.track === row.track) && (!row.task || run.task === row.task));
 }
 
