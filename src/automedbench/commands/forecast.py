@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from automedbench.base.option_types import option_type
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
 from automedbench.planning.forecast import as_json, compares_models, forecast_lines, runs_to_do
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign_options(parser)
     parser.add_argument(
         "--for",
-        type=float,
+        type=option_type(float, "a number of points between 0 and 100", lambda value: 0 < value < 100),
         dest="points",
         metavar="POINTS",
         help="also print the cheapest design that tells apart two agents that differ by so many points",

@@ -30,7 +30,7 @@ from automedbench.statistics.samples import Place, cell_weights
 SHIPPED = Path(__file__).with_name("variances.yaml")
 MIN_DEGREES = 10
 """Fewest degrees of freedom with which a variance is taken from finished runs."""
-MAX_READ, MAX_REPEATS = 1000, 1000
+MAX_READ, MAX_REPEATS = 500, 1000
 THESE, LIKE = "on these tasks", "on tasks like these"
 
 

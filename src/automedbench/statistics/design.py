@@ -47,7 +47,7 @@ def population_factor(tasks: int, agents: int) -> float:
     """Smallest true difference on tasks like these that is found with 80 % power, in standard errors of it.
 
     For joint sign flips of ``tasks`` differences, at least ``MIN_FLIPPED``, with the maximum over all pairs. The limit
-    for many tasks is exact; the rest is fitted to simulations of 2 to 12 agents and 6 to 48 tasks, within 7 %.
+    for many tasks is exact; the rest is fitted to simulations of 2 to 20 agents and 6 to 48 tasks, within 7 %.
     """
     coarse = 0.4 if tasks == MIN_FLIPPED else 0.0  # 32 sign patterns, of which only one may be as extreme
     return tukey_critical_value(agents, inf) + _NORMAL.inv_cdf(POWER) + 2 / (tasks - 4) + coarse
