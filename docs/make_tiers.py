@@ -1,4 +1,4 @@
-"""Tiers on a page: sizes of briefs and checkpoints of lite as tables: ``python docs/make_tiers.py docs/tasks.md``."""
+"""Tables of tasks on a page (briefs, checkpoints, published results): ``python docs/make_tiers.py docs/tasks.md``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from automedbench.agent.plan import RunPlan, compose_brief
-from automedbench.base.cards import Download, Source, TaskCard, find_cards, load_card
+from automedbench.base.cards import Download, Reference, Source, TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
 from automedbench.base.records import TIERS, CaseEntry, RunId, Tier
@@ -29,7 +29,7 @@ Characters of the system text per track, smallest to largest over its tasks, and
 
 def updated(page: str, root: Path) -> str:
     """The text of a page with each table between its marks; raises ValueError where they are missing."""
-    for name, render in (("brief sizes", brief_sizes), ("checkpoints", checkpoints)):
+    for name, render in (("brief sizes", brief_sizes), ("checkpoints", checkpoints), ("references", references)):
         marks = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, begin, rest = page.partition(marks[0])
         _, end, after = rest.partition(marks[1])
@@ -94,6 +94,25 @@ def _without(cards: Sequence[TaskCard]) -> Iterator[str]:
     yield "\n".join(
         f"- `{card.id}`: {' '.join(card.briefs.no_lite.split())}" for card in cards if "lite" not in card.tiers
     )
+
+
+# --- published results ---
+
+
+def references(root: Path) -> str:
+    """The table of published results that cards name; raises ConfigError for a wrong card."""
+    cards = [load_card(path) for path in find_cards([str(root / "config/tasks")])]
+    head = ["task", "value", "kind", "by", "what the value is", "cases", "differs from the task in", "source"]
+    rows = [_reference_row(card, each) for card in cards for each in card.references]
+    n_cards = sum(bool(card.references) for card in cards)
+    told = f"{len(rows)} results for {n_cards} of {len(cards)} tasks; for the others none could be looked up."
+    return f"{_table([head, *rows])}\n\n{told}"
+
+
+def _reference_row(card: TaskCard, each: Reference) -> list[str]:
+    cases = f"{each.cases:,}".replace(",", " ") if each.cases else ""
+    about = [card.id.removesuffix("-task"), f"{each.value:g}", each.kind, each.who, each.metric, cases]
+    return [*about, each.differs.replace("other ", ""), each.origin]
 
 
 # --- sizes of briefs ---

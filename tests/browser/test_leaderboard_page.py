@@ -346,7 +346,9 @@ def test_task_and_tier_are_picked(visit: Visit) -> None:
 def test_matrix_shows_coverage_and_leads_to_a_task(visit: Visit) -> None:
     matrix = visit.page.locator("#matrix")
     assert "8 of 9 fields complete" in matrix.inner_text()
-    assert "6/7" in matrix.locator("tbody tr", has_text="Blood Cell Detection").inner_text()
+    row = matrix.locator("tbody tr", has_text="Blood Cell Detection")
+    assert "6/7" in row.inner_text()
+    assert "model 94.7\nother metric, other cases" in row.inner_text(), "the card's published result"
     matrix.get_by_role("button", name="toy-vqa-task", exact=True).click()
     assert visit.page.locator("#task-picker").input_value() == "toy-vqa-task"
 

@@ -233,6 +233,35 @@ class Medal(Model):
     at_least: dict[str, float] = Field(min_length=1)
 
 
+class Reference(Model):
+    """A published result on the same data set, for comparison beside a board; no score depends on it."""
+
+    value: float = Field(ge=0, le=1)
+    kind: Literal["human", "challenge", "model"] = Field(description="people, a challenge's best, or a published model")
+    who: str = Field(min_length=1, description="the people, team or model")
+    metric: str = Field(min_length=1, description="what the value is, in the source's terms")
+    same_metric: bool = Field(description="is it the card's metric, over the card's targets")
+    same_split: bool = Field(description="are the card's cases drawn from the cases that it was measured on")
+    cases: int | None = Field(None, ge=1, description="number of cases; null: not stated where it was looked up")
+    source: str = Field(
+        pattern=r"^(doi:10\.\d{4,9}/\S+|arXiv:\d{4}\.\d{4,5}|https://\S+)$", description="DOI, arXiv id or URL"
+    )
+    place: str = Field(min_length=1, description="table or section of the source")
+    year: int = Field(ge=2000, le=2100, description="of the publication")
+    checked: bool = Field(True, description="false: known from the publication, but not found again in a public text")
+
+    @property
+    def differs(self) -> str:
+        """What makes it not directly comparable with a score of the task, in words; empty: nothing."""
+        found = {"other metric": not self.same_metric, "other cases": not self.same_split}
+        return ", ".join(name for name, differs in found.items() if differs)
+
+    @property
+    def origin(self) -> str:
+        """Source and place, as a reader looks them up."""
+        return f"{self.source}, {self.place}, {self.year}{'' if self.checked else '; not checked'}"
+
+
 class Limits(Model):
     """Limits of one run; null means none. The configuration may override the card's."""
 
@@ -290,6 +319,9 @@ class TaskCard(Model):
     targets: list[Target] = Field(default_factory=list)
     metric: Metric
     medals: list[Medal]
+    references: list[Reference] = Field(
+        default_factory=list, max_length=2, description="published results on the same data set; never part of a score"
+    )
     limits: Limits = Limits()
     briefs: TierBriefs
     provenance: dict[str, Confidence] = Field(

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from automedbench import __version__
-from automedbench.base.cards import TaskCard
+from automedbench.base.cards import Reference, TaskCard
 from automedbench.base.records import TIERS, ScoreRecord
 from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
@@ -166,10 +166,18 @@ def _page_tasks(board: Board) -> list[dict[str, Any]]:
     ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
     scored = {score.run.task: len(score.case_scores) for score in list_scores(board.entries) if score.case_scores}
     planned = {card.id: card.staging.sampling.count for card in board.cards.values()}
+    found = {card.id: list(map(_reference, card.references)) for card in board.cards.values()}
     return [
         {"id": task, "title": titles[task], "track": tracks[task], "n_cases": scored.get(task) or planned.get(task)}
+        | {"references": found.get(task, [])}
         for task in ordered
     ]
+
+
+def _reference(reference: Reference) -> dict[str, Any]:
+    """A published result beside a task, with its words."""
+    shown = reference.model_dump(include={"value", "kind", "who", "metric"})
+    return shown | {"differs": reference.differs, "origin": reference.origin}
 
 
 def _criterion(criterion: RubricCriterion) -> dict[str, Any]:

@@ -10,6 +10,23 @@ const rowsOfTask = (task, tier) => {
   return tier === "headline" ? found.headline : found.cells.filter((row) => row.tier === tier);
 };
 
+// Published results on the same data set; no score depends on them.
+const referenceTitle = ({ who, metric, differs, origin }) => `${who}: ${metric} (${origin}). ${differs ? `Not directly comparable: ${differs}.` : "The task's metric and cases."}`;
+const referenceText = ({ kind, value }) => `${kind} ${percent(value)}`;
+const REFERENCES = {
+  title: "Human or challenge", numeric: true, value: ({ references }) => references[0]?.value ?? null, csv: ({ references }) => references.map(referenceText).join("; "),
+  cell: ({ references }) => references.map((found) => el("div", { title: referenceTitle(found) }, referenceText(found), found.differs && el("small", {}, found.differs))),
+  help: "Published on the same data set, in the metric that the title of a number names: no overall score, and part of none",
+};
+
+function referenceBands(task) {
+  const { references } = DATA.tasks.find(({ id }) => id === task);
+  return references.length > 0 && [
+    el("p.aside", {}, "Published on the same data set, in its own metric; never part of a score:"),
+    references.map((found) => el("p.band", { "--v": `${100 * found.value}%` }, referenceText(found), el("small", {}, referenceTitle(found)))),
+  ];
+}
+
 function drawTask() {
   if (!state.task) { fill("task-table", none("Nothing is planned.")); return; }
   const titles = Object.fromEntries(DATA.tasks.map((task) => [task.id, `${task.title} (${DATA.tracks[task.track]})`]));
@@ -21,6 +38,7 @@ function drawTask() {
   const link = el("a", { href: hrefOf({ ...NO_FILTER, "run-task": state.task, "run-tier": tiers.length === 1 ? tiers[0] : "", go: "runs" }) }, "Runs of this task");
   fill("task-table",
     rows.length ? rankingTable(state.at, rows, `Ranking on ${TITLES[state.task]}`) : none("Nothing of this task is planned or shown in this tier."),
+    referenceBands(state.task),
     el("p.aside", {}, link, " · ", el("a", { href: `beside.html#${new URLSearchParams({ task: state.task, tier: tiers[0] ?? "" })}` }, "Its cases, of all agents")));
 }
 
@@ -30,6 +48,7 @@ function drawMatrix() {
   const name = (task) => el("button.head", { type: "button", title: "Show this task's table", onclick: () => change({ task: task.id, go: "tasks" }) }, task.title);
   const columns = [
     { title: "Task", header: true, pin: true, value: (task) => task.title, cell: (task) => [name(task), el("small", {}, DATA.tracks[task.track])] },
+    ...(DATA.tasks.some(({ references }) => references.length) ? [REFERENCES] : []),
     ...agents.map((agent) => {
       const of = (task) => table_of.get(task.id).get(agent);
       const value = (task) => of(task)?.overall ?? null;
