@@ -14,9 +14,9 @@ const rowsOfTask = (task, tier) => {
 const referenceTitle = ({ who, metric, differs, origin }) => `${who}: ${metric} (${origin}). ${differs ? `Not directly comparable: ${differs}.` : "The task's metric and cases."}`;
 const referenceText = ({ kind, value }) => `${kind} ${percent(value)}`;
 const REFERENCES = {
-  title: "Human or challenge", numeric: true, value: ({ references }) => references[0]?.value ?? null, csv: ({ references }) => references.map(referenceText).join("; "),
+  title: "Human or challenge (metric)", numeric: true, value: ({ references }) => references[0]?.value ?? null, csv: ({ references }) => references.map(referenceText).join("; "),
   cell: ({ references }) => references.map((found) => el("div", { title: referenceTitle(found) }, referenceText(found), found.differs && el("small", {}, found.differs))),
-  help: "Published on the same data set, in the metric that the title of a number names: no overall score, and part of none",
+  help: "Published on the same data set, in the metric that the title of a number names: not an overall score, and part of none",
 };
 
 function referenceBands(task) {
