@@ -17,6 +17,12 @@ Where a task differs from the public benchmark, and what is not known of it: ope
 in `config/tasks` hold. Edit the cards, then `python docs/make_known_issues.py config/tasks docs/known-issues.md` makes
 it anew. A campaign by the public settings is run with a preset ([Presets](presets.md)).
 
+## Inference APIs
+
+The public benchmark lets agents of the VQA track call inference APIs, with keys that its runner injects. Here agent
+code has no key and no route to such an API: a vision-language model must run on the machine itself. This changes
+scores, in favour of published rows.
+
 ## The public multi-organ score
 
 The public scorer of `tsg-multiorgan-seg-task` gives Dice 1 to each of the 117 structures that is in neither truth nor

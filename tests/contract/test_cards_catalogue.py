@@ -5,6 +5,7 @@ Every entry of the task catalogue is written as a card, read back, and compared 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,13 @@ import pytest
 import yaml
 from make_schemas import DOCUMENTS
 
-from automedbench.base.cards import Confidence, TaskCard, load_card
+from automedbench.base.cards import Confidence, TaskCard, find_cards, load_card
+from automedbench.tracks import track_settings
+from automedbench.tracks.enhancement.settings import BaselineQuality
+from automedbench.tracks.enhancement.truth import make_bands
 
-CATALOGUE = Path(__file__).resolve().parents[3] / "shared/spec/task-catalogue.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+CATALOGUE = ROOT.parent / "shared/spec/task-catalogue.yaml"
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(CATALOGUE.read_text())["tasks"] if CATALOGUE.is_file() else []
 TRACKS = {"report": "report_generation"}
 FORMATS = (".nii.gz", ".npy", ".json", ".txt", ".csv")
@@ -263,3 +268,50 @@ def test_shipped_cards_agree_with_the_catalogue(root: Path, shared: Path) -> Non
         assert card.track == TRACKS.get(entry["track"], entry["track"])
         assert [target.name for target in card.targets] == [target["name"] for target in entry["targets"]]
         assert card.dataset.access == entry["access"]
+
+
+# --- the public Full release ----------------------------------------------------------------------------------
+
+CARDS = {card.id: card for card in map(load_card, find_cards([str(ROOT / "config/tasks")]))}
+FACTS = [
+    line.split("\t") for line in (ROOT / "tests/full_v01.tsv").read_text().splitlines() if not line.startswith("#")
+][1:]
+
+
+def fact_of(card: TaskCard, what: str) -> Any:
+    """What the card says, in the form of the table."""
+    settings = track_settings(card).model_dump(mode="json")
+    match what:
+        case "outputs":
+            return [output.path.removeprefix("{case}/") for output in card.outputs if not output.optional]
+        case "targets":
+            return len(card.targets)
+        case "count":
+            return card.staging.sampling.count
+        case "medals":
+            return [next(iter(medal.at_least.values())) for medal in card.medals]
+        case "lite":
+            return card.briefs.lite_model.reference if card.briefs.lite_model else None
+        case "affine":
+            return "must be the input's"
+        case "bands" if settings["baselines"]:
+            baselines = {name: BaselineQuality.model_validate(value) for name, value in settings["baselines"].items()}
+            found = make_bands(card.id, baselines, classical=settings["classical"], source="published").bands
+            return [[band.ssim_min, band.psnr_min] for _, band in sorted(found.items())]
+        case "bands":
+            return "computed"
+    return settings[what]
+
+
+@pytest.mark.parametrize(("task", "what", "published", "note"), FACTS, ids=[f"{row[0]}-{row[1]}" for row in FACTS])
+def test_differences_from_the_full_release_are_told(task: str, what: str, published: str, note: str) -> None:
+    """A published fact is followed, or the card's open questions say that it is not, in the words of the note."""
+    card = CARDS[task]
+    followed = fact_of(card, what) == json.loads(published)
+    assert followed is not bool(note), f"{what}: {fact_of(card, what)}"
+    assert not note or any(note in question for question in card.open_questions)
+
+
+def test_facts_cover_the_known_contracts() -> None:
+    """22 contracts of the Full release, of which two rows are of three tasks together."""
+    assert len({task for task, *_ in FACTS}) == 25 and len(FACTS) > 50

@@ -23,6 +23,7 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.vqa import TRACK as vqa
 from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
 from automedbench.tracks.vqa.score import bootstrap_interval, prior
+from automedbench.tracks.vqa.settings import VqaSettings
 from automedbench.tracks.vqa.stage import QuestionTruth, question_form
 
 
@@ -314,6 +315,11 @@ def test_mean_over_all_questions(task: Staged) -> None:
     assert score.metrics["site_score"] == score.quality
     assert score.metrics["exact_match"] == pytest.approx(1 / 5)  # the count; over the five questions with a text
     assert score.groups["answer_kind: choice"]["completion_rate"] == 0
+    # As the Full release: half of exact match (0) and half of F1, so 0.4 for "right lobe"; the count stays 1.
+    halves = task.score(
+        answers(**{task.case(gold): text for gold, text in given.items()}), with_settings(open_score="mean")
+    )
+    assert halves.quality == pytest.approx((1 + 0 + 0.4 + 1) / 6)
 
 
 def test_malformed_but_scored(task: Staged) -> None:
@@ -345,7 +351,7 @@ def test_prior_is_the_best_constant_of_each_kind() -> None:
     truths += [
         QuestionTruth(question="?", answer_text="x", answer_label=label, kind="choice", groups={}) for label in "BA"
     ]
-    assert prior(truths).value == pytest.approx(4 / 7)
+    assert prior(truths, VqaSettings()).value == pytest.approx(4 / 7)
 
 
 def test_the_report_holds_no_gold(task: Staged) -> None:

@@ -122,12 +122,12 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=overall(rows) | judged,
         groups=groups(rows),
         cases=[case_score(row) for row in rows],
-        prior=prior([row.truth for row in rows]),
+        prior=prior([row.truth for row in rows], settings),
         notes=_notes(settings, judged),
     )
 
 
-def prior(truths: Sequence[QuestionTruth]) -> Prior:
+def prior(truths: Sequence[QuestionTruth], settings: VqaSettings) -> Prior:
     """Best constant answer for each kind of question by words, and its score.
 
     Tried are the letters, or the ``MOST_TRIED`` most frequent golds. An answer judge is not asked.
@@ -138,15 +138,22 @@ def prior(truths: Sequence[QuestionTruth]) -> Prior:
             truth.answer_label if kind == "choice" else truth.answer_text for truth in truths if truth.kind == kind
         )
         tried = (answer for answer, _ in golds.most_common(MOST_TRIED) if answer)
-        total += max((_earned(kind, answer, golds) for answer in tried), default=0.0)
+        total += max((_earned(kind, answer, golds, settings) for answer in tried), default=0.0)
     return Prior(answers="one answer for all questions of a kind", value=min(total / len(truths), 1.0))
 
 
-def _earned(kind: str, answer: str, golds: Mapping[str | None, int]) -> float:
+def _earned(kind: str, answer: str, golds: Mapping[str | None, int], settings: VqaSettings) -> float:
     """Points of one answer to all questions of a kind."""
     if kind == "choice":
         return float(golds[answer])
-    return sum(count * compare(answer, gold).score for gold, count in golds.items() if gold)
+    return sum(count * lexical_score(compare(answer, gold), kind, settings) for gold, count in golds.items() if gold)
+
+
+def lexical_score(found: Comparison, kind: str, settings: VqaSettings) -> float:
+    """Score of a text by its words, in [0, 1]: as the settings join exact match and token F1; yes/no is strict."""
+    if settings.open_score == "max" or kind == "yes_no":
+        return found.score
+    return (found.exact_match + found.token_f1) / 2
 
 
 def read_evidence(inputs: ScoringInputs) -> list[tuple[CaseSubmission, QuestionTruth, QuestionAnswer | None]]:
@@ -181,13 +188,15 @@ def _scored(
         return Scored(case, truth, answer, NOT_ANSWERED, right, None, right)
     comparison = compare(answer.text, truth.answer_text)
     judged = verdict.score if verdict is not None and truth.kind == "open" else None
-    counts = judged if settings.scoring == "judge" and judged is not None else comparison.score
-    return Scored(case, truth, answer, comparison, comparison.score, judged, counts)
+    lexical = lexical_score(comparison, truth.kind, settings)
+    counts = judged if settings.scoring == "judge" and judged is not None else lexical
+    return Scored(case, truth, answer, comparison, lexical, judged, counts)
 
 
 def _notes(settings: VqaSettings, judged: dict[str, float | None]) -> list[str]:
     if settings.scoring == "lexical":
-        return [f"Texts are scored lexically: max(exact match, token F1), normaliser {settings.normaliser}."]
+        how = "max(exact match, token F1)" if settings.open_score == "max" else "half exact match, half token F1"
+        return [f"Texts are scored lexically: {how}, normaliser {settings.normaliser}."]
     return [
         f"Texts are scored by the answer judge {settings.judge_model}; not comparable with lexical scores.",
         f"{judged['n_unjudged']:.0f} answers have no verdict and are scored lexically.",
@@ -317,12 +326,16 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         elif truth.kind == "open" and case.case in given:
             total += given[case.case]
         else:
-            total += answer_score(answer.text, truth.answer_text)
+            halves = settings.open_score == "mean" and truth.kind != "yes_no"
+            total += answer_score(answer.text, truth.answer_text, halves=halves)
     return f"rouge-score {version('rouge-score')}", total / len(inputs.manifest.cases), 1e-9
 
 
-def answer_score(prediction: str, gold: str) -> float:
-    """The score of ``metrics.answers.compare`` by rouge-score and plain comparison."""
+def answer_score(prediction: str, gold: str, *, halves: bool = False) -> float:
+    """The score of ``metrics.answers.compare`` by rouge-score and plain comparison.
+
+    ``halves``: unequal texts earn half of it.
+    """
     predicted, expected = normalise_pair(prediction, gold)
     if predicted == expected:
         return float(bool(expected))
@@ -332,7 +345,7 @@ def answer_score(prediction: str, gold: str) -> float:
         return float(_leading(predicted) == expected)
     if exclude(tuple(predicted.split()), tuple(expected.split())) or _other_numbers(predicted, expected):
         return 0.0
-    return float(_scorer().score(expected, predicted)["rouge1"].fmeasure)
+    return float(_scorer().score(expected, predicted)["rouge1"].fmeasure) / (2 if halves else 1)
 
 
 def _other_numbers(prediction: str, gold: str) -> bool:

@@ -14,7 +14,10 @@ class VqaSettings(MetricSettings):
     """Metric settings of a VQA card."""
 
     scoring: Literal["lexical", "judge"] = Field(
-        "lexical", description="texts by max(exact match, token F1), or by the answer judge; never mixed in one table"
+        "lexical", description="texts by exact match and token F1, or by the answer judge; never mixed in one table"
+    )
+    open_score: Literal["max", "mean"] = Field(
+        "max", description="of exact match and token F1: the larger, or half of each as in the public Full release"
     )
     judge_model: str | None = Field(None, description="model of the answer judge; required by scoring: judge")
     normaliser: Literal["amb-3"] = NORMALISER
