@@ -265,17 +265,18 @@ function poolingFigure() {
   if (!isHeadline()) return null;
   const main = view("headline", state.track).filter(isShown);
   const other = new Map(TABLES.other.filter(placeOf).map((row) => [row.agent, row]));
-  const rows = main.filter((row) => known(row.overall) && other.has(row.agent)).map((row) => ({ agent: row.agent, main: row, other: other.get(row.agent) }));
-  const apart = rows.filter(({ main, other }) => main.rank !== other.rank || Math.abs(main.overall - other.overall) >= EQUAL);
-  if (!apart.length) return rows.length > 0 && none("By tasks or by runs: both poolings give the same scores and ranks.");
+  const rows = main.filter((row) => known(row.overall)).map((row) => ({ agent: row.agent, main: row, other: other.get(row.agent) }));
+  const difference = ({ main, other }) => (other ? other.overall - main.overall : null);
+  const apart = rows.filter((row) => !row.other || row.main.rank !== row.other.rank || Math.abs(difference(row)) >= EQUAL);
+  if (!apart.some((row) => row.other)) return rows.length > 0 && none("By tasks or by runs: both poolings give the same scores and ranks.");
   const [here, there] = DATA.pooling === "tasks" ? ["by tasks", "by runs"] : ["by runs", "by tasks"];
   const columns = [
     { title: "Agent", header: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
     { title: `${here} (used)`, numeric: true, strong: true, value: (row) => row.main.overall, cell: (row) => percent(row.main.overall) },
-    { title: "rank", numeric: true, value: (row) => -row.main.rank, csv: (row) => row.main.rank, cell: (row) => row.main.rank },
-    { title: there, numeric: true, value: (row) => row.other.overall, cell: (row) => percent(row.other.overall) },
-    { title: "rank", numeric: true, value: (row) => -row.other.rank, csv: (row) => row.other.rank, cell: (row) => [row.other.rank, row.other.rank !== row.main.rank && " ⇅"] },
-    { title: "difference", numeric: true, value: (row) => row.other.overall - row.main.overall, cell: (row) => signed(row.other.overall - row.main.overall) },
+    { title: "rank", numeric: true, value: (row) => (row.other ? -row.main.rank : null), csv: (row) => row.main.rank, cell: (row) => row.main.rank ?? DASH },
+    { title: there, numeric: true, value: (row) => row.other?.overall ?? null, cell: (row) => (row.other ? percent(row.other.overall) : el("small", {}, "no rank: other tasks than most")) },
+    { title: "rank", numeric: true, value: (row) => (row.other ? -row.other.rank : null), csv: (row) => row.other?.rank, cell: (row) => [row.other?.rank ?? DASH, row.other && row.other.rank !== row.main.rank && " ⇅"] },
+    { title: "difference", numeric: true, value: difference, cell: (row) => signed(difference(row)) },
   ];
   return el("figure", {}, el("h3", {}, "Both poolings"), agentTable(columns, apart, "Overall score by both poolings"),
     el("figcaption", {}, "By tasks: every task counts the same. By runs: every run does, as in the paper's table, so tasks with more repeats weigh more. ⇅ the rank changes. ", apart.length < rows.length && "Agents whom it makes no difference to are left out."));
