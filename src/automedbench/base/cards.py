@@ -248,7 +248,10 @@ class Reference(Model):
     )
     place: str = Field(min_length=1, description="table or section of the source")
     year: int = Field(ge=2000, le=2100, description="of the publication")
-    checked: bool = Field(True, description="false: known from the publication, but not found again in a public text")
+    checked: bool = Field(
+        True,
+        description="true: seen in the source or in a text that quotes it; false: known from the publication alone",
+    )
 
     @property
     def differs(self) -> str:
