@@ -1,18 +1,16 @@
-"""Scoring by hand: on the golden data of every track, the scripts give the values that are right or recommended.
+"""Scoring by hand: on golden data the scripts give the values that are right or recommended.
 
 Card, manifest, truth and run record lie where the earlier steps leave them. ``collect_submission.py`` and then
-``score_metrics.py --verify`` run as programs; what they write is compared. Synthesis and classification have no golden
-data: there the specification's worked numbers stand, on data that ``stage_task.py`` staged.
+``score_metrics.py --verify`` run as programs; what they write is compared. All golden cases are in tests/contract;
+synthesis and classification have none, and meet the specification's worked numbers in their unit tests.
 """
 
 from __future__ import annotations
 
 import base64
 import functools
-import gzip
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,33 +19,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nibabel
-import numpy as np
 import pytest
 import yaml
 from contract import test_golden_enhancement as golden_enhancement
 from contract import test_golden_segmentation as golden_segmentation
 from contract import test_golden_vqa as golden_vqa
 from factories import make_run, make_run_record, make_score, written_campaign
-from PIL import Image
-from toys import classification as classification_toy
 from toys import enhancement as enhancement_toy
 from toys import report_generation as report_toy
 from toys import vqa as vqa_toy
 from toys.detection import make_card as detection_card
-from unit import test_synthesis as volumes
 
-from automedbench.base.cards import Target, TaskCard
+from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, sha256_file, write_bytes, write_json, write_record
 from automedbench.base.records import (
     CaseEntry,
     DetailReport,
     FileEntry,
     Manifest,
-    Receipt,
     RunRecord,
     SubmissionRecord,
-    now,
 )
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
@@ -127,18 +118,6 @@ class Task:
         facts = {"task": self.card.id, "task_version": 1, "track": self.card.track, "dataset": self.card.dataset.name}
         write_record(self.manifest, Manifest(**facts, sampling="golden data", cases=cases))
         self.write_card()
-
-    def stage(self) -> list[CaseEntry]:
-        """Stage ``raw/`` with the script, as a data set of one's own that has been taken over."""
-        self.write_card()
-        facts = {"dataset": self.card.dataset.name, "licence": "none", "attribution": "golden data"}
-        receipt = Receipt(**facts, source="path golden", revision=None, fetched_at=now(), files={})
-        raw = self.folder / "data/raw" / self.card.dataset.name
-        raw.parent.mkdir(parents=True)
-        (self.folder / "raw").rename(raw)
-        write_record(raw / "receipt.json", receipt)
-        succeed("stage_task", *self.campaign, "--task", self.card.id)
-        return read_record(self.manifest, Manifest).cases
 
     def collect(self) -> None:
         """``submission/`` and ``submission.json`` of the run."""
@@ -314,9 +293,11 @@ def vqa(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
 # --- report generation ----------------------------------------------------------------------------------------
 
 TEXT = {"BLEU": "recommended_bleu_mean", "METEOR": "nltk_meteor_recommended_tokens", "ROUGE_L": "rouge_score_rougeL_f"}
-CLINICAL = ["F1RadGraph", "micro_average_precision", "micro_average_recall", "micro_average_f1"]
+
+
 # Same text, other text, paraphrase, nothing right, a file without content, the reference four times over.
-PAIRS = ["identical", "effusion_vs_normal", "icu_paraphrase", "hallucinated", "empty_prediction", "repeated"]
+
+
 Texts = dict[str, tuple[str, bytes | None]]
 """Case → reference and report (None: not there)."""
 
@@ -360,136 +341,19 @@ def report_submission(shared: Path, name: str, folder: Path) -> tuple[Task, Numb
     return task, mean_of(found) | within(WRITTEN_OUT, rates)
 
 
-def report_texts(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
-    """Pairs of texts as one submission, with all of WordNet; the empty file is neither complete nor valid."""
-    wordnet = Path(os.environ.get("AMB_WORDNET", "/usr/share/wordnet"))
-    if not (wordnet / "data.noun").is_file():
-        pytest.skip("no complete WordNet: install wordnet-base or set AMB_WORDNET")
-    rows = load(shared / "golden/report" / name)
-    texts: Texts = {pair: (rows[pair]["reference"], rows[pair]["prediction"].encode()) for pair in PAIRS}
-    found = {pair: {ours: rows[pair]["expected"][key] for ours, key in TEXT.items()} for pair in PAIRS}
-    task = reports(folder, texts, {"wordnet": wordnet}, components=list(TEXT))
-    return task, mean_of(found) | within(WRITTEN_OUT, {"completion_rate": 5 / 6, "valid_rate": 5 / 6, "s4": 5 / 12})
-
-
-def report_models(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
-    """RadGraph's and CheXbert's components by the tiny checkpoints; an empty report has no finding at all."""
-    if missing := [each for each in ("torch", "transformers", "radgraph") if not importlib.util.find_spec(each)]:
-        pytest.skip(f"{', '.join(missing)} not installed (make setup-radiology)")
-    golden, tiny = json.loads((shared / "golden/report" / name).read_text()), shared / "golden/report/tiny_checkpoints"
-    graphs, labels = golden["radgraph"], {str(row["text"]): row["binary"] for row in golden["chexbert"]["cases"]}
-    rows = [row for row in zip(graphs["refs"], graphs["hyps"], graphs["partial"], strict=True) if row[0]]
-    texts: Texts = {str(number): (row[0], row[1].encode() or None) for number, row in enumerate(rows)}
-    found, counts = {}, []
-    for case, (reference, report, reward) in zip(texts, rows, strict=True):
-        both = list(zip(labels[reference], labels[report] if report else [0] * 14, strict=True))
-        counts.append((both.count((1, 1)), both.count((0, 1)), both.count((1, 0))))
-        found[case] = dict(zip(CLINICAL, [reward, *rates(*counts[-1])], strict=True))
-    corpus = dict(zip(CLINICAL[1:], rates(*map(sum, zip(*counts, strict=True))), strict=True))
-    models = {"chexbert": "chexbert.pth", "bert": "bert-base-uncased"}
-    models |= {"radgraph": "radgraph.tar.gz", "radgraph_bert": "bert-base-uncased"}
-    resources = {resource: tiny / file for resource, file in models.items()}
-    task = reports(folder, texts, resources, components=CLINICAL, min_chars=1, min_alpha_chars=0)
-    return task, mean_of(found, RADGRAPH) | within(WRITTEN_OUT, corpus, "metrics.corpus_")
-
-
-def rates(tp: int, fp: int, fn: int) -> list[float]:
-    """Precision, recall and F1; 0 where nothing agrees."""
-    return [tp / (tp + fp), tp / (tp + fn), 2 * tp / (2 * tp + fp + fn)] if tp else [0.0] * 3
-
-
-# --- synthesis: the test volume of docs/specification.md, 10.7 ------------------------------------
-
-WHOLE, MASKED, PARTLY = "B.3 as a whole", "B.3 in the mask", "D.5 with volumes of B.3"
-
-
-def write_volume(path: Path, values: Any) -> None:
-    write_bytes(path, gzip.compress(nibabel.Nifti1Image(values, np.eye(4)).to_bytes(), 1, mtime=0))
-
-
-def synthesis(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
-    """Every case has the same truth and one prediction of the table; in D.5 one has NaN and one is missing."""
-    card, table, roles = volumes.CTSR, volumes.WHOLE, {"ct": volumes.G}
-    if name == MASKED:
-        files = {role: f"{{id}}/{role}.nii.gz" for role in ("input", "target", "mask")}
-        card = volumes.MRCT.model_copy(update={"staging": volumes.MRCT.staging.model_copy(update={"options": files})})
-        table, roles = volumes.MASKED, {"input": volumes.G / 8, "target": volumes.G, "mask": volumes.mask_m() * 1.0}
-    given = {"NaN": volumes.with_spot(np.nan), "missing": None, **volumes.PREDICTIONS}
-    names = ["degraded", "spot", "NaN", "missing"] if name == PARTLY else list(table)
-    task = Task(card, folder)
-    for number in range(len(names)):
-        for role, values in roles.items():
-            write_volume(folder / f"raw/s{number:04d}/{role}.nii.gz", values)
-    # The two constant volumes are wrong in form, and scored all the same.
-    shares = {"completion_rate": 0.75, "s4": 0.375} if name == PARTLY else {"completion_rate": 1.0, "s4": 0.5}
-    mean = sum(table.get(prediction, (0,))[0] for prediction in names) / len(names)
-    expected = submission({"task_score": mean, **shares}, mean, SIX_DIGITS)
-    if name != MASKED:  # the input is degraded as the table's volume is
-        expected |= within(SIX_DIGITS, {"mean_ssim_input": table["degraded"][0]}, "metrics.")
-    for case, prediction in zip(task.stage(), names, strict=True):
-        if given[prediction] is not None:
-            write_volume(task.outputs / case.id / "sct.nii.gz", given[prediction])
-        ssim, *errors = table.get(prediction, (0, None, None, None))
-        expected |= within(SIX_DIGITS, {"ssim": ssim}, f"cases.{case.id}.")
-        expected |= within(FOUR_DIGITS, dict(zip(("mae", "rmse", "psnr"), errors, strict=True)), f"cases.{case.id}.")
-    return task, expected
-
-
-# --- classification: worked cases of docs/specification.md, 10.6 -------------------------------------------
-
-WORKED: dict[str, tuple[str, list[tuple[int, str]], float, float, bool, float]] = {
-    # truth; rows of the table (case, label); accuracy, balanced accuracy, whether the form is valid, completion
-    "class without cases": ("aabc", [(0, "A"), (1, "B"), (2, "B"), (3, "C")], 0.75, 2.5 / 3, True, 1),
-    "no row for one": ("aaab", [(0, "A"), (1, "A"), (2, "A")], 0.75, 0.5, True, 0.75),
-    "two labels for one": ("ab", [(0, "A"), (0, "B"), (1, "B")], 0.5, 0.5, False, 1),
-}
-
-
-def classification(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
-    truth, rows, accuracy, balanced, valid, completion = WORKED[name]
-    staging = classification_toy.CARD.staging
-    per_class = {label: truth.count(label) for label in "abcd"}
-    sampling = staging.sampling.model_copy(update={"count": None, "options": {"per_class": per_class}})
-    targets = [Target(id=number, name=label) for number, label in enumerate("abcd")]
-    changes = {"staging": staging.model_copy(update={"sampling": sampling}), "targets": targets}
-    task = Task(classification_toy.CARD.model_copy(update=changes), folder)
-    for number, label in enumerate(truth):
-        image = folder / f"raw/Testing/{label}/{number}.jpg"
-        image.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), 20 * number).save(image)
-    labels = {}
-    for case in task.stage():
-        labels[case.id] = json.loads((task.private / case.id / "label.json").read_text())["label"]
-    cases = sorted(labels, key=lambda case: (labels[case], case))
-    table = "".join(f"{cases[place]},{label}\n" for place, label in rows)
-    write_bytes(task.outputs / "predictions.csv", f"patient_id,label\n{table}".encode())
-    shares = {"task_score": accuracy, "completion_rate": completion, "s4": (completion + valid) / 2}
-    expected = submission(shares, accuracy, WRITTEN_OUT)
-    return task, expected | within(WRITTEN_OUT, {"balanced_accuracy": balanced}, "metrics.")
-
-
 # --- tests ----------------------------------------------------------------------------------------------------
 
 Make = Callable[[Path, str, Path], tuple[Task, Numbers]]
-# Golden cases of each: right ones, one of which a part is missing, one with a file that the reference gets wrong.
+# Golden cases of each: a right one, and one with a file that the reference gets wrong.
 EXAMPLES: dict[Make, list[str]] = {
-    detection: ["d27_duplicates", "d03_missing_patient", "d05_bad_json"],
-    segmentation: ["b29_random", "m15_random", "b07_patient_missing", "b23_corrupt_truncated"],
-    enhancement: ["all_good", "one_missing", "one_nan"],
-    vqa: ["end_to_end-001", "end_to_end-005", "end_to_end-017"],
-    report_submission: ["one_missing_stub", "one_empty_file_light"],
-    report_texts: ["nlg.json"],
-    report_models: ["tiny_expected.json"],
-    synthesis: [WHOLE, MASKED, PARTLY],
-    classification: list(WORKED),
+    detection: ["d27_duplicates", "d05_bad_json"],
+    segmentation: ["m15_random", "b23_corrupt_truncated"],
+    enhancement: ["all_good", "one_nan"],
+    vqa: ["end_to_end-001", "end_to_end-017"],
+    report_submission: ["one_empty_file_light"],
 }
-MARKS = {report_texts: [pytest.mark.wordnet], report_models: [pytest.mark.radiology]}
-ALL = [
-    pytest.param(make, name, marks=MARKS.get(make, []), id=f"{make.__name__}: {name}")
-    for make, names in EXAMPLES.items()
-    for name in names
-]
-FIRST = [pytest.param(make, EXAMPLES[make][0], id=make.__name__) for make in EXAMPLES if make not in MARKS]
+ALL = [pytest.param(make, name, id=f"{make.__name__}: {name}") for make, names in EXAMPLES.items() for name in names]
+FIRST = [pytest.param(make, EXAMPLES[make][0], id=make.__name__) for make in EXAMPLES]
 LOST = {detection: "d29_gt_missing", segmentation: "b25_gt_missing", enhancement: "missing_reference"}
 Scored = Callable[[Make, str], tuple[Task, Numbers, str]]
 
