@@ -6,12 +6,14 @@ says, entered here by hand.
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden_data import golden as golden_of
 from toys._bench import inputs
 from toys.detection import make_card
 
@@ -30,7 +32,7 @@ from automedbench.metrics.average_precision import (
 from automedbench.tracks.detection import TRACK as detection
 from automedbench.tracks.detection.score import coco_average_precision
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/det"
+golden = functools.partial(golden_of, "det")
 CORNERS = ("x1", "y1", "x2", "y2")
 
 # The notes in words: no truth leaves recall undefined; there is no wild card.
@@ -38,14 +40,6 @@ MATCH_BY_HAND: dict[str, dict[str, Any]] = {
     "no_gt": {"tp": 0, "fp": 1, "fn": 0, "precision": 0.0, "recall": None, "f1": 0.0},
     "pred_wildcard": {"tp": 0, "fp": 1, "fn": 1, "precision": 0.0, "recall": 0.0, "f1": 0.0},
 }
-
-
-def golden(name: str) -> list[Any]:
-    """The cases of one file as parameters; a single skipped one where there is no golden data."""
-    path = GOLDEN / f"{name}.json"
-    if not path.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    return [pytest.param(case, id=case["id"]) for case in json.loads(path.read_text())["cases"]]
 
 
 def answered(case: Any) -> bool:

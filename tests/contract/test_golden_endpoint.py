@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden
 
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
@@ -14,16 +13,6 @@ from automedbench.agent.tools import TOOL_NAMES, recover_calls, repair_arguments
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
-
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/vqa/api_replies.jsonl"
-
-
-def rows() -> list[Any]:
-    """The rows as parameters; a single skipped one where there is no golden data."""
-    if not GOLDEN.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    return [pytest.param(row, id=row["id"]) for row in map(json.loads, GOLDEN.read_text().splitlines())]
-
 
 # Attempts at the request and at the plain one: the reference gives up after four; the specification's table allows
 # 4 and 8 (of malformed 4).
@@ -52,7 +41,7 @@ def ask(sequence: list[Any]) -> tuple[Reply | EndpointError, int, int]:
         return found, server.count(), len(waits)
 
 
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", golden("vqa", "api_replies"))
 def test_api_replies(row: Any) -> None:
     case, expected = row["input"]["case"], row["output"]
     found, requests, waits = ask(row["input"]["sequence"])

@@ -8,13 +8,15 @@ aborted run: a track never sees how a run ended.
 from __future__ import annotations
 
 import base64
-import json
+import functools
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden_data import golden as golden_of
+from golden_data import load as load_golden
 from toys.enhancement import inputs_of, make_card, make_manifest
 
 from automedbench.base.errors import AutoMedBenchError
@@ -27,20 +29,9 @@ from automedbench.tracks.enhancement.score import gaussian_weights
 from automedbench.tracks.enhancement.settings import BaselineQuality, LegacyScale
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/enh"
+golden = functools.partial(golden_of, "enh")
+load = functools.partial(load_golden, "enh")
 PSNR_DB, SSIM = 1e-3, 1e-5  # tolerances of the README: the reference computes in single precision
-
-
-def load(name: str) -> dict[str, Any]:
-    path = GOLDEN / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
-
-
-def golden(name: str, key: str = "cases") -> list[Any]:
-    """The cases of one file as parameters; a single skipped one where there is no golden data."""
-    if not load(name):
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    return [pytest.param(case, id=case["id"]) for case in load(name)[key]]
 
 
 def array(value: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -137,7 +128,7 @@ def of_finished_runs(cases: list[Any]) -> list[Any]:
     return [case for case in cases if not case.values[0].get("input", {}).get("aborted")]
 
 
-@pytest.mark.parametrize("case", of_finished_runs(golden("rating_clinical", "rating")))
+@pytest.mark.parametrize("case", of_finished_runs(golden("rating_clinical", key="rating")))
 def test_rating(case: Any) -> None:
     given = case["input"]
     complete = given["format_valid"] and given["completion_rate"] in (None, 1.0)
@@ -146,7 +137,7 @@ def test_rating(case: Any) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("case", golden("rating_clinical", "clinical"))
+@pytest.mark.parametrize("case", golden("rating_clinical", key="clinical"))
 def test_legacy_clinical(case: Any) -> None:
     """The former score, a diagnostic; an undefined mean leaves it undefined instead of NaN."""
     given = case["input"]

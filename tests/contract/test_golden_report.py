@@ -9,13 +9,15 @@ out: ``observations`` and ``lightweight_pairs`` (a fallback metric that is not o
 from __future__ import annotations
 
 import base64
-import json
+import functools
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden as golden_of
+from golden_data import load as load_golden
 from toys import report_generation as toy
 
 from automedbench.base.cards import Medal
@@ -34,21 +36,9 @@ from automedbench.tracks.report_generation.components import Measured, ReportPai
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import extract, has_section, normalise, sections, tokens
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/report"
+golden = functools.partial(golden_of, "report")
+load = functools.partial(load_golden, "report")
 CODES = {"missing_file": "not_found"}  # our name for a file that is not there, the same in every track
-
-
-def load(name: str) -> dict[str, Any]:
-    path = GOLDEN / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
-
-
-def golden(name: str, **only: Any) -> list[Any]:
-    """The cases of one file as parameters; a single skipped one where there is no golden data."""
-    if not load(name):
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    cases = [case for case in load(name)["cases"] if all(case.get(key) == value for key, value in only.items())]
-    return [pytest.param(case, id=case.get("id", str(number))) for number, case in enumerate(cases)]
 
 
 # --- texts ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ and the stages' scalar files concern other modules; of ``scalars.json`` only the
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_data import GOLDEN
+from golden_data import golden as golden_of
 from toys.segmentation import CARD, mask_card
 
 from automedbench.base.cards import Medal, TaskCard
@@ -27,17 +30,9 @@ from automedbench.tracks.segmentation import TRACK as segmentation
 from automedbench.tracks.segmentation.check import Encoder, describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
+golden = functools.partial(golden_of, "seg")
 # Our codes for a file that cannot be read say why; the reference has one.
 LOAD_FAILED = {"truncated", "corrupt", "bad_crc", "not_gzip", "bad_header", "trailing_data", "unsupported_dtype"}
-
-
-def golden(name: str) -> list[Any]:
-    """The cases of one file as parameters; a single skipped one where there is no golden data."""
-    path = GOLDEN / f"{name}.json"
-    if not path.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    return [pytest.param(case, id=case["id"]) for case in json.loads(path.read_text())["cases"]]
 
 
 def numbers(value: Any) -> float:
@@ -63,7 +58,7 @@ def test_medals(shared: Path) -> None:
 
 def materialize() -> ModuleType:
     """The golden data's own builder of volumes."""
-    specification = importlib.util.spec_from_file_location("materialize", GOLDEN / "materialize.py")
+    specification = importlib.util.spec_from_file_location("materialize", GOLDEN / "seg/materialize.py")
     assert specification and specification.loader
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

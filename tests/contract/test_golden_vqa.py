@@ -7,12 +7,14 @@ verifier (inference evidence). Of end_to_end the task score and its parts are co
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_data import golden as golden_of
 from toys.vqa import CARD, record
 
 from automedbench.base.errors import InvalidSubmission
@@ -27,16 +29,7 @@ from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.vqa import TRACK as vqa
 from automedbench.tracks.vqa.check import parse_answer, placeholder_reason
 
-GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/vqa"
-
-
-def golden(name: str, keep: Callable[[Any], bool] = lambda row: True) -> list[Any]:
-    """The rows of one file as parameters; a single skipped one where there is no golden data."""
-    path = GOLDEN / f"{name}.jsonl"
-    if not path.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip("no golden data beside the repository"), id="absent")]
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if keep(row)]
+golden = functools.partial(golden_of, "vqa")
 
 
 def of(function: str) -> Callable[[Any], bool]:

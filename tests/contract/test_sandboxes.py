@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
+from waiting import wait_for
 
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
@@ -360,12 +361,6 @@ def test_a_run_at_its_limits_disturbs_no_other_of_the_user(container: Bench) -> 
     assert neighbours == ["True 30 forks\n"] * 4
     kept, forked = map(int, hog.split())
     assert (kept, 50 < forked < 100) == (8, True)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
 
 
 @pytest.mark.apptainer

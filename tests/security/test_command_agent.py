@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +24,7 @@ from factories import written_campaign
 from left_workspaces import changing, left_in
 from toys._bench import Bench, load_toy, stage
 from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
+from waiting import free_port
 
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import read_record, write_record
@@ -187,11 +187,6 @@ def place() -> Iterator[Place]:
 def served(*steps: dict[str, Any] | str, port: int = 0) -> Iterator[ScriptedServer]:
     with ScriptedServer(turns(*steps), usage=(30, 20), keys=[KEY], port=port) as server:
         yield server
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from attack_range import HOME_FILES, KEY_VARIABLES
 from canaries import exposed, exposures, forms, new_canary
 from toys._bench import Bench, stage
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
+from waiting import free_port
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.run import RunPlan, run_agent
@@ -78,12 +78,6 @@ def script(key: str, home: Path, runs: Path, port: int) -> list[ScriptedTurn]:
     turns.append(ScriptedTurn(calls=[CodeStep(tool="execute_code", language="bash", code=told)]))
     submit = SubmitStep(tool="submit_results", summary=said(key))
     return [*turns, ScriptedTurn(calls=[submit]), ScriptedTurn(calls=[submit])]
-
-
-def free_port() -> int:
-    """A port of loopback that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @dataclass

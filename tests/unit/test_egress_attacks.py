@@ -23,9 +23,10 @@ import pytest
 from cryptography import x509
 from test_cache import COMMIT, DIGEST, FILES, HUGE, LARGE, MIB, WEIGHTS, get, ledger, served, world
 from test_egress_rules import judged
-from test_egress_server import Net, process_of, status, tunnel, wait_for
+from test_egress_server import Net, process_of, status, tunnel
 from test_opened_tls import TOKEN, card, opened
 from upstreams import FakeHub, Seen, WebServer
+from waiting import wait_for
 
 from automedbench.sandbox.egress import authority, cache_delivery, server
 from automedbench.sandbox.egress import cache as cache_module

@@ -17,15 +17,15 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from upstreams import FakeHub, Seen, WebServer, certificate, client_hello, hub_with_store, unix_request
+from waiting import wait_for
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
@@ -614,11 +614,6 @@ def test_further_pages_lead_to_the_mirror() -> None:
         assert found["link"] == '<http://127.0.0.1:8090/api/models/acme/x/tree/main?cursor=abc>; rel="next"'
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 # --- the host's own proxy -------------------------------------------------------------------------------------------
 
 
@@ -823,14 +818,6 @@ def ended(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return True
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come true in 30 s")
 
 
 def test_a_hundred_clients_at_once(net: Net) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import free_port
 
 from automedbench.sandbox.container.launcher import FORWARDER
 
@@ -28,11 +29,6 @@ def folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="amb-fwd-"))
     yield made
     shutil.rmtree(made)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

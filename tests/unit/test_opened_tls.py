@@ -21,8 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from test_egress_server import Net, content, free_port, read_all, status, tunnel
+from test_egress_server import Net, content, read_all, status, tunnel
 from upstreams import FakeHub, Seen, WebServer, hub_with_store
+from waiting import free_port
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.files import sha256_bytes

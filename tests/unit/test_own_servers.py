@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
@@ -357,13 +357,6 @@ def served_by_job(folder: Path) -> subprocess.Popen[bytes]:
     command = ["bash", str(ROOT / "profiles/slurm/serve.sbatch"), "hub/m"]
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
     return subprocess.Popen(command, cwd=folder, env=environment, process_group=0)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("is_stopped", "code"), [(True, 7), (False, 3)], ids=["preempted", "ended"])

@@ -21,6 +21,7 @@ from factories import written_campaign
 from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit
 from left_workspaces import left_in
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
+from waiting import wait_for
 
 from automedbench.agent import opening
 from automedbench.agent import run as run_module
@@ -541,13 +542,6 @@ def working_in(folder: Path) -> list[int]:
             if os.readlink(path / "cwd") == str(folder) and b"supervisor" not in (path / "cmdline").read_bytes():
                 found.append(int(path.name))
     return found
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_the_decoy_stays_the_same(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:

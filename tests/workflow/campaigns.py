@@ -9,8 +9,7 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,14 +213,6 @@ def drivers(project: Project) -> list[int]:
         and not command.startswith(("/bin/sh", "sh"))
         and _folder(pid) == str(project.path)
     ]
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Poll until the condition holds; fails the test when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def _pids() -> list[int]:

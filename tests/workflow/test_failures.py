@@ -26,9 +26,9 @@ from campaigns import (
     run_folder,
     stamps,
     started,
-    wait_for,
 )
 from conftest import Project
+from waiting import wait_for
 
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation, RunRecord, ScoreRecord

@@ -14,12 +14,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from unprivileged import IMAGES, USER, as_user, python_for_user, user_folder, why_not
+from waiting import wait_for
 
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base.cards import Limits, load_card
@@ -153,7 +154,8 @@ class Driver:
 
     def works(self) -> None:
         """Wait until the agent's daemon is there."""
-        wait_for(lambda: any(self.plan.folder.glob("attempts/*/workspace/began")), log=self.folder / "results/log")
+        log = self.folder / "results/log"
+        wait_for(lambda: any(self.plan.folder.glob("attempts/*/workspace/began")), 90, log.read_text)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -164,13 +166,6 @@ class Driver:
 
     def wait(self) -> None:
         os.waitpid(self._guardian, 0)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 90, log: Path | None = None) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text() if log and log.exists() else "waited in vain"
-        time.sleep(0.05)
 
 
 # --- what is left -----------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from campaigns import add_agent, fresh_copy, only, run_folder, wait_for
+from campaigns import add_agent, fresh_copy, only, run_folder
 from conftest import Project
+from waiting import wait_for
 
 NO_DATA = ("prepare", "--config", "datasets={bccd: {path: nowhere}}")
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
