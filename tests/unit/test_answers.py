@@ -179,28 +179,76 @@ def test_kinds_of_gold() -> None:
 
 
 # gold → answers that are right (1), and that exclude it (0): other words for one thing, and the opposite on one axis.
-# Kinds from public bug reports of answer scorers: places, levels, sequences, projections, ordinals, negations.
+# Kinds from public bug reports of answer scorers: places, levels, sequences, projections, ordinals, negations. Wording
+# of radiology reports, judged before it was scored.
 OPPOSITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "right upper lobe": (("right superior lobe", "upper lobe, right"), ("right lower lobe", "right middle lobe")),
     "posterior wall": (("dorsal wall",), ("anterior wall", "ventral wall")),
     "IVC": (("inferior vena cava",), ("SVC", "superior vena cava")),
+    "left lung": (("Lt lung",), ("Rt lung", "B/L lung", "left and right lung")),
+    "right upper quadrant": (("RUQ",), ("LUQ", "RLQ")),
+    "anterolateral wall": ((), ("posterolateral wall", "anteromedial wall")),
+    "displaced anteriorly": ((), ("displaced posteriorly",)),
+    "leftward shift": ((), ("rightward shift",)),
+    "above the diaphragm": ((), ("below the diaphragm",)),
+    "cervical spine": ((), ("lumbar spine",)),
+    "left atrium": ((), ("left ventricle",)),
     "lateral meniscus": ((), ("medial meniscus", "both menisci medial and lateral")),
     "proximal tibia": ((), ("distal tibia",)),
     "L4-L5": (("L4/5", "L4-5", "L4L5"), ("L5-S1", "L3-L4", "L4")),
     "T1 weighted": (("T1-weighted",), ("T2 weighted", "FLAIR weighted")),
     "FLAIR": (("T2 FLAIR", "fluid-attenuated inversion recovery"), ("T1",)),
-    "PA view": (("postero-anterior view",), ("AP view", "lateral view")),
+    "T1 pre-contrast": ((), ("T1 post-contrast",)),
+    "MR angiography": (("MRA",), ("CT angiography", "CTA")),
+    "CT abdomen": ((), ("US abdomen", "MR abdomen")),
+    "PA view": (("postero-anterior view", "P-A view"), ("AP view", "A-P view", "lateral view")),
+    "frontal view": ((), ("lateral view",)),
+    "supine film": ((), ("erect film", "prone film")),
     "axial plane": (("transverse plane",), ("coronal plane", "sagittal plane")),
     "fourth ventricle": (("4th ventricle", "IV ventricle"), ("third ventricle", "3rd ventricle")),
     "grade V": (("grade 5", "Grade five"), ("grade IV", "grade 4")),
-    "bilateral": (("both", "both sides", "left and right", "bilaterally"), ("left", "right")),
+    "stage IIIA": (("stage 3A",), ("stage IIIB", "stage IIA")),
+    "Bosniak I": (("Bosniak 1",), ("Bosniak II",)),
+    "T2 N1 M0": ((), ("T2 N0 M0",)),
+    "15 mm": (("fifteen mm", "1.5 cm"), ("15 um", "15 cm")),
+    "0.5 cm": ((".5 cm",), ("5 cm",)),
+    "2 weeks": (("two weeks",), ("2 months",)),
+    "bilateral": (
+        ("both", "both sides", "left and right", "bilaterally", "B/L", "R/L", "L and R", "left, right", "bi-lateral"),
+        ("left", "right", "unilateral"),
+    ),
+    "both lungs": (("bilateral lungs", "left and right lungs"), ("left lung",)),
     "CT with contrast": ((), ("non contrast CT", "CT without contrast", "noncontrast CT")),
     "CT without contrast": (("non-contrast CT", "no contrast CT"), ("CT with contrast",)),
-    "pneumothorax": ((), ("absence of pneumothorax", "pneumothorax excluded", "free of pneumothorax")),
+    "pneumothorax": (
+        (),
+        tuple(
+            f"{before}pneumothorax{behind}"
+            for before in ("absence of ", "free of ", "neg for ", "nothing to suggest ", "zero ", "w/o ")
+            for behind in ("", " seen")
+        ),
+    ),
+    "pneumonia": (
+        (),
+        ("pneumonia excluded", "pneumonia no longer seen", "pneumonia has cleared", "pneumonia unlikely"),
+    ),
+    "well defined margins": ((), ("ill-defined margins", "poorly defined margins")),
+    "mild cardiomegaly": ((), ("severe cardiomegaly",)),
+    "partial tear": ((), ("complete tear",)),
+    "single lesion": ((), ("multiple lesions",)),
+    "subdural hematoma": ((), ("epidural hematoma",)),
+    "hypo-dense lesion": ((), ("hyper-dense lesion",)),
     "normal lungs": ((), ("abnormal lungs",)),
     "hypodense lesion": ((), ("hyperdense lesion",)),
     "renal vein": ((), ("renal artery",)),
-    "no": (("absent", "absence of a mass", "none"), ("N/A", "No idea", "not sure", "no information available")),
+    "no": (
+        ("absent", "absence of a mass", "none", "not identified", "no longer present", "No definite abnormality"),
+        ("N/A", "No idea", "not sure", "no information available", "No, I cannot determine this", "not absent"),
+    ),
+    "absent": (
+        ("No question of malignancy", "No image evidence of a mass"),
+        ("No clear answer", "No image provided", "No diagnosis can be made", "No conclusion can be drawn"),
+    ),
 }
 
 

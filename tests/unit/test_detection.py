@@ -110,6 +110,7 @@ VALID = [
     pytest.param([box("rbc", 0, 0, 100, 100, score=0)], id="exactly the image, score 0"),
     pytest.param([RIGHT] * 500, id="more boxes than count"),
     pytest.param([box("rbc", -3e-5, 0, 100.00003, 100.01, score=0.5)], id="beyond the image by rounding"),
+    pytest.param([box("rbc", 60, -0.01, 100.005, 100, score=1.0000001192092896)], id="a score beyond 1 by rounding"),
 ]
 
 

@@ -35,11 +35,14 @@ def only(raw: Path, **options: Any) -> np.ndarray:
     return found.pixels()
 
 
-def test_more_bits_than_the_window_is_for(tmp_path: Path) -> None:
-    """A 16-bit picture among 8-bit ones would become white; 8-bit values in a 16-bit file are what they are."""
-    save(tmp_path / "deep.png", GREY.astype(np.uint16) * 257)
-    with pytest.raises(InfrastructureError, match=r"deep.png: .*the card's window is 0 to 255 \(8 bits\)"):
-        only(tmp_path, window=(0, 255))
+def test_other_values_than_the_window_is_for(tmp_path: Path) -> None:
+    """16 bits would become white, shares of 1 black, signed ones half black; 8 bits in a 16-bit file are themselves."""
+    deep = (GREY.astype(np.uint16) * 257, GREY.astype(np.uint16) * 16, GREY.astype(np.int32) - 100)
+    for pixels in (*deep, (GREY / 255).astype(np.float32), np.where(GREY, GREY, np.nan).astype(np.float32)):
+        path = save(tmp_path / f"deep.{'png' if pixels.dtype == np.uint16 else 'tif'}", pixels)
+        with pytest.raises(InfrastructureError, match=r"deep.*the card's window is 0 to 255 \(8 bits\)"):
+            only(tmp_path, window=(0, 255))
+        path.unlink()
     save(tmp_path / "deep.png", GREY.astype(np.uint16))
     np.testing.assert_allclose(only(tmp_path, window=(0, 255)), GREY / 255, atol=1e-6)
 

@@ -140,6 +140,17 @@ HEADINGS = (
     "- Findings: F\n- Impression: I",
     "Findings\nF\n\nImpression\nI",
     "Findings：F\nImpression：I",
+    "Ｆｉｎｄｉｎｇｓ﹕F\nＩｍｐｒｅｓｓｉｏｎ﹕I",
+    "Findings - F\nImpressions – I",
+    "[FINDINGS]\nF\n[IMPRESSION]\nI",
+    "=== Findings ===\nF\n=== Impression ===\nI",
+    "<findings>F</findings>\n<impression>I</impression>",
+    '{"findings": "F", "impression": "I"}',
+    "FINDINGS: F IMPRESSION: I",
+    "**Findings:** F **Impression:** I",
+    "Chest X-ray findings:\nF\nFinal impression: I",
+    "CT FINDINGS (without contrast):\nF\nImpression/Plan: I",
+    "Befund: F\nBeurteilung: I",
     "FINDINGS\n========\nF\n\nIMPRESSION\n----------\nI",
     "<b>Findings</b> F\n<b>Impression</b> I",
     "# Report\n**Technique:** PA.\n**Findings:** F\n**Recommendations:** None.\n**Impression:** I",
@@ -156,7 +167,13 @@ def test_headings_in_other_forms() -> None:
 
 
 def test_a_sentence_is_no_heading() -> None:
-    for text in ("Findings are stable.\nImpression of the stomach.", "The findings\nare normal."):
+    texts = ("Findings are stable.\nImpression of the stomach.", "The findings\nare normal.", "Clear. Note: a clip.")
+    for text in (
+        *texts,
+        "Clear. The impression: a scar.",
+        "Conclusion of the infusion is planned.",
+        "No\nfindings are seen.",
+    ):
         assert extract(text, "findings") == text
 
 
@@ -172,6 +189,9 @@ def test_contradictions() -> None:
         reference.replace("left", "right"): (1, 6),
         "heart size is normal without effusion. no pneumothorax.": (0, 3),
         "there is a pneumothorax.": (1, 1),
+        "left apical atelectasis.": (1, 1),
+        "heart is abnormal. no longer left basal atelectasis.": (1, 2),
+        "pneumothorax is absent. effusion is absent.": (0, 2),
         "": (0, 0),
     }
     assert {text: count_contradictions(reference, text) for text in changed} == changed

@@ -24,39 +24,14 @@ from automedbench.metrics.opposites import exclude, says_nothing, split_denials,
 
 YES = frozenset({"yes", "y", "yeah", "yep", "true", "present", "positive"})
 NO = frozenset({"no", "n", "nope", "false", "absent", "negative"})
-OPPOSITES = {
-    "yes": {"no", "nope"},
-    "yeah": {"no", "nope"},
-    "yep": {"no", "nope"},
-    "y": {"no", "nope", "n"},
-    "true": {"no", "nope", "false"},
-    "present": {"no", "nope", "absent"},
-    "positive": {"no", "nope", "negative"},
-    "no": {"yes", "yeah", "yep"},
-    "nope": {"yes", "yeah", "yep"},
-    "n": {"yes", "yeah", "yep", "y"},
-    "false": {"yes", "yeah", "yep", "true"},
-    "absent": {"yes", "yeah", "yep", "present"},
-    "negative": {"yes", "yeah", "yep", "positive"},
+_PAIRS = {"y": "n", "true": "false", "present": "absent", "positive": "negative"}
+OPPOSITES = {word: {"no", "nope", _PAIRS.get(word, "no")} for word in YES} | {
+    word: {"yes", "yeah", "yep", *(yes for yes, no in _PAIRS.items() if no == word)} for word in NO
 }
 """First word of an answer → words that take it back. "No, not present" is a no, "present or absent" is neither."""
 
-NUMBERS = {
-    "zero": "0",
-    "one": "1",
-    "single": "1",
-    "two": "2",
-    "three": "3",
-    "four": "4",
-    "five": "5",
-    "six": "6",
-    "seven": "7",
-    "eight": "8",
-    "nine": "9",
-    "ten": "10",
-    "eleven": "11",
-    "twelve": "12",
-}
+_COUNTS = "zero one two three four five six seven eight nine ten eleven twelve"
+NUMBERS = {"single": "1"} | {word: str(number) for number, word in enumerate(_COUNTS.split())}
 
 ABBREVIATIONS = {
     "bil": "bilateral",
@@ -80,6 +55,8 @@ ABBREVIATIONS = {
 AMBIGUOUS = {
     "r": "right",
     "l": "left",
+    "rt": "right",
+    "lt": "left",
     "ra": "right atrium",
     "la": "left atrium",
     "pe": "pulmonary embolism",
@@ -105,12 +82,21 @@ VARIANTS = (
     ("t2weighted", "t2 weighted"),
     ("ct scan", "ct"),
     ("mri scan", "mri"),
+    ("mri imaging", "mri"),
+    ("mra", "mr angiography"),
+    ("cta", "ct angiography"),
+    ("a p", "ap"),
+    ("p a", "pa"),
 )
 """Spellings of one thing → the one that is compared; applied in this order to whole words. Modalities: entry terms of
 the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Positron-Emission Tomography;
 Ultrasonography); CXR is the usual short form of a chest radiograph."""
 
 UNITS = {
+    **dict.fromkeys(("um", "\u03bcm", "micron", "microns", "micrometer", "micrometers"), ("mm", Decimal("0.001"))),
+    **dict.fromkeys(
+        ("um", "\u03bcm", "micron", "microns", "micrometer", "micrometers", "micrometre"), ("mm", Decimal("0.001"))
+    ),
     **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), ("mm", Decimal(1))),
     **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), ("mm", Decimal(10))),
     **dict.fromkeys(("ml", "cc", "milliliter", "milliliters", "millilitre", "millilitres"), ("ml", Decimal(1))),
@@ -139,7 +125,9 @@ _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*", re.ASCII)
 _VALUE = re.compile(r"-?\d{1,30}(?:[.,]\d{1,30})?", re.ASCII)
 _WITH_UNIT = re.compile(rf"(?<!\S)({_VALUE.pattern})({'|'.join(UNITS)})(?!\S)", re.ASCII)
-_NOT_THERE = re.compile(r"(?:not (?:present|seen|visible)|none)\b")
+NOT_THERE = re.compile(
+    r"(?:not (?:present|seen|visible|identified|detected|evident|demonstrated|apparent|noted|found)|none)\b"
+)
 _LABEL = re.compile(r"\W*(?:(?:final )?answer|option|choice)?\W*([A-Z])\W*", re.IGNORECASE)
 
 
@@ -228,6 +216,7 @@ def _plain(text: str) -> str:
     """Compatible characters unified, accents and case dropped, punctuation gone but for the signs inside numbers."""
     text = unicodedata.normalize("NFKC", text.translate(_TYPOGRAPHIC)).translate(_TYPOGRAPHIC)
     text = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    text = re.sub(r"(?<![\w.,])\.(?=\d)", "0.", text)
     text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text.casefold())
     return "".join(_kept(text, place) for place in range(len(text)))
 
@@ -279,7 +268,7 @@ def yes_no(prediction: str) -> str | None:
     "Yes, the wall is thick" is a yes, "not seen" is a no; "yes and no", "there is no tumour" and "possibly" are
     neither.
     """
-    words = _NOT_THERE.sub("no", prediction, count=1).split() if _NOT_THERE.match(prediction) else prediction.split()
+    words = NOT_THERE.sub("no", prediction, count=1).split() if NOT_THERE.match(prediction) else prediction.split()
     if not words or words[0] not in OPPOSITES or OPPOSITES[words[0]] & set(words[1:]):
         return None
     return "yes" if words[0] in YES else "no"

@@ -12,30 +12,62 @@ import re
 from collections.abc import Mapping
 
 AXES: dict[str, dict[str, str]] = {
-    "side": {"left": "left l bilateral", "right": "right r bilateral"},
+    "side": {"left": "left l lt bilateral", "right": "right r rt bilateral"},
     "height": {"upper": "upper superior top", "middle": "middle mid", "lower": "lower inferior bottom"},
-    "depth": {"anterior": "anterior ventral", "middle": "middle mid", "posterior": "posterior dorsal"},
+    "depth": {"anterior": "anterior ventral volar palmar", "middle": "middle mid", "posterior": "posterior dorsal"},
     "midline": {"medial": "medial mesial", "lateral": "lateral"},
     "origin": {"proximal": "proximal", "distal": "distal"},
-    "direction": {"cranial": "cranial cephalad", "caudal": "caudal caudad"},
+    "direction": {"cranial": "cranial cephalad rostral", "caudal": "caudal caudad"},
+    "relation": {"above": "above", "below": "below beneath"},
     "layer": {"internal": "internal inner", "external": "external outer"},
+    "fascia": {"superficial": "superficial", "deep": "deep"},
     "core": {"central": "central", "peripheral": "peripheral"},
-    "end": {"apical": "apical apex apices", "basal": "basal base bases"},
+    "end": {"apical": "apical apex apices biapical", "basal": "basal base bases basilar bibasal bibasilar"},
     "course": {"ascending": "ascending", "descending": "descending", "sigmoid": "sigmoid"},
     "lobe": {"frontal": "frontal", "parietal": "parietal", "temporal": "temporal", "occipital": "occipital"},
+    "chamber": {"atrial": "atrium atrial atria", "ventricular": "ventricle ventricular ventricles"},
+    "spine": {"cervical": "cervical", "thoracic": "thoracic", "lumbar": "lumbar", "sacral": "sacral"},
+    "forearm": {"radial": "radial radius", "ulnar": "ulnar ulna"},
+    "lower leg": {"tibial": "tibial tibia", "fibular": "fibular fibula"},
+    "eminence": {"major": "major greater", "minor": "minor lesser"},
     "plane": {"axial": "axial transverse transaxial", "coronal": "coronal", "sagittal": "sagittal"},
     "view": {"ap": "ap", "pa": "pa", "lateral": "lateral"},
+    "projection": {"frontal": "frontal_view frontal_projection frontal_radiograph frontal_film", "lateral": "lateral"},
+    "posture": {"supine": "supine", "prone": "prone", "upright": "upright erect standing"},
+    "breath": {"in": "inspiratory inspiration", "out": "expiratory expiration"},
+    "beat": {"systolic": "systolic systole", "diastolic": "diastolic diastole"},
+    "joint": {"flexion": "flexion flexed", "extension": "extension extended"},
     "sequence": {name: name for name in ("t1", "t2", "flair", "dwi", "adc", "swi", "stir", "pd")},
-    "modality": {"ct": "ct", "mri": "mri", "pet": "pet", "ultrasound": "ultrasound", "ray": "ray"},
-    "change": {"increased": "increased raised", "decreased": "decreased reduced"},
+    "echo": {"spin": "spin_echo", "gradient": "gradient_echo gre"},
+    "modality": {
+        "ct": "ct",
+        "mri": "mri mr",
+        "pet": "pet",
+        "spect": "spect",
+        "ultrasound": "ultrasound us",
+        "x": "ray",
+    },
+    "change": {"more": "increased increase increasing raised", "less": "decreased decrease decreasing reduced"},
     "rank": {"high": "high elevated", "low": "low"},
     "size": {"large": "large big enlarged", "small": "small"},
-    "time": {"acute": "acute", "chronic": "chronic"},
+    "degree": {"mild": "mild slight minimal", "moderate": "moderate", "severe": "severe marked massive"},
+    "extent": {"complete": "complete total", "partial": "partial incomplete"},
+    "number": {"one": "1 solitary", "many": "multiple several many numerous"},
+    "outline": {"well": "well", "ill": "ill poorly"},
+    "matter": {"solid": "solid", "cystic": "cystic"},
+    "moment": {"early": "early", "late": "late delayed"},
+    "heading": {"front": "front", "back": "back", "up": "up", "down": "down"},
+    "time": {"acute": "acute new recent", "subacute": "subacute", "chronic": "chronic old"},
+    "period": {unit: f"{unit} {unit}s" for unit in ("minute", "hour", "day", "week", "month", "year")},
     "nature": {"benign": "benign", "malignant": "malignant"},
+    "seat": {"primary": "primary", "secondary": "secondary metastatic"},
     "vessel": {"arterial": "arterial artery arteries", "venous": "venous vein veins"},
     "sex": {"male": "male man", "female": "female woman"},
 }
-"""Axis → value → words that name it. An answer that names other values of an axis than the gold excludes it."""
+"""Axis → value → words that name it (two words joined by "_").
+
+An answer that names other values of an axis than the gold excludes it.
+"""
 
 _NAMED: dict[str, list[tuple[str, str]]] = {}
 for _axis, _values in AXES.items():
@@ -43,16 +75,29 @@ for _axis, _values in AXES.items():
         for _word in _words.split():
             _NAMED.setdefault(_word, []).append((_axis, _value))
 _LEVEL = re.compile(r"[ctls]\d{1,2}")
-_PREFIXED = re.compile(r"(hyper|hypo|iso|intra|extra|supra|infra|pre|post)(\w{5,})")
+_CODE = re.compile(r"([a-z]+)\d+[a-z]?|\d+[a-z]")
+_PREFIX = re.compile(
+    "(hyper|hypo|iso|intra|extra|supra|infra|sub|epi|pre|post|ante|retro|uni|bi|multi|ipsi|contra|homo|hetero|tachy|brady|dextro|levo"
+    r"|endo|exo|peri|macro|micro|over|under)_?([a-z]{5,})"
+)
+_COMPOUND = re.compile(r"(anter|poster|super|infer)o([a-z]*)")
+_SUFFIX = re.compile(r"(?:wards?|most|ly)$")
 
 SPELLINGS = {
+    **{
+        f"{side[0]}{height[0]}{part[0]}": f"{side} {height} {part}"
+        for side in ("left", "right")
+        for height in ("upper", "middle", "lower")
+        for part in ("lobe", "quadrant", "zone")
+    },
     **{
         word: value
         for axis in ("height", "depth", "midline", "plane")
         for value, words in AXES[axis].items()
         for word in words.split()[1:]
     },
-    **dict.fromkeys(("both sides", "left and right", "right and left", "both", "bilaterally"), "bilateral"),
+    **dict.fromkeys(("both sides", "both", "bilaterally", "l and r", "r and l", "l r", "r l"), "bilateral"),
+    **dict.fromkeys(("b l", "b left", "bi lateral", "2 sided", "both bilateral"), "bilateral"),
     **dict.fromkeys(("antero posterior", "anteroposterior", "anterior posterior", "anterior to posterior"), "ap"),
     **dict.fromkeys(("postero anterior", "posteroanterior", "posterior anterior", "posterior to anterior"), "pa"),
     **dict.fromkeys(("t2 weighted flair", "t2 flair", "flair t2", "fluid attenuated inversion recovery"), "flair"),
@@ -60,38 +105,58 @@ SPELLINGS = {
     **dict.fromkeys(("susceptibility weighted imaging", "susceptibility weighted"), "swi"),
     **dict.fromkeys(("absence of", "lack of", "free of", "clear of", "devoid of", "negative for", "without"), "no"),
     **dict.fromkeys(("no evidence of", "no sign of", "no signs of", "absent"), "no"),
-    **dict.fromkeys(("ruled out", "rules out", "rule out", "resolution of", "resolved"), "no"),
+    **dict.fromkeys(("ruled out", "rules out", "rule out", "resolution of", "resolved", "w o", "other than"), "no"),
+    **dict.fromkeys(("unenhanced", "non enhanced", "nonenhanced"), "no contrast"),
+    "plain ct": "ct no contrast",
     "apparent diffusion coefficient": "adc",
     "proton density": "pd",
     "iv contrast": "intravenous contrast",
     "radiograph": "x ray",
 }
 """Other words for the same → the ones that are compared."""
+_BOTH_SIDES = re.compile(
+    r"\b(?:left|right)( \w+)?(?: and| as well as| (?:greater|more|worse) than)?(?: the)? (?:left|right)\b(?(1)\1)"
+)
+"""Both sides one after the other, of the same thing where there is one: "left lung and right lung"."""
 _SPELLING = re.compile(rf"\b(?:{'|'.join(sorted(SPELLINGS, key=len, reverse=True))})\b")
 
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 _ROMAN = "i ii iii iv v vi vii viii ix x xi xii"
-_NUMBERS = {word: str(number) for text in (_ORDINALS, _ROMAN) for number, word in enumerate(text.split(), start=1)}
-_LETTERS = frozenset("ivx")
+_TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+_NUMBERS = {
+    word: str(number)
+    for text, start in ((_ORDINALS, 1), (_ROMAN, 1), (_TEENS, 13))
+    for number, word in enumerate(text.split(), start)
+}
+_ROMAN_SUFFIX = re.compile(r"([ivx]+)([a-f]?)")
 _COUNTED = re.compile(r"grade|stage|type|class|nerve|level|phase|zone|segment|group|category|lobule|layer")
-"""Words before a single letter that make it a Roman number."""
+"""Words before a single letter, or a number with one ("IIIa"), that make it Roman; as the last word it always is."""
 
 _NEGATIONS = (
-    "no not never neither nor none nil cannot negative non denies denied lacks lacking excluded isnt arent wasnt werent"
-    " doesnt dont didnt hasnt havent cant"
+    "no not never neither nor none nil nothing 0 cannot cant couldnt isnt arent wasnt werent doesnt dont didnt hasnt"
+    " havent negative neg non denies denied lacks lacking excluded excludes exclusion fails failed disappeared cleared"
+    " gone unlikely"
 )
 NEGATIONS = frozenset(_NEGATIONS.split())
 """Words that turn a statement round: an answer with one never earns overlap with an answer without."""
 _DENYING = re.compile(r"\b(?:non|un|in|im|ir|dis|ab|a)([a-z]{5,})\b")
 
+_CANNOT = r"(?:cannot|can not|cant|could not|couldnt|unable to|impossible to|am not able to)"
 _NO_ANSWER = re.compile(
     r"n ?a\b|(?:nan|null|unknown|unclear|unsure|uncertain|undetermined|unanswerable|unspecified|idk|tbd|skip(?:ped)?)$"
-    r"|no (?:idea|clue|info|information|data|answer|response|comment|opinion|prediction|output|guess|context|way)s?\b"
+    r"|(?:no |nope )*no (?:(?:valid|useful|clear|relevant|sufficient|enough|further|conclusive|definit\w+|certain"
+    r"|specific|reliable|model) )?(?:idea|clue|info|information|data|answer|response|comment|opinion|prediction|output"
+    r"|guess|context|way|certainty)s?\b"
+    r"|no (?:image|picture|question|input|result)s?$"
+    r"|no (?:\w+ )?(?:image|picture|question|input|result|finding|diagnosis|conclusion|determination|assessment)s?"
+    r"(?: (?:is|was|were|are|can be|could be))?"
+    r" (?:provided|given|available|made|drawn|possible|reached|attached|uploaded|assess\w+|determined)\b"
     r"|none (?:available|given|provided|specified|of the above)\b"
     r"|not (?:sure|certain|known|clear|available|applicable|provided|given|specified|stated|mentioned|determin\w+"
     r"|answerable|enough|possible|able|assess\w+|evaluat\w+|reported|documented|recorded)\b"
-    r"|(?:i |we |it |this |that )*(?:cannot|can not|cant|could not|couldnt|unable to|impossible to|am not able to)"
+    rf"|(?:i |we |it |this |that )*{_CANNOT}"
     r"(?: be)? (?:answer|determin|tell|say|assess|know|evaluat|identif|judge|decide|confirm|conclude|interpret|provide)"
+    rf"|(?:no|nope) (?:i |we |it )*{_CANNOT}(?: be)? (?:answer|determin|tell|say|assess|know|judge|decide)"
     r"|(?:i |we )*(?:am |are )?(?:do not|dont|did not|didnt|not) (?:know|understand|sure|certain)\b"
     r"|(?:there is )?(?:insufficient|inadequate|not enough|lack of) (?:information|data|evidence|context)\b"
 )
@@ -105,8 +170,10 @@ def says_nothing(text: str) -> bool:
 def unify_words(text: str) -> str:
     """A normalised text in the table's words: "superior" is upper, "both" bilateral, "4th" and "iv" are 4."""
     text = re.sub(r"\b([ctls])(\d{1,2})(?: (\d{1,2})| ?([ctls]\d{1,2}))\b", _both_levels, text)
+    text = _BOTH_SIDES.sub("bilateral", text)
     words = _SPELLING.sub(lambda found: SPELLINGS[found[0]], text).split()
-    return " ".join(_number(word, words[place - 1] if place else "") for place, word in enumerate(words))
+    last = len(words) - 1
+    return " ".join(_number(word, words[place - 1] if place else "", place == last) for place, word in enumerate(words))
 
 
 def _both_levels(found: re.Match[str]) -> str:
@@ -114,10 +181,12 @@ def _both_levels(found: re.Match[str]) -> str:
     return f"{found[1]}{found[2]} {found[4] or found[1] + found[3]}"
 
 
-def _number(word: str, before: str) -> str:
-    if word in _LETTERS and not _COUNTED.fullmatch(before):
-        return word
-    return _NUMBERS.get(word) or re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word)
+def _number(word: str, before: str, last: bool) -> str:
+    counted = _COUNTED.fullmatch(before) is not None or (last and before.isalpha())
+    roman = _ROMAN_SUFFIX.fullmatch(word)
+    if roman and roman[1] in _NUMBERS and (counted or (not roman[2] and len(word) > 1)):
+        return _NUMBERS[roman[1]] + roman[2]
+    return _NUMBERS.get(word, re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word)) if not roman else word
 
 
 def split_denials(first: str, second: str) -> tuple[str, str]:
@@ -138,15 +207,23 @@ def _split(text: str, denied: set[str]) -> str:
 def named_values(words: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
     """Values that words name, by axis; levels of the spine and words that differ by a prefix are axes too."""
     found: dict[str, set[str]] = {}
-    for word in words:
-        pairs = list(_NAMED.get(word, ()))
-        if _LEVEL.fullmatch(word):
-            pairs.append(("level", word))
-        if prefixed := _PREFIXED.fullmatch(word):
-            pairs.append((prefixed[2], prefixed[1]))
-        for axis, value in pairs:
-            found.setdefault(axis, set()).add(value)
+    for word, after in zip(words, (*words[1:], ""), strict=False):
+        for name in (word, f"{word}_{after}"):
+            for axis, value in _named_by(name):
+                found.setdefault(axis, set()).add(value)
     return {axis: frozenset(values) for axis, values in found.items()}
+
+
+def _named_by(name: str) -> list[tuple[str, str]]:
+    """Axes and values of one word, or of two joined by "_": by the table, by its parts, by its digits."""
+    pairs = list(_NAMED.get(name) or _NAMED.get(_SUFFIX.sub("", name), []))
+    if prefixed := _PREFIX.fullmatch(name):
+        pairs.append((prefixed[2], prefixed[1]))
+    if compound := _COMPOUND.fullmatch(name):
+        pairs += [*_NAMED.get(f"{compound[1]}ior", ()), *_NAMED.get(compound[2], ())]
+    if code := _CODE.fullmatch(name):
+        pairs.append(("level" if _LEVEL.fullmatch(name) else code[1] or "code", name))
+    return pairs
 
 
 def exclude(prediction: tuple[str, ...], gold: tuple[str, ...]) -> bool:

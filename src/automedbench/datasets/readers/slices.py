@@ -79,15 +79,16 @@ def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
 def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:
     """One image as float32 (height, width): offset added, mapped to the scale, brought to the size, in this order.
 
-    Raises InfrastructureError for files that are not readable images, hold several frames or too many pixels, or more
-    than the 8 bits a pixel that the window is for.
+    Raises InfrastructureError for files that are not readable images, hold several frames or too many pixels, or values
+    that are none of the 8 bits a pixel that the window is for: beyond them, or shares of 1.
     """
     values = _stored(path)
-    if options.window is not None and options.window[0] >= 0 and values.max() > EIGHT_BITS >= options.window[1]:
-        low, high = options.window
-        raise unreadable(
-            path, f"holds values up to {values.max():g}; the card's window is {low:g} to {high:g} (8 bits)"
-        )
+    low, high = options.window or (-np.inf, np.inf)
+    first, last = values.min(), values.max()
+    shares = last <= 1 < high and (values % 1).any()
+    if 0 <= low < high <= EIGHT_BITS and (shares or not 0 <= first <= last <= EIGHT_BITS):
+        message = f"holds values from {first:g} to {last:g}; the card's window is {low:g} to {high:g} (8 bits)"
+        raise unreadable(path, message)
     return shape_image(values + options.offset, options)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,3 +100,10 @@ def read_collected(submission: Path, output: OutputFile, case: str, read: Callab
 def not_as_collected(path: Path, error: InvalidSubmission) -> InfrastructureError:
     """The error for a collected file that is not any more what the format check saw."""
     return InfrastructureError(f"{path} is not what was collected: it {error}.\nCollect the submission again.")
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the defined values; None without any, and where it is not finite."""
+    defined = [value for value in values if value is not None]
+    found = math.fsum(defined) / len(defined) if defined else math.nan
+    return found if math.isfinite(found) else None

@@ -20,6 +20,8 @@ from automedbench.tracks.detection.stage import spellings
 CORNERS = ("x1", "y1", "x2", "y2")
 EDGE_TOLERANCE = 0.01
 """Pixels by which a corner may lie outside: the rounding of float32 and of three decimals. It is moved to the edge."""
+SCORE_TOLERANCE = 1e-6
+"""The same of a score outside 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +136,16 @@ def _read_box(item: Any, names: Mapping[str, str]) -> PredictedBox:
 
 
 def _clip_rounding(box: PredictedBox, width: int, height: int) -> PredictedBox:
-    """The box with corners at the edge that lie beyond it by rounding alone."""
+    """The box with corners at the edge that lie beyond it by rounding alone, and its score alike."""
     ends = (width, height, width, height)
-    corners = [
-        min(max(at, 0.0), float(end)) if -EDGE_TOLERANCE <= at <= end + EDGE_TOLERANCE else at
-        for at, end in zip(box.corners, ends, strict=True)
-    ]
-    x1, y1, x2, y2 = corners
-    return replace(box, corners=(x1, y1, x2, y2)) if x2 > x1 and y2 > y1 else box
+    x1, y1, x2, y2 = (_clip(at, end, EDGE_TOLERANCE) for at, end in zip(box.corners, ends, strict=True))
+    corners = (x1, y1, x2, y2) if x2 > x1 and y2 > y1 else box.corners
+    return replace(box, corners=corners, score=_clip(box.score, 1, SCORE_TOLERANCE))
+
+
+def _clip(value: float, end: int, tolerance: float) -> float:
+    """A value at most ``tolerance`` outside 0 to ``end`` moved to that edge."""
+    return min(max(value, 0.0), float(end)) if -tolerance <= value <= end + tolerance else value
 
 
 def _number(item: dict[str, Any], key: str, code: str) -> float:

@@ -1,8 +1,9 @@
-"""Statements of a report that contradict the reference by side or negation: shown beside the score, never in it.
+"""Statements of a report that contradict the reference by an opposite or a negation: beside the score, never in it.
 
 A statement is a sentence, or the part of one from "no" on. It has a counterpart in the reference where this shares at
-least ``SHARED`` of its other words; it contradicts where all counterparts are negated and it is not, or the other way
-round, or name another side. Text metrics hardly see either: a report with every "no" left out keeps most of its words.
+least ``SHARED`` of its other words; it contradicts where of each counterpart it is the negation, or names another side,
+place, level, ... (``metrics.opposites``). Text metrics hardly see either: a report with every "no" left out keeps most
+of its words.
 """
 
 from __future__ import annotations
@@ -10,21 +11,20 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from automedbench.metrics.opposites import NEGATIONS, named_values, unify_words
+from automedbench.metrics.opposites import NEGATIONS, exclude, named_values, unify_words
 from automedbench.tracks.report_generation.text import tokens
 
 SHARED = 0.75
 REMARKABLE = 0.1
 """Share of contradicting statements above which a report of scores says so."""
 
-_PARTS = re.compile(r"[.;!?]+(?:\s|$)|(?:\b(?:and|but|with|or)\s+)?(?=\bno\b)")
+_PARTS = re.compile(r"[.;!?]+(?:\s|$)|(?:\b(?:and|but|with|or)\s+)?(?=\bno(?! longer)\s+\w)")
 _EMPTY = frozenset(
     # articles, forms of "be", prepositions; and what only says that something is there
     {"a", "an", "and", "are", "as", "at", "be", "been", "but", "by", "for", "from", "has", "have", "in", "is", "it"}
     | {"no", "of", "on", "or", "there", "this", "to", "was", "were", "which", "with"}
-    | {"evidence", "identified", "noted", "present", "seen", "visualized"}
+    | {"evidence", "identified", "longer", "noted", "positive", "present", "seen", "visualized"}
 )
-_SIDE = frozenset({"left", "right", "bilateral", "l", "r"})
 
 
 class Contradictions(NamedTuple):
@@ -40,13 +40,9 @@ class Contradictions(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    words: frozenset[str]
-    negated: bool
-    sides: frozenset[str]
-
-    def agrees(self, other: _Statement) -> bool:
-        """Neither side nor negation differs."""
-        return self.negated == other.negated and (self.sides == other.sides or not (self.sides and other.sides))
+    words: tuple[str, ...]
+    about: frozenset[str]
+    """Words that say what it is about, those on an axis as the axis: sides, negations and empty words are none."""
 
 
 def count_contradictions(reference: str, candidate: str) -> Contradictions:
@@ -54,16 +50,16 @@ def count_contradictions(reference: str, candidate: str) -> Contradictions:
     given, wanted = _statements(candidate), _statements(reference)
     contradicting = 0
     for each in given:
-        counterparts = [other for other in wanted if len(each.words & other.words) >= SHARED * len(each.words)]
-        contradicting += bool(counterparts) and not any(each.agrees(other) for other in counterparts)
+        counterparts = [other for other in wanted if len(each.about & other.about) >= SHARED * len(each.about)]
+        contradicting += bool(counterparts) and all(exclude(each.words, other.words) for other in counterparts)
     return Contradictions(contradicting, len(given))
 
 
 def _statements(text: str) -> list[_Statement]:
-    found = (_statement(tuple(tokens(part))) for part in _PARTS.split(unify_words(text)))
-    return [each for each in found if each.words]
+    found = (_statement(tuple(tokens(part))) for part in _PARTS.split(unify_words(text.replace("-", " "))))
+    return [each for each in found if each.about]
 
 
 def _statement(words: tuple[str, ...]) -> _Statement:
-    sides = named_values(words).get("side", frozenset())
-    return _Statement(frozenset(words) - NEGATIONS - _EMPTY - _SIDE, not NEGATIONS.isdisjoint(words), frozenset(sides))
+    about = (next(iter(named_values((word,))), word) for word in words if word not in NEGATIONS | _EMPTY)
+    return _Statement(words, frozenset(about) - {"side"})

@@ -15,36 +15,33 @@ from automedbench.tracks.report_generation.settings import TextMode
 Section = Literal["findings", "impression", "full", "text", "published"]
 """What is taken of a report; ``text`` is all of it."""
 
-_ALIASES = {
-    "finding": "findings",
-    "findings": "findings",
-    "reference findings": "findings",
-    "chest, two views": "findings",
-    "findings and impression": "findings",
-    "findings/impression": "findings",
-    "impression": "impression",
-    "conclusion": "impression",
-}
-# A known name counts in any case; any other heading ends a section when it is written in capitals.
-_KNOWN = (
-    "reference findings|findings ?/ ?impression|findings and impression|findings?|chest, two views"
-    "|impression|conclusion"
+_KIND = r"(?:(?:reference|radiograph\w*|radiolog\w+|imaging|chest|x-?ray|ct|mri?|key|main|final|overall)[ ]+){0,3}"
+_FINDINGS = (
+    rf"{_KIND}findings?(?: ?/ ?impression| and impression)?|chest, two views|befunde?|hallazgos|r[ée]sultats|所见"
 )
-_HEADER = re.compile(rf"^[ \t]*((?i:{_KNOWN})|[A-Z][A-Z /(),-]{{1,40}})[ \t]*:", re.MULTILINE)
+_IMPRESSION = (
+    rf"{_KIND}(?:impression|conclusion)s?(?: ?/ ?plan| and (?:plan|recommendations?))?|beurteilung|impresi[óo]n|印象"
+)
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z /(),-]{1,40})\s*:", re.MULTILINE)
 _FINDINGS_ALONE = frozenset({"finding", "findings", "reference findings", "chest, two views"})
 _OTHER = (
     "technique|comparison|indication|(?:clinical )?(?:history|information|indication)|exam(?:ination)?|procedure"
-    "|recommendations?|summary|opinion|diagnosis|notes?"
+    "|recommendations?|summary|opinion|diagnosis|assessment|interpretation|notes?"
 )
-# Markdown, HTML and numbering around the name of a section; a colon inside or behind them, also of full width.
-_BEFORE = r"(?:[>#*_`+•\-]|<\w+>|\(?(?:\d{1,2}|[ivx]{1,4}|[a-f])[.)]|[ \t])*"
-_BEHIND = r"(?:</\w+>|[*_`#])*"
+# Marks of Markdown, HTML, XML, JSON and numbering around the name of a section, with a colon or dash inside or behind.
+_BEFORE = r"(?:[>#*_`+•\-=\[【{(\"<]|<\w+>|\(?(?:\d{1,2}|[ivx]{1,4}|[a-f])[.)]|[ \t])*"
+_BEHIND = r"(?:</\w+>|[*_`#\]】})\">=]|-{2,})*"
 _MARKED = re.compile(
-    rf"^({_BEFORE})({_KNOWN}|{_OTHER})[ \t]*({_BEHIND}[ \t]*[:：]?{_BEHIND})(?:[ \t]+|$|(?<=[:：]))",
+    rf"(?:^|(?<=[.!?])(?P<inside>[\"*_,]*[ \t]+))(?P<before>{_BEFORE})"
+    rf"(?:(?:(?P<findings>{_FINDINGS})|(?P<impression>{_IMPRESSION}))(?: ?\([^()\n]{{1,40}}\))?|(?P<other>{_OTHER}))"
+    rf"(?P<behind>[ \t]*{_BEHIND}[ \t]*(?::|[-–—](?=[ \t]))?{_BEHIND})(?:[ \t]+|$|(?<=[:>]))",
     re.MULTILINE | re.IGNORECASE,
 )
-_RULE = re.compile(r"^[ \t]*(?:[=-]{3,}|\*{3,}|_{3,})[ \t]*$\n?", re.MULTILINE)
+_RULE = re.compile(
+    rf"^[ \t]*(?:[=-]{{3,}}|\*{{3,}}|_{{3,}})[ \t]*$\n?|</(?:{_FINDINGS}|{_IMPRESSION})>", re.MULTILINE | re.IGNORECASE
+)
+# After that a heading that is no known name ends a section when it is written in capitals.
+_HEADER = re.compile(r"^[ \t]*([A-Z][A-Z /(),-]{1,40})[ \t]*:", re.MULTILINE)
 _FINAL_REPORT = re.compile(r"\bfinal\s+report\b", re.IGNORECASE)
 _TOKEN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)?")
 
@@ -78,20 +75,22 @@ def sections(text: str) -> dict[str, str]:
 
 
 def unmark_headings(text: str) -> str:
-    """The text with headings of sections as "FINDINGS:": those in Markdown or HTML, numbered, alone on a line.
+    """The text in NFKC with headings of sections as "FINDINGS:" at the start of a line, however they are marked.
 
-    A name inside a sentence stays: without marks and colon it must fill its line.
+    A name inside a sentence stays: without marks, colon or dash it must fill its line, and behind another sentence on
+    its line it needs the colon.
     """
-    return _MARKED.sub(_unmark, _RULE.sub("", text))
+    return _MARKED.sub(_unmark, _RULE.sub("", unicodedata.normalize("NFKC", text)))
 
 
 def _unmark(found: re.Match[str]) -> str:
-    before, name, behind = found.groups()
+    inside, before, behind = found["inside"], found["before"], found["behind"]
+    name = "findings" if found["findings"] else "impression" if found["impression"] else found["other"]
+    if inside is not None:
+        return f"\n{name.upper()}: " if ":" in behind and not found["other"] else found[0]
     alone = found.end() == len(found.string) or found.string[found.end()] == "\n"
-    emphasised = any(mark in before for mark in "*_`<") and behind != ""
-    if ":" in behind or "：" in behind or emphasised or alone:
-        return f"{name.upper()}: "
-    return found[0]
+    emphasised = any(mark in before for mark in "*_`<[【=") and behind.strip() != ""
+    return f"{name.upper()}: " if emphasised or alone or any(mark in behind for mark in ":-–—") else found[0]
 
 
 def reference_section(text: str, mode: TextMode) -> Section:
@@ -145,14 +144,9 @@ def _pieces(text: str) -> list[_Piece]:
     headers = list(_HEADER.finditer(text))
     starts = [header.start() for header in headers]
     return [
-        _Piece(_canonical(header[1]), header[0].strip(), text[header.end() : end].strip())
+        _Piece(" ".join(header[1].lower().split()), header[0].strip(), text[header.end() : end].strip())
         for header, end in zip(headers, [*starts[1:], len(text)], strict=False)
     ]
-
-
-def _canonical(name: str) -> str:
-    name = re.sub(r" ?/ ?", "/", " ".join(name.lower().split()))
-    return _ALIASES.get(name, name)
 
 
 def _after(text: str, name: str) -> str:
@@ -161,7 +155,7 @@ def _after(text: str, name: str) -> str:
     start = next(place for place, piece in enumerate(pieces) if piece.name == name) + 1
     kept: list[str] = []
     for piece in pieces[start:]:
-        if piece.name in _ALIASES.values():
+        if piece.name in ("findings", "impression"):
             break
         kept.append(f"{piece.heading} {piece.content}".strip())
     return "\n".join(kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseScore, CaseSubmission, Prior
 from automedbench.metrics.overlap import BothEmpty, dice
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks.common.cases import output_path
+from automedbench.tracks.common.cases import mean, output_path
 from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case
 from automedbench.tracks.segmentation.settings import (
     MAX_LABEL,
@@ -63,12 +62,6 @@ def case_dice(case: CaseCounts, target: str, both_empty: BothEmpty) -> float | N
         np.array([count.both]), np.array([count.reference]), np.array([count.prediction]), both_empty=both_empty
     )[0]
     return None if np.isnan(value) else float(value)
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Mean of the defined values; None when there is none."""
-    defined = [value for value in values if value is not None]
-    return float(np.mean(defined)) if defined else None
 
 
 @dataclass(frozen=True)

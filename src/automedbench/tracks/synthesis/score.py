@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prio
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, not_as_collected, output_path
+from automedbench.tracks.common.cases import case_output, mean, not_as_collected, output_path
+from automedbench.tracks.common.signals import has_problem
 from automedbench.tracks.synthesis.check import COPY_OF_INPUT, UNSCORABLE
 from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -142,7 +142,7 @@ def _overall(cases: list[_Case]) -> dict[str, float | None]:
     """Means over scored cases (``n_scored`` of them), but ``mean_ssim_all`` and ``mean_ssim_input`` over all."""
     scored = [case for case in cases if case.measures is not None]
     means = {
-        f"mean_{ours}": _mean([case.metrics[name] for case in scored])
+        f"mean_{ours}": mean([case.metrics[name] for case in scored])
         for ours, name in {
             "ssim_scored": "ssim",
             "mae_hu": "mae",
@@ -154,10 +154,10 @@ def _overall(cases: list[_Case]) -> dict[str, float | None]:
         }.items()
     }
     return means | {
-        "mean_ssim_all": _mean([case.ssim for case in cases]),
-        "mean_ssim_input": _mean([case.baseline.ssim if case.baseline else None for case in cases]),
+        "mean_ssim_all": mean([case.ssim for case in cases]),
+        "mean_ssim_input": mean([case.baseline.ssim if case.baseline else None for case in cases]),
         "n_psnr_capped": sum(case.measures is not None and case.measures.psnr_capped for case in cases),
-        "n_copies": sum(_has(case.verdict, COPY_OF_INPUT) for case in cases),
+        "n_copies": sum(has_problem(case.verdict, COPY_OF_INPUT) for case in cases),
         "n_cases": len(cases),
         "n_predicted": sum(case.verdict.status != "missing" for case in cases),
         "n_scored": len(scored),
@@ -166,26 +166,16 @@ def _overall(cases: list[_Case]) -> dict[str, float | None]:
 
 def _notes(cases: list[_Case]) -> list[str]:
     notes = []
-    baseline = _mean([case.baseline.ssim if case.baseline else None for case in cases])
+    baseline = mean([case.baseline.ssim if case.baseline else None for case in cases])
     if baseline is not None:
         notes.append(
             f"The untouched inputs have a mean SSIM of {baseline:.4f}: compare the score with that, not with 0."
         )
-    if copies := sum(_has(case.verdict, COPY_OF_INPUT) for case in cases):
+    if copies := sum(has_problem(case.verdict, COPY_OF_INPUT) for case in cases):
         notes.append(f"{copies} of {len(cases)} volumes are copies of the input.")
-    if moved := sum(_has(case.verdict, "affine_mismatch") for case in cases):
+    if moved := sum(has_problem(case.verdict, "affine_mismatch") for case in cases):
         notes.append(f"{moved} of {len(cases)} volumes have another affine; they were compared voxel by voxel.")
     return notes
-
-
-def _has(verdict: CaseSubmission, code: str) -> bool:
-    return any(problem.code == code for problem in verdict.problems)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    mean = float(np.mean(known)) if known else math.nan
-    return mean if math.isfinite(mean) else None
 
 
 # --- verification ---------------------------------------------------------------------------------------------------

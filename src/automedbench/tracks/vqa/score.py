@@ -6,7 +6,7 @@ import functools
 import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior, Score, Sha256
-from automedbench.metrics.answers import NO, OPPOSITES, YES, Comparison, compare, is_no_answer, normalise_pair
+from automedbench.metrics import answers
+from automedbench.metrics.answers import Comparison, compare, is_no_answer, normalise_pair
 from automedbench.metrics.opposites import exclude
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, read_collected
+from automedbench.tracks.common.cases import case_output, mean, read_collected
 from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
 from automedbench.tracks.vqa.settings import VqaSettings
 from automedbench.tracks.vqa.stage import TRUTH, QuestionTruth, read_truth
@@ -214,14 +215,14 @@ def overall(rows: Sequence[Scored]) -> Metrics:
         row.verdict.status != "missing" and UNREADABLE.isdisjoint(found) for row, found in zip(rows, codes, strict=True)
     )
     return {
-        "lexical_score": _mean(row.lexical for row in rows),
+        "lexical_score": mean(row.lexical for row in rows),
         "ci95_low": low,
         "ci95_high": high,
-        "accuracy_answered": _mean(row.score for row in answered) or 0.0,
-        "exact_match": _mean(row.comparison.exact_match for row in texts),
-        "token_f1": _mean(row.comparison.token_f1 for row in texts),
-        "site_score": _mean(_site_score(row) for row in rows),
-        **{f"{kind}_score": _mean(row.score for row in rows if row.truth.kind == kind) for kind in KINDS},
+        "accuracy_answered": mean(row.score for row in answered) or 0.0,
+        "exact_match": mean(row.comparison.exact_match for row in texts),
+        "token_f1": mean(row.comparison.token_f1 for row in texts),
+        "site_score": mean(_site_score(row) for row in rows),
+        **{f"{kind}_score": mean(row.score for row in rows if row.truth.kind == kind) for kind in KINDS},
         "record_rate": readable / n,
         "placeholder_rate": sum("placeholder" in found for found in codes) / n,
         "n_questions": n,
@@ -235,10 +236,10 @@ def judge_metrics(rows: Sequence[Scored]) -> Metrics:
     judged = [row for row in rows if row.judged is not None]
     judgeable = [row for row in rows if row.truth.kind == "open" and row.answer is not None]
     return {
-        "judged_score": _mean(row.lexical if row.judged is None else row.judged for row in rows),
+        "judged_score": mean(row.lexical if row.judged is None else row.judged for row in rows),
         "n_judged": len(judged),
         "n_unjudged": len(judgeable) - len(judged),
-        "judge_agreement_rate": _mean(float((row.judged or 0) >= 0.5) == (row.lexical >= 0.5) for row in judged),
+        "judge_agreement_rate": mean(float((row.judged or 0) >= 0.5) == (row.lexical >= 0.5) for row in judged),
     }
 
 
@@ -289,8 +290,8 @@ def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float]:
 def _group(rows: list[Scored]) -> Metrics:
     answered = sum(row.answer is not None for row in rows)
     return {
-        "answer_score": _mean(row.score for row in rows),
-        "site_score": _mean(_site_score(row) for row in rows),
+        "answer_score": mean(row.score for row in rows),
+        "site_score": mean(_site_score(row) for row in rows),
         "n_questions": len(rows),
         "n_correct": sum(row.score == 1 for row in rows),
         "completion_rate": answered / len(rows),
@@ -300,12 +301,6 @@ def _group(rows: list[Scored]) -> Metrics:
 def _site_score(row: Scored) -> float:
     """Score of one question by the public site's definition, which takes no opposite for a wrong answer."""
     return row.lexical if row.truth.kind == "choice" else row.comparison.site_score
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    """Mean of the values; None without any."""
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else None
 
 
 # --- verification ---------------------------------------------------------------------------------------------------
@@ -362,10 +357,10 @@ def choice_score(label: str, gold: str) -> float:
 
 
 def _leading(text: str) -> str | None:
-    first, _, rest = re.sub(r"^(?:not (?:present|seen|visible)|none)\b", "no", text).partition(" ")
-    if any(re.search(rf"\b{word}\b", rest) for word in OPPOSITES.get(first, ())):
+    first, _, rest = re.sub(rf"^{answers.NOT_THERE.pattern}", "no", text).partition(" ")
+    if any(re.search(rf"\b{word}\b", rest) for word in answers.OPPOSITES.get(first, ())):
         return None
-    return {**dict.fromkeys(YES, "yes"), **dict.fromkeys(NO, "no")}.get(first)
+    return {**dict.fromkeys(answers.YES, "yes"), **dict.fromkeys(answers.NO, "no")}.get(first)
 
 
 class _Words:
