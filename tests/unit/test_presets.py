@@ -71,8 +71,8 @@ def load_lite(release: Path, folder: Path, counts: Mapping[str, int] = releases.
 class Staged:
     """A task of the release, fetched and staged as the workflow does."""
 
-    def __init__(self, task: str, release: Path, folder: Path) -> None:
-        self.campaign = load_lite(release, folder)
+    def __init__(self, task: str, release: Path, folder: Path, counts: Mapping[str, int] = releases.FEW) -> None:
+        self.campaign = load_lite(release, folder, counts)
         self.card, self.folder = self.campaign.card(task), folder
         for name in ("public", "private"):
             (folder / name).symlink_to(f"{name}-lite-v0.1")
@@ -185,6 +185,17 @@ def test_inputs_are_those_of_the_release(release: Path, tmp_path: Path) -> None:
     asked = Staged("medxpertqa-mm-task", release, (tmp_path / "vqa").resolve())
     texts = [path.read_text() for path in (tmp_path / "vqa/public" / asked.card.id).rglob("question.json")]
     assert len(texts) == 4 and not any("reference_answer" in text for text in texts)
+
+
+def test_a_release_may_lack_a_class(tmp_path: Path) -> None:
+    """Five images of five of the seven classes: the mean is over these, of which a sixth's name is right for none."""
+    counts = releases.FEW | {"skin-lesion-cls-task": 5}
+    releases.make_release(tmp_path / "release", counts)
+    staged = Staged("skin-lesion-cls-task", tmp_path / "release", tmp_path, counts)
+    assert staged.scored(skin(staged)[0], "moles").task_score == 0
+    rows = "".join(f"{case},melanoma\n" for case in staged.manifest.case_ids)
+    right_once = {"predictions.csv": f"patient_id,label\n{rows}".encode()}
+    assert staged.scored(right_once, "melanomas").task_score == pytest.approx(1 / 5)
 
 
 def test_guidance_is_that_of_the_release(release: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.base.cards import Medal, Name, RelativePath, TaskCard, TaskName, TrackName
+from automedbench.base.cards import Name, RelativePath, TaskCard, TaskName, TrackName
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import EffectRule, Model, Tier
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
@@ -46,7 +46,6 @@ class PresetTask(Model):
         None, description="Python file of the release with the word patterns of observation_f1; it is read, not run"
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="over metric.settings of card and track")
-    medals: list[Medal] | None = Field(None, description="null: the card's")
     digest: str | None = Field(
         None,
         pattern=r"^[0-9a-f]{64}$",
@@ -94,6 +93,7 @@ class Preset(Model):
     def card(self, card: TaskCard, release: Path) -> TaskCard:
         """The card under this preset, staged from the folder ``release``; raises ConfigError with every problem."""
         own, rule = self.tasks[card.id], self.tracks[card.track]
+        patterns = {"observations": read_patterns(release / own.patterns)} if own.patterns else {}
         source = {"kind": "path", "where": str(release), "revision": own.digest, "files": [f"{own.data}/*/**/*"]}
         changed: dict[str, Any] = {
             "dataset": card.dataset.model_dump()
@@ -101,27 +101,20 @@ class Preset(Model):
             | {"how_to_get": self.how_to_get},
             "staging": {
                 "reader": rule.reader,
-                "options": {name: _fill(value, own.data) for name, value in rule.options.items()},
+                "options": {
+                    name: value.replace("{data}", own.data) if isinstance(value, str) else value
+                    for name, value in rule.options.items()
+                },
                 "sampling": {"rule": f"the cases of {self.title}", "count": own.count, "options": rule.sampling},
                 "case_prefix": None,
                 "degradation": rule.degradation,
             },
-            "metric": card.metric.model_dump() | {"settings": self._settings(card, release)},
+            "metric": card.metric.model_dump()
+            | {"settings": card.metric.settings | rule.settings | own.settings | patterns},
             "briefs": card.briefs.model_dump() | _guidance(card, release / own.guidance),
             "provenance": {name: value for name, value in card.provenance.items() if not name.startswith("staging")},
         }
-        if own.medals is not None:
-            changed["medals"] = [medal.model_dump() for medal in own.medals]
         return validate(card.model_dump() | changed, TaskCard, f"{FOLDER / self.name}.yaml", f"tasks.{card.id}")
-
-    def _settings(self, card: TaskCard, release: Path) -> dict[str, Any]:
-        own = self.tasks[card.id]
-        patterns = {"observations": read_patterns(release / own.patterns)} if own.patterns else {}
-        return card.metric.settings | self.tracks[card.track].settings | own.settings | patterns
-
-
-def _fill(value: str | bool, data: str) -> str | bool:
-    return value.replace("{data}", data) if isinstance(value, str) else value
 
 
 def _guidance(card: TaskCard, folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ no part of this repository. Nothing of the release is executed here: its Python 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ PREFACE = (
     "The following is the release's own text. Where it names folders, environment variables or tools of its runner, "
     "those of this brief count."
 )
-_NAMES = ("model_name", "model_architecture", "name", "model")
-_REFERENCES = ("reference", "checkpoint", "weights", "repository", "repo_id", "url", "model_name")
-_NOTES = ("model_description", "notes", "rationale")
+_NAMES, _NOTES = ("model_name", "model_architecture", "name"), ("model_description", "rationale", "notes")
 
 
 def read_hints(folder: Path) -> dict[HintedStage, str]:
-    """Read the hint of each stage; a stage without a file has none. Raises ConfigError where no stage has one."""
+    """Read the hint of each stage that has one; raises ConfigError where none has."""
     texts = {stage: _read(folder / name).strip() for stage, name in HINTS.items() if (folder / name).is_file()}
     if not any(texts.values()):
         raise ConfigError([f"{folder}: holds none of {', '.join(HINTS.values())}, the hints of the lite tier"])
@@ -33,18 +32,18 @@ def read_hints(folder: Path) -> dict[HintedStage, str]:
 
 
 def read_lite_model(path: Path, ours: LiteModel | None) -> LiteModel:
-    """The locked model in ``model_info.yaml``; where it gives no address, the one of our card.
+    """The locked model in ``model_info.yaml``; where its name is no address, with the one of our card.
 
     Raises ConfigError for a file that is absent or names no model.
     """
     content = load_yaml(path)
     lite: Any = content.get("lite") if isinstance(content, dict) else None
-    facts = {"name": lite} if isinstance(lite, str) else lite if isinstance(lite, dict) else {}
-    if (name := _first(facts, _NAMES)) is None:
+    if not isinstance(lite, dict) or (name := _first(lite, _NAMES)) is None:
         raise ConfigError([f"{path}: lite: names no model"])
-    found = _first(facts, _REFERENCES)
-    reference = found if found and "/" in found else ours.reference if ours else None
-    return LiteModel(name=name, reference=reference, notes=_first(facts, _NOTES) or "")
+    hub_id = name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) else None
+    return LiteModel(
+        name=name, reference=hub_id or (ours.reference if ours else None), notes=_first(lite, _NOTES) or ""
+    )
 
 
 def read_patterns(path: Path, variable: str = "OBSERVATION_SCHEMA") -> dict[str, dict[str, list[str]]]:

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from automedbench.base.cards import RelativePath, TaskCard
-from automedbench.base.errors import ConfigError
 from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
@@ -39,10 +36,9 @@ MAX_BYTES = 20_000_000
 
 
 class CaseFoldersOptions(Model):
-    """Folders below the raw data that hold a folder of each case."""
+    """The folder below the raw data that holds ``public`` and ``private``; a case is a folder with the first input."""
 
-    public: RelativePath = Field("public", description="inputs; a case is a folder with the card's first input")
-    private: RelativePath = Field("private", description="answers")
+    folder: RelativePath
 
 
 @dataclass(frozen=True)
@@ -75,10 +71,11 @@ class _CaseFolder:
 def _cases(raw: Path, card: TaskCard) -> list[_CaseFolder]:
     """All cases, sorted by id; raises MissingDataError when there is none."""
     options = validate(card.staging.options, CaseFoldersOptions, card.id, "staging.options")
-    inputs = sorted((raw / options.public).glob(f"*/{card.inputs[0].file}"))
+    public, private = raw / options.folder / "public", raw / options.folder / "private"
+    inputs = sorted(public.glob(f"*/{card.inputs[0].file}"))
     if not inputs:
-        raise missing(raw / options.public / "*" / card.inputs[0].file, "input of a case")
-    rows, private = _rows(raw / options.private / TABLE), raw / options.private
+        raise missing(public / "*" / card.inputs[0].file, "input of a case")
+    rows = _rows(private / TABLE)
     return [
         _CaseFolder(path.parent.name, path, private / path.parent.name, rows.get(path.parent.name, {}))
         for path in inputs
@@ -163,7 +160,10 @@ def _question(row: int, case: _CaseFolder) -> SourceQuestion:
         raise unexpected(case.input, "lacks a question, its options or its images")
     label = right_option(options, case.text("answer.json", ("answer_label", "label")))
     folder = case.input.parent
-    images = tuple(picture_file(first_file([folder / Path(str(name)).name], "image")) for name in names)
+    images = tuple(
+        picture_file(first_file([folder / Path(name).name, folder / "images" / Path(name).name], "image"))
+        for name in map(str, names)
+    )
     return SourceQuestion(case.id, row, question, options[label], images, options, label)
 
 
@@ -178,7 +178,5 @@ def _report(case: _CaseFolder) -> SourceReport:
         raise missing(case.input.parent / "images", f"images of {case.id}")
     text = read_text(case.held / "report.txt", f"report of {case.id}", MAX_BYTES)
     labels = case.answer("labels.json").get("labels") if (case.held / "labels.json").is_file() else None
-    if labels is not None and not isinstance(labels, dict):
-        raise ConfigError([f"{case.held}/labels.json: labels: must map a finding to 0 or 1"])
-    findings = None if labels is None else frozenset(name for name, value in labels.items() if value)
+    findings = frozenset(name for name, value in labels.items() if value) if isinstance(labels, dict) else None
     return SourceReport(case.id, images, text, findings=findings)

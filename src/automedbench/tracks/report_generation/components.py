@@ -22,7 +22,7 @@ from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
-from automedbench.metrics.observations import Patterns, find_observations, observation_f1
+from automedbench.metrics.observations import find_observations, observation_f1
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, OBSERVATION, Component, ReportSettings
 from automedbench.tracks.report_generation.text import tokens
@@ -73,7 +73,7 @@ def measure(pairs: list[ReportPair], settings: ReportSettings, resources: Resour
         (("BLEU",), measure_bleu),
         (("METEOR",), measure_meteor),
         (("ROUGE_L",), functools.partial(measure_rouge, hyphens=settings.hyphens)),
-        ((OBSERVATION,), functools.partial(measure_observations, concepts=concepts_of(settings))),
+        ((OBSERVATION,), functools.partial(measure_observations, settings=settings)),
         (("F1RadGraph",), measure_radgraph),
         (CHEXBERT_COMPONENTS, measure_chexbert),
     ]
@@ -128,15 +128,9 @@ def measure_rouge(pairs: list[ReportPair], _: Resources, *, hyphens: bool = Fals
     return Measured({"ROUGE_L": values}, {"ROUGE_L": mean(values)})
 
 
-def concepts_of(settings: ReportSettings) -> dict[str, Patterns]:
-    """Finding → its patterns."""
-    return {name: patterns.model_dump() for name, patterns in settings.observations.items()}
-
-
-def observation_sets(
-    pairs: list[ReportPair], concepts: Mapping[str, Patterns]
-) -> list[tuple[frozenset[str], frozenset[str]]]:
+def observation_sets(pairs: list[ReportPair], settings: ReportSettings) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Findings of each reference and of its candidate."""
+    concepts = {name: patterns.model_dump() for name, patterns in settings.observations.items()}
     return [
         (
             find_observations(pair.reference, concepts) if pair.findings is None else pair.findings,
@@ -146,9 +140,9 @@ def observation_sets(
     ]
 
 
-def measure_observations(pairs: list[ReportPair], _: Resources, *, concepts: Mapping[str, Patterns]) -> Measured:
+def measure_observations(pairs: list[ReportPair], _: Resources, *, settings: ReportSettings) -> Measured:
     """F1 of the findings that word patterns see; over all reports together the micro average."""
-    sets = observation_sets(pairs, concepts)
+    sets = observation_sets(pairs, settings)
     values = [observation_f1(*both) if pair.candidate else 0.0 for pair, both in zip(pairs, sets, strict=True)]
     truth, found = ({(row, name) for row, both in enumerate(sets) for name in both[side]} for side in (0, 1))
     return Measured({OBSERVATION: values}, {OBSERVATION: observation_f1(truth, found)})

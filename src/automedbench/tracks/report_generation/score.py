@@ -23,7 +23,6 @@ from automedbench.tracks.report_generation.components import (
     ReportPair,
     Resources,
     call_guarded,
-    concepts_of,
     load_resource,
     mean,
     measure,
@@ -226,7 +225,7 @@ def _text(pairs: list[ReportPair], _: Resources, *, hyphens: bool) -> _Found:
 def _observations(pairs: list[ReportPair], _: Resources, *, settings: ReportSettings) -> _Found:
     from sklearn.metrics import f1_score
 
-    names, sets = list(settings.observations), observation_sets(pairs, concepts_of(settings))
+    names, sets = list(settings.observations), observation_sets(pairs, settings)
     rows = [[[int(name in side) for name in names] for side in both] for both in sets]
     found = [float(f1_score(*both, zero_division=1.0)) for both in rows]
     return {OBSERVATION: [value if pair.candidate else 0.0 for pair, value in zip(pairs, found, strict=True)]}
