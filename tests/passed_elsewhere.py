@@ -2,8 +2,9 @@
 
 ``AMB_RECORD`` names the file to which a session adds the ids of what passed. Left out are tests that asked who the
 user is, or what is installed: another machine would answer otherwise; and files with a fixture that asked, whose answer
-their tests may share. ``AMB_PASSED`` names such a file: what stands in it is not run, if the Python was of the same
-minor version, and the test's markers are not required here.
+their tests may share. Files that passed as a whole, without a test that needs anything, stand there too: they are not
+even imported. ``AMB_PASSED`` names such a file: what stands in it is not run, if the Python was of the same minor
+version, and the test's markers are not required here.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ if RECORD:
 class Record:
     """Which tests ran to their end, which of them failed or were skipped, which tests and files asked."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, markers: frozenset[str]) -> None:
+        self.path, self.markers = path, markers
         self.ended: set[str] = set()
         self.other: set[str] = set()
         self.asking: set[str] = set()
+        self.needing: set[str] = set()
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -62,11 +64,15 @@ class Record:
             self.ended.add(report.nodeid)
         if getattr(report, "asked", False):
             self.asking.add(report.nodeid if report.when == "call" else _file(report.nodeid))
+        if self.markers.intersection(report.keywords):
+            self.needing.add(_file(report.nodeid))
 
     @pytest.hookimpl
     def pytest_sessionfinish(self) -> None:
         """Append the ids."""
         passed = [test for test in sorted(self.ended - self.other) if not {test, _file(test)} & self.asking]
+        partly = {_file(test) for test in (self.ended | self.other) - set(passed)} | self.needing
+        passed += sorted({_file(test) for test in passed} - partly)
         with open(self.path, "a") as stream:
             stream.writelines(f"{PYTHON} {test}\n" for test in passed)
 
@@ -74,7 +80,8 @@ class Record:
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the record where no other process does."""
     if RECORD and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Record(Path(RECORD)))
+        markers = frozenset(line.split(":")[0] for line in config.getini("markers"))
+        config.pluginmanager.register(Record(Path(RECORD), markers))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,7 +95,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_report_header() -> str | None:
     """How many are left out."""
-    return f"left out: {len(_passed())} tests that passed elsewhere ({PASSED})" if PASSED else None
+    n_tests = sum("::" in test for test in _passed())
+    return f"left out: {n_tests} tests that passed elsewhere ({PASSED})" if PASSED else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out whole files."""
+    known = collection_path.suffix == ".py" and collection_path.is_relative_to(config.rootpath)
+    return (known and collection_path.relative_to(config.rootpath).as_posix() in _passed()) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,6 +36,7 @@ import os
 def test_asks(): assert os.geteuid() >= 0
 def test_beside_it(): pass
 """
+WHOLE = "def test_alone(): pass"
 SHARING = """
 import os
 import pytest
@@ -62,20 +63,22 @@ def session(root: Path, folder: Path, processes: str, **environment: str) -> tup
 
 
 def test_what_passed_and_asked_nothing_is_left_out(root: Path, tmp_path: Path) -> None:
-    """A question in a test is that test's, one in a fixture its file's."""
-    files = {"pytest.ini": INI, "test_plain.py": PLAIN, "test_asking.py": ASKING, "test_sharing.py": SHARING}
-    for name, text in files.items():
+    """A question in a test is that test's, one in a fixture its file's; a whole file is not imported again."""
+    files = {"plain": PLAIN, "asking": ASKING, "sharing": SHARING, "whole": WHOLE}
+    for name, text in {"pytest.ini": INI, **{f"test_{name}.py": text for name, text in files.items()}}.items():
         (tmp_path / name).write_text(text)
     record = tmp_path / "passed"
     _, all_of_them = session(root, tmp_path, "1", AMB_RECORD=str(record))
-    assert len(all_of_them) == 11
+    assert len(all_of_them) == 12
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    plain = ("test_passes", "test_named[with a space]", "test_looks")
-    passed = {"test_asking.py::test_beside_it", *(f"test_plain.py::{test}" for test in plain)}
-    assert set(record.read_text().splitlines()) == {f"{python} {test}" for test in passed}
+    passed = {"test_asking.py::test_beside_it", "test_whole.py::test_alone"}
+    passed |= {f"test_plain.py::{test}" for test in ("test_passes", "test_named[with a space]", "test_looks")}
+    assert set(record.read_text().splitlines()) == {f"{python} {test}" for test in (*passed, "test_whole.py")}
+    (tmp_path / "test_whole.py").write_text("assert False")
 
     said, ran = session(root, tmp_path, "0", AMB_PASSED=str(record), AMB_REQUIRE="browser")
     assert ran == all_of_them - passed | {"test_plain.py::test_looks"}
-    assert "left out: 4 tests that passed elsewhere" in said
+    assert "left out: 5 tests that passed elsewhere" in said
     record.write_text(record.read_text().replace(f"{python} ", "3.99 "))
+    (tmp_path / "test_whole.py").write_text(WHOLE)
     assert session(root, tmp_path, "0", AMB_PASSED=str(record))[1] == all_of_them
