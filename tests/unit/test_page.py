@@ -246,7 +246,8 @@ def test_runs_come_back_from_their_columns() -> None:
     for row, found in zip(ledger, read_rows(page_table(ledger, RUNS_ON_PAGE)), strict=True):
         assert [*found] == list(RUNS_ON_PAGE)
         for name, value in found.items():
-            expected, number = getattr(row, name), COLUMNS[name].kind in (float, Decimal)
+            expected = getattr(row, name)
+            number = expected is not None and COLUMNS[name].kind in (float, Decimal)
             assert value == (pytest.approx(float(expected), abs=1e-5) if number else expected), name
 
 

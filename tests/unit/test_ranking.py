@@ -89,8 +89,8 @@ def test_without_intervals_there_is_no_column_for_them() -> None:
         pytest.param({"sufficient": False, "min_repeats": 1}, ["insufficient for inference (1 repeat)"], id="one"),
         pytest.param({"n_scored": 0, "sufficient": False, "provisional": True}, ["provisional"], id="nothing scored"),
         pytest.param(
-            {"n_disqualified": 2, "provisional": True, "mixed": "sandbox, judge"},
-            ["2 disqualified", "provisional", "mixed sandbox, judge"],
+            {"n_disqualified": 2, "n_contradicting": 1, "provisional": True, "mixed": "sandbox, judge"},
+            ["2 disqualified", "1 medal with contradictions", "provisional", "mixed sandbox, judge"],
             id="everything",
         ),
     ],

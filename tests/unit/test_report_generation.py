@@ -473,6 +473,14 @@ def test_fewer_components_are_said(bench: Bench, tmp_path: Path) -> None:
     assert "excerpt of 906 entries" in " ".join(report_generation.score(inputs(bench, tmp_path, {})).notes)
 
 
+def test_contradicting_reports_are_marked(bench: Bench, tmp_path: Path) -> None:
+    """Right for left: one of the two statements of one report of four; the report is nearly a copy of its reference."""
+    texts = {case: reference(bench, case).replace("left", "right") for case in bench.cases}
+    scored = report_generation.score(inputs(bench, tmp_path, texts))
+    assert scored.contradicting == scored.metrics["contradicting_statements"] == pytest.approx(1 / 8)
+    assert "contradicts the reference" in " ".join(scored.notes)
+
+
 def test_no_text_is_copied(bench: Bench, tmp_path: Path) -> None:
     """The report of the scorer may be published where the data may not."""
     case = bench.cases[0]

@@ -107,6 +107,13 @@ def test_missing_cell_is_not_imputed() -> None:
     assert row.provisional
 
 
+def test_medals_with_contradictions_are_counted() -> None:
+    """0.2 of the statements; without a medal it is no mark of the row."""
+    scores = [make_score(make_run(repeat=n), medal=medal, contradicting=0.2) for n, medal in ((1, "good"), (2, "fail"))]
+    row = only(build_rows([BoardEntry(score.run, "detection", score) for score in scores], "overall"))
+    assert (row.n_contradicting, row.no_medal_rate) == (1, 0.5)
+
+
 def test_disqualified_counts_zero_and_as_failed() -> None:
     """(1.0 + 0) / 2; even a record that kept its numbers and calls itself complete counts 0 and failed."""
     good = make_score(make_run(repeat=1), make_flat_scores(1.0))

@@ -801,6 +801,9 @@ class DetailReport(Model):
     cases: list[CaseScore]
     prior: Prior | None = Field(None, description="null where constants earn nothing, or are not tried")
     effect: Effect = Effect()
+    contradicting: Score | None = Field(
+        None, description="share of statements that contradict the reference, where the track finds it remarkable"
+    )
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
     made_up: bool = Field(False, description="the cases are a rehearsal's fixture: the numbers mean nothing")
     verification: Verification | None = None
@@ -864,6 +867,7 @@ class ScoreRecord(Model):
     stage_limits: dict[Stage, Score] = Field(
         default_factory=dict, description="stage → the most it may earn without an effect; empty: nothing is limited"
     )
+    contradicting: Score | None = Field(None, description="as in detail_report.json; shown as a mark, never counted")
     made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
     model_lock: ModelLock | None = Field(
         None, description="of lite runs: was the given checkpoint the one that was used"

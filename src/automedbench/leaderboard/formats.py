@@ -50,6 +50,8 @@ def notes(row: Row) -> list[str]:
         found.append(f"{row.n_disqualified} disqualified")
     if row.n_no_effect:
         found.append(f"{row.n_no_effect} without effect of the case")
+    if row.n_contradicting:
+        found.append(f"{counted(row.n_contradicting, 'medal')} with contradictions")
     if row.n_scored and not row.sufficient:
         found.append(f"insufficient for inference ({counted(row.min_repeats, 'repeat')})")
     if row.provisional:
@@ -102,6 +104,8 @@ def footnotes(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
         lines.append("Outdated: some runs were not made or scored as the campaign asks now; the page names them.")
     if any(row.n_no_effect for row in rows):
         lines.append(NO_EFFECT)
+    if any(row.n_contradicting for row in rows):
+        lines.append("With contradictions: more than a tenth of the reports' statements contradict the references.")
     if any(row.made_up for row in rows):
         lines.append("Made-up data: a rehearsal, whose numbers mean nothing.")
     if any(row.provisional for row in rows):

@@ -185,6 +185,7 @@ def score_run(
         effect=detail.effect,
         no_effect=found == "none",
         stage_limits=stage_limits(effect, at_work),
+        contradicting=detail.contradicting,
         made_up=detail.made_up,
         model_lock=audit.model_lock,
         error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge, audit),

@@ -142,6 +142,9 @@ class TrackScore(Model):
     groups: dict[str, dict[str, Number | None]]
     cases: list[CaseScore]
     prior: Prior | None = Field(None, description="what constant answers earn with the same references")
+    contradicting: Score | None = Field(
+        None, description="share of statements that contradict the reference, where it is remarkable"
+    )
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
 
 

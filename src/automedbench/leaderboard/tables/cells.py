@@ -59,7 +59,7 @@ def _unlike_most(sets: pd.Series) -> list[bool]:
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
-_FLAGS = ("failed", "medal", "disqualified", "no_effect", "made_up", "other_judge")
+_FLAGS = ("failed", "medal", "disqualified", "no_effect", "contradicts", "made_up", "other_judge")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _COSTS = ("cost", "judge_cost", "attempts_cost")
 _OF_A_RUN = (*_FLAGS, *USED, *_COSTS, "attempts", "preset", "sandbox", "judge", "outdated", "conditions", "sample")
@@ -142,7 +142,9 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
         score.attempts,
     ]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
-    ends = [has_failed(score), has_medal(score), score.disqualified, score.no_effect, score.made_up, entry.other_judge]
+    won = has_medal(score)
+    contradicts = won and score.contradicting is not None
+    ends = [has_failed(score), won, score.disqualified, score.no_effect, contradicts, score.made_up, entry.other_judge]
     classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
     return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
 

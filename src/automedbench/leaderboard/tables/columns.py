@@ -27,7 +27,7 @@ class TableText:
 _RANKING = (
     "rank rank_best rank_worst tie generalises overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
-    "failure_rate no_medal_rate n_failed n_disqualified n_no_effect mean_turns mean_wall_s "
+    "failure_rate no_medal_rate n_failed n_disqualified n_no_effect n_contradicting mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced attempts attempts_cost_usd "
     "judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional other_tasks "
@@ -48,7 +48,7 @@ TABLES: dict[str, TableText] = {
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
         "quality_name quality completion_rate valid_rate medal effect effect_value effect_low effect_high effect_p "
-        "no_effect effects made_up model_lock n_case_scores error_codes n_findings "
+        "no_effect effects contradicting made_up model_lock n_case_scores error_codes n_findings "
         "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd attempts attempts_cost_usd "
@@ -114,7 +114,7 @@ TABLES: dict[str, TableText] = {
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
-    "effect no_effect effects made_up model_lock error_codes turns wall_s tokens_total cost_usd "
+    "effect no_effect effects contradicting made_up model_lock error_codes turns wall_s tokens_total cost_usd "
     "attempts attempts_cost_usd task_version "
     "track_version rubric_version code_version"
 )
@@ -170,6 +170,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "n_failed": Column(int, "number of runs without a complete final submission"),
     "n_no_effect": Column(int, "number of runs on whose outputs their case has no effect"),
+    "n_contradicting": Column(int, "number of runs with a medal whose reports contradict the references too often"),
     "n_disqualified": Column(int, "number of disqualified runs; they count 0 in every score"),
     "mean_turns": Column(float, "turns per run (mean)"),
     "mean_wall_s": Column(float, "wall-clock seconds per run (mean)"),
@@ -236,6 +237,9 @@ COLUMNS: dict[str, Column] = {
     "effect_p": Column(float, "one-sided p of a permutation test of the effect"),
     "no_effect": Column(bool, "no effect of the case: as measured, as an operator decided, or as no input was opened"),
     "effects": Column(str, "counted: a run without an effect earns less; shown_only: it is marked; empty: unknown"),
+    "contradicting": Column(
+        float, "share of the reports' statements that contradict the references, where it is above 0.1; never counted"
+    ),
     "n_case_scores": Column(
         int, "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases"
     ),

@@ -159,6 +159,7 @@ def _counts(runs: Any, cells: Any) -> dict[str, pd.Series]:
         "n_failed": runs.failed.sum(),
         "n_disqualified": runs.disqualified.sum(),
         "n_no_effect": runs.no_effect.sum(),
+        "n_contradicting": runs.contradicts.sum(),
         "n_priced": runs.cost.count(),
         "attempts": runs.attempts.sum(),
         "n_judge_priced": runs.judge_cost.count(),

@@ -50,6 +50,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         cases=scored.cases,
         prior=scored.prior,
         effect=measure_effect(inputs),
+        contradicting=scored.contradicting,
         notes=[*(f"Staged data: {remark}." for remark in inputs.manifest.remarks), *scored.notes],
         made_up=inputs.manifest.made_up,
         verification=verification,

@@ -83,6 +83,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         groups=measured.groups,
         cases=[_case(inputs, evidence, measured, reports, against, number) for number in range(len(reports))],
         prior=prior(evidence.pairs, settings, inputs.resources),
+        contradicting=contradicting.share if (contradicting.share or 0) > REMARKABLE else None,
         notes=[*_notes(settings), *measured.notes, *_contradiction_notes(contradicting)],
     )
 

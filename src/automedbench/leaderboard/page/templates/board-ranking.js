@@ -209,6 +209,7 @@ function noteTags(row, same) {
   return [
     row.made_up && MADE_UP(),
     row.n_no_effect > 0 && tag(`${row.n_no_effect} without effect of the case`, "bad", "Outputs fit their own case no better than others: S3 of such a run is 0, S4 at most 0.3, and it wins no medal, unless effects are shown only"),
+    row.n_contradicting > 0 && tag(`${row.n_contradicting} won with contradictions`, "warn", "Runs with a medal, of whose reports more than a tenth of the statements contradict the references by an opposite or a negation, which the score hardly sees"),
     row.provisional && tag("provisional", "warn"),
     row.other_judge && tag("other judge", "warn", "Not judged as the preset's published rows, and not to be compared with them"),
     row.other_tasks && tag("other tasks", "warn", "Planned on other tasks or tiers than most agents here, and so without a rank"),

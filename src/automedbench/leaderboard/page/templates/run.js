@@ -27,6 +27,7 @@ function head() {
     score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
     score.no_effect && noEffect(),
+    known(score.contradicting) && el("p.notice", {}, el("b", {}, "Contradictions. "), `${Math.round(100 * score.contradicting)} % of the reports' statements contradict the references by an opposite or a negation, which the score hardly sees.`),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
     SHARED.closed && el("p.notice", {}, el("b", {}, `Access to this data set needs ${SHARED.closed === "credentialed" ? "credentials" : "registration"}.`),
       " Transcript and quotes may repeat what it holds: check its licence before you publish this page."),
