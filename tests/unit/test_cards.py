@@ -127,7 +127,6 @@ def test_shipped_card_is_accepted(card_file: Path) -> None:
         ),
         pytest.param(setting("inputs", 0, "file", to=""), "inputs.0.file: must be a relative path", id="empty path"),
         pytest.param(setting("inputs", to=[]), "inputs: list should have at least 1 item", id="no input"),
-        pytest.param(setting("dataset", "sources", to=[]), "dataset.sources: list should have at", id="no source"),
         pytest.param(
             setting("targets", to=[{"id": 0, "name": "RBC"}, {"id": 1, "name": " rbc "}]),
             "targets: two targets have the same name",

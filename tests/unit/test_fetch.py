@@ -103,6 +103,13 @@ def test_pattern_without_a_match(card: TaskCard, own: Path, raw: Path) -> None:
         fetch_dataset(card, own, raw)
 
 
+def test_card_without_a_source(own: Path, raw: Path) -> None:
+    """The data are the user's own: taken whole from their folder, or the message names the setting."""
+    with pytest.raises(MissingDataError, match=r"names no source\.\nHow to get it: .*datasets: \{bccd: \{path"):
+        fetch_dataset(card_of(), None, raw)
+    assert set(fetch_dataset(card_of(), own, raw).files) == {*FILES, "training/script.py"}
+
+
 # --- the user's own copy --------------------------------------------------------------------------------------
 
 

@@ -150,13 +150,18 @@ class DataSet(Model):
     attribution: str
     redistribution: str = Field(description="may staged files be passed on, and under which terms")
     homepages: list[str] = Field(default_factory=list)
-    sources: list[Source] = Field(min_length=1)
+    sources: list[Source] = Field(description="none: the data are the user's own, at datasets.<name>.path")
     how_to_get: str = Field(description="exact steps for a person when no source works")
-    download_gb: float | None = Field(None, gt=0, description="size of what is downloaded, in GB")
+    download_gb: float | None = Field(None, ge=0, description="size of what is downloaded, in GB")
     layout: str = Field("", description="upstream form and its known defects")
     llm_egress: Literal["allowed", "contract", "forbidden"] = Field(
         "allowed", description="may content leave the machine towards a model provider"
     )
+
+    @property
+    def revision(self) -> str | None:
+        """Commit, tag or version that the card was written for, as its first source pins it."""
+        return self.sources[0].revision if self.sources else None
 
 
 class Sampling(Model):

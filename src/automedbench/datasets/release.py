@@ -22,7 +22,7 @@ def check_release(card: TaskCard, raw: Path) -> str:
     recorded as that of an unverified copy. Raises InfrastructureError for another content or number of cases.
     """
     files = read_record(first_file([raw / "receipt.json"], "record of the copy"), Receipt).files
-    found, known = hash_json({path: entry.sha256 for path, entry in files.items()}), card.dataset.sources[0].revision
+    found, known = hash_json({path: entry.sha256 for path, entry in files.items()}), card.dataset.revision
     if known not in (None, found):
         raise InfrastructureError(f"{raw}: the copy has the digest {found}, the release {known}.\n{WHAT_NEXT}")
     marker = re.compile(rf"(?:.*/)?public/([^/]+)/{re.escape(card.inputs[0].file)}")

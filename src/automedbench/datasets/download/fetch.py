@@ -313,6 +313,8 @@ def fetch_dataset(
             return known
     failures: list[InfrastructureError] = []
     passed_over: list[str] = []
+    if not sources:
+        raise _nothing(card, sources, failures)
     for source, following in zip(sources, [*sources[1:], None], strict=True):
         if passed_over and not _is_pinned(source):
             failures.append(MissingDataError(_UNPINNED))
@@ -350,7 +352,9 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(isinstance(error, SourceUnreachable) for error in failures):
         how += " Another place with the host's files is named by `fetch: {mirrors: {<host>: <URL>}}`."
-    if len(failures) == 1:
+    if not failures:
+        head = f"No raw data for '{name}': its card names no source."
+    elif len(failures) == 1:
         head = f"No raw data for '{name}': {_flat(failures[0])}."
     else:
         described = [f"- {_describe_failure(source, error)}" for source, error in zip(sources, failures, strict=True)]
@@ -369,8 +373,7 @@ def _flat(error: Exception | str) -> str:
 
 
 def _own_copy(dataset: DataSet, override: Path) -> Source:
-    first = dataset.sources[0]
-    parts = (first, *first.also)
+    parts = [part for first in dataset.sources[:1] for part in (first, *first.also)]
     # A part without patterns may hold anything.
     files = [pattern for part in parts for pattern in part.files] if all(part.files for part in parts) else []
     return Source(kind="path", where=str(override), files=files)

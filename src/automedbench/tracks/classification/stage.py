@@ -98,7 +98,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         cases,
         lambda case, image: _stage_case(card, case, image, sealed[case], public, private, anew),
         dataset=card.dataset.name,
-        revision=card.dataset.sources[0].revision,
+        revision=card.dataset.revision,
         cases_per_class={label: counts[label] for label in list_classes(card)},
         short=short,
     )
