@@ -31,6 +31,8 @@ _CHATTER = re.compile(
     r"|DAG of jobs will be updated|Complete log|Elapsed time|Shutting down|This was a dry-run|\s*Reasons:"
     r"|Will exit after finishing"
 )
+_INTERRUPTION = "Terminating processes on user request"
+_OS_ERRORS = {"OSError", *(each.__name__ for each in OSError.__subclasses__())}
 
 
 class LogHandler(LogHandlerBase):
@@ -87,6 +89,9 @@ class LogHandler(LogHandlerBase):
         event = getattr(record, "event", None)
         if event in self._events:
             self._events[event](record)
+        elif record.getMessage().startswith(_INTERRUPTION):
+            self._steps.interrupted = True
+            self._print_message(record)
         elif record.levelno >= logging.WARNING or (event is None and not _CHATTER.match(record.getMessage())):
             self._print_message(record)
 
@@ -106,18 +111,28 @@ class LogHandler(LogHandlerBase):
         self._display.update(self._steps)
 
     def _fail(self, record: Any) -> None:
+        if self._steps.interrupted:  # the signal ended it as well
+            self._steps.running.pop(record.jobid, None)
+            return
         name = self._steps.fail(record.jobid, record.rule_name)
         message = getattr(record, "rule_msg", None)  # of the executor: how a job of a cluster ended
         self._display.print(describe_failure(name, record.shellcmd, record.log, self._shows_logs, message))
         self._display.update(self._steps)
 
     def _report(self, record: Any) -> None:
-        """Print an error of Snakemake; that a command failed is printed with the step."""
-        if "CalledProcessError" not in record.getMessage():
+        """Print an error of Snakemake; that a command failed is printed with the step, what the system says alone."""
+        if getattr(record, "exception", None) in _OS_ERRORS:
+            self._display.print(_reason(record.getMessage()))
+        elif "CalledProcessError" not in record.getMessage() and not self._steps.interrupted:
             self._print_message(record)
 
     def _print_message(self, record: Any) -> None:
         self._display.print(record.getMessage())
+
+
+def _reason(text: str) -> str:
+    """The one line of an error of the system that says what is wrong; the traceback stands in Snakemake's log."""
+    return next((line for line in text.splitlines() if re.match(r"(\w+: )?\[Errno \d+\]", line)), text)
 
 
 def _usual_handler(settings: Any) -> logging.Handler:

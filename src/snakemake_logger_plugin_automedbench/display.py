@@ -108,4 +108,5 @@ class LiveLine(Display):
 def summary(steps: Steps) -> str:
     """One line on how a call ended."""
     failed = f", {len(steps.failed)} failed ({', '.join(steps.failed[:3])}{' …' * (len(steps.failed) > 3)})"
-    return f"{steps.done} of {steps.total} steps done{failed if steps.failed else ''} in {steps.elapsed}"
+    how = f"{failed if steps.failed else ''}{', interrupted' if steps.interrupted else ''}"
+    return f"{steps.done} of {steps.total} steps done{how} in {steps.elapsed}"

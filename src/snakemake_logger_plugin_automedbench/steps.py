@@ -19,6 +19,7 @@ class Steps:
     done: int = 0
     running: dict[int, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    interrupted: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def fail(self, job: int, rule: str) -> str:

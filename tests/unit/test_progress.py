@@ -200,6 +200,30 @@ def test_end_of_a_job_of_a_cluster() -> None:
     assert text.splitlines() == ["Failed: run_agent a", "  Slurm job 7 ended as CANCELLED.", "  The next call goes on."]
 
 
+def test_what_ctrl_c_ended_is_no_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Snakemake reports steps that the same signal ended as failed, with their logs."""
+    said_first = record(None, "Terminating processes on user request, this might take some time.")
+    lost = record(LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.")
+    records = [planned(3), begun(1), said_first, failed(1, str(tmp_path / "log")), lost]
+    assert said(capsys, records) == [said_first.getMessage(), "0 of 3 steps done, interrupted in TIME"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Traceback (most recent call last):\n  File \"x\"\nFileNotFoundError: [Errno 2] No such file: 'n.yaml'\n", 2),
+        ('PermissionError in file "rules/common.smk", line 59:\n[Errno 1] Not permitted: \'/sys/x\'\n  File "y"', 1),
+    ],
+    ids=["missing configfile", "read-only results"],
+)
+def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str], text: str, kept: int) -> None:
+    """As Snakemake 9 formats both, seen with ``--configfile n.yaml`` and ``--config results=/sys/x``."""
+    error = record(
+        LogEvent.ERROR, text, logging.ERROR, exception="FileNotFoundError" if kept == 2 else "PermissionError"
+    )
+    assert said(capsys, [error]) == [text.splitlines()[kept]]
+
+
 def test_step_without_anything() -> None:
     assert describe_failure(step_name("all", None), None, [], []) == "Failed: all"
 
