@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from automedbench.agent.budget.bounds import (
     CostBound,
@@ -145,250 +147,27 @@ def test_money_has_no_exponent() -> None:
 
 
 # --- recorded replies -------------------------------------------------------------------------------------------
-# Usage objects in the form of each provider's reference and SDK types (openai 3.54, anthropic 2.14, google-genai 3.6;
-# OpenRouter, DeepSeek and xAI: their documentation of usage). Tokens and USD by hand, in millionths.
+REPLIES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("priced_replies.yaml").read_text())
+READERS = {"chat": chat_usage, "responses": responses_usage, "messages": messages_usage, "gemini": gemini_usage}
+PRICINGS = {"GPT": GPT, "CLAUDE": CLAUDE, "GEMINI": GEMINI}
 
 
-def chat(usage: dict[str, Any], **body: Any) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
-    return {"object": "chat.completion", "model": "m", "choices": [choice], "usage": usage, **body}
-
-
-def streamed_message(*deltas: dict[str, Any], **start: Any) -> dict[str, Any]:
-    return {"type": "message", "usage": merge_usage([start, *deltas])}
-
-
-def streamed_gemini(*chunks: dict[str, Any]) -> dict[str, Any]:
-    return {"usageMetadata": merge_usage(chunks)}
-
-
-REPLIES: dict[str, tuple[Callable[[Any], Tokens | None], dict[str, Any], Pricing, Tokens, str]] = {
-    "chat": (
-        chat_usage,
-        chat({"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}, service_tier="default"),
-        GPT,
-        Tokens(prompt=19, completion=10),
-        "0.000395",  # 19 × 5 + 10 × 30
-    ),
-    "chat, cached, reasoning inside": (
-        chat_usage,
-        chat(
-            {
-                "prompt_tokens": 2006,
-                "completion_tokens": 300,
-                "total_tokens": 2306,
-                "prompt_tokens_details": {"cached_tokens": 1920, "audio_tokens": 0, "cache_write_tokens": 0},
-                "completion_tokens_details": {"reasoning_tokens": 256, "audio_tokens": 0},
-            },
-            service_tier="flex",
-        ),
-        GPT,
-        Tokens(prompt=2006, cached=1920, completion=300, reasoning=256),
-        "0.005195",  # 86 × 2.5 + 1920 × 0.25 + 300 × 15
-    ),
-    "chat, reasoning beside the completion (xAI)": (
-        chat_usage,
-        chat(
-            {
-                "prompt_tokens": 32,
-                "completion_tokens": 9,
-                "total_tokens": 135,
-                "prompt_tokens_details": {"text_tokens": 32, "cached_tokens": 6},
-                "completion_tokens_details": {"reasoning_tokens": 94},
-            }
-        ),
-        GPT,
-        Tokens(prompt=32, cached=6, completion=103, reasoning=94),
-        "0.003223",  # 26 × 5 + 6 × 0.5 + 103 × 30
-    ),
-    "chat, a total that is larger for no reason given": (
-        chat_usage,
-        chat({"prompt_tokens": 20, "completion_tokens": 151, "total_tokens": 553}),
-        GEMINI,
-        Tokens(prompt=20, completion=151),
-        "0.001852",  # 20 × 2 + 151 × 12
-    ),
-    "DeepSeek": (
-        chat_usage,
-        chat(
-            {
-                "prompt_tokens": 1000,
-                "completion_tokens": 50,
-                "total_tokens": 1050,
-                "prompt_cache_hit_tokens": 896,
-                "prompt_cache_miss_tokens": 104,
-                "completion_tokens_details": {"reasoning_tokens": 20},
-            }
-        ),
-        GPT,
-        Tokens(prompt=1000, cached=896, completion=50, reasoning=20),
-        "0.002468",  # 104 × 5 + 896 × 0.5 + 50 × 30
-    ),
-    "OpenRouter, written to the cache": (
-        chat_usage,
-        chat(
-            {
-                "prompt_tokens": 194,
-                "completion_tokens": 2,
-                "total_tokens": 196,
-                "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 100, "audio_tokens": 0},
-                "completion_tokens_details": {"reasoning_tokens": 0},
-                "cost": 0.95,
-                "cost_details": {"upstream_inference_cost": 19},
-            }
-        ),
-        CLAUDE,
-        Tokens(prompt=194, cache_write=100, completion=2),
-        "0.000916",  # 94 × 4 + 100 × 5 + 2 × 20
-    ),
-    "responses": (
-        responses_usage,
-        {
-            "object": "response",
-            "status": "completed",
-            "service_tier": "default",
-            "usage": {
-                "input_tokens": 3300,
-                "input_tokens_details": {
-                    "cached_tokens": 0,
-                    "cache_write_tokens": 3207,
-                    "cache_write_tokens_details": {"ttl_30m_tokens": 3007, "ttl_12h_tokens": 200},
-                },
-                "output_tokens": 120,
-                "output_tokens_details": {"reasoning_tokens": 64},
-                "total_tokens": 3420,
-            },
-        },
-        GPT,
-        Tokens(prompt=3300, cache_write=3207, cache_write_1h=200, completion=120, reasoning=64),
-        "0.02415875",  # 93 × 5 + 3007 × 6.25 + 200 × 6.5 + 120 × 30
-    ),
-    "responses, read from the cache": (
-        responses_usage,
-        {
-            "service_tier": "flex",
-            "usage": {
-                "input_tokens": 3300,
-                "input_tokens_details": {"cached_tokens": 3207},
-                "output_tokens": 120,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": 3420,
-            },
-        },
-        GPT,
-        Tokens(prompt=3300, cached=3207, completion=120),
-        "0.00283425",  # 93 × 2.5 + 3207 × 0.25 + 120 × 15
-    ),
-    "messages": (
-        messages_usage,
-        {
-            "type": "message",
-            "usage": {
-                "input_tokens": 21,
-                "cache_creation_input_tokens": 556,
-                "cache_read_input_tokens": 188_086,
-                "cache_creation": {"ephemeral_5m_input_tokens": 456, "ephemeral_1h_input_tokens": 100},
-                "output_tokens": 393,
-                "output_tokens_details": {"thinking_tokens": 90},
-                "service_tier": "standard",
-            },
-        },
-        CLAUDE,
-        Tokens(prompt=188_663, cached=188_086, cache_write=556, cache_write_1h=100, completion=393, reasoning=90),
-        "0.0862584",  # 21 × 4 + 188 086 × 0.4 + 456 × 5 + 100 × 8 + 393 × 20
-    ),
-    "messages, a long prompt most of which is cached": (
-        messages_usage,
-        {
-            "usage": {
-                "input_tokens": 10,
-                "cache_creation_input_tokens": 1990,
-                "cache_read_input_tokens": 199_000,
-                "output_tokens": 100,
-            }
-        },
-        CLAUDE,
-        Tokens(prompt=201_000, cached=199_000, cache_write=1990, completion=100),
-        "0.18218",  # 10 × 8 + 199 000 × 0.8 + 1990 × 10 + 100 × 30
-    ),
-    "messages, batch": (
-        messages_usage,
-        {"usage": {"input_tokens": 1000, "output_tokens": 100, "service_tier": "batch"}},
-        CLAUDE,
-        Tokens(prompt=1000, completion=100),
-        "0.003",  # 1000 × 2 + 100 × 10
-    ),
-    "messages, streamed: the last count told holds, null tells nothing": (
-        messages_usage,
-        streamed_message(
-            {"output_tokens": 15},
-            {"input_tokens": None, "cache_read_input_tokens": None, "output_tokens": 89},
-            input_tokens=472,
-            cache_creation_input_tokens=28,
-            cache_read_input_tokens=0,
-            cache_creation={"ephemeral_5m_input_tokens": 28, "ephemeral_1h_input_tokens": 0},
-            output_tokens=2,
-            service_tier="standard",
-        ),
-        CLAUDE,
-        Tokens(prompt=500, cache_write=28, completion=89),
-        "0.003808",  # 472 × 4 + 28 × 5 + 89 × 20
-    ),
-    "gemini": (
-        gemini_usage,
-        {
-            "usageMetadata": {
-                "promptTokenCount": 2152,
-                "cachedContentTokenCount": 2027,
-                "candidatesTokenCount": 710,
-                "toolUsePromptTokenCount": 40,
-                "thoughtsTokenCount": 97,
-                "totalTokenCount": 2999,
-                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 2152}],
-                "serviceTier": "standard",
-            }
-        },
-        GEMINI,
-        Tokens(prompt=2192, cached=2027, completion=807, reasoning=97),
-        "0.0104194",  # 165 × 2 + 2027 × 0.2 + 807 × 12
-    ),
-    "gemini, nothing but thoughts, above the threshold, on Vertex": (
-        gemini_usage,
-        {
-            "usageMetadata": {
-                "promptTokenCount": 250_000,
-                "thoughtsTokenCount": 1000,
-                "totalTokenCount": 251_000,
-                "trafficType": "ON_DEMAND",
-            }
-        },
-        GEMINI,
-        Tokens(prompt=250_000, completion=1000, reasoning=1000),
-        "1.018",  # 250 000 × 4 + 1000 × 18
-    ),
-    "gemini, streamed": (
-        gemini_usage,
-        streamed_gemini(
-            {"promptTokenCount": 11, "thoughtsTokenCount": 40, "totalTokenCount": 51, "trafficType": "ON_DEMAND_FLEX"},
-            {"promptTokenCount": 11, "candidatesTokenCount": 7, "thoughtsTokenCount": 48, "totalTokenCount": 66},
-            {"promptTokenCount": 11, "candidatesTokenCount": 73, "thoughtsTokenCount": 48, "totalTokenCount": 132},
-        ),
-        GEMINI,
-        Tokens(prompt=11, completion=121, reasoning=48),
-        "0.000737",  # 11 × 1 + 121 × 6
-    ),
-}
-
-
-@pytest.mark.parametrize(("read", "body", "pricing", "tokens", "usd"), REPLIES.values(), ids=REPLIES.keys())
-def test_recorded_replies(
-    read: Callable[[Any], Tokens | None], body: dict[str, Any], pricing: Pricing, tokens: Tokens, usd: str
-) -> None:
-    usage = read(body.get("usage", body.get("usageMetadata")))
+@pytest.mark.parametrize("name", REPLIES)
+def test_recorded_replies(name: str) -> None:
+    """Tokens, and USD as worked out beside them; what a stream told is merged."""
+    row, body = REPLIES[name], REPLIES[name]["body"]
+    tokens, usd = Tokens(**row["tokens"]), Decimal(row["usd"].partition(" = ")[0])
+    told = body.get("usage", body.get("usageMetadata"))
+    if isinstance(told, list):
+        told = merge_usage(told)
+        body = dict.fromkeys(body, told)
+    usage = READERS[row["read"]](told)
     assert usage == tokens
-    assert compute_cost([Billed(usage, service_tier(body))], pricing) == Decimal(usd)
-    if read is chat_usage:
-        found = read_completion(json.dumps(body).encode())
+    assert compute_cost([Billed(usage, service_tier(body))], PRICINGS[row["pricing"]]) == Decimal(usd)
+    if row["read"] == "chat":
+        choice = {"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
+        whole = {"object": "chat.completion", "model": "m", "choices": [choice], **body}
+        found = read_completion(json.dumps(whole).encode())
         assert (found.usage, found.service_tier) == (tokens, service_tier(body))
 
 
