@@ -224,26 +224,26 @@ function noteTags(row, same) {
 // --- what a run takes ------------------------------------------------------------------------------------------
 
 const RESOURCES = [
-  ["Failure rate", "failure_rate", share],
-  ["Runs without a medal", "no_medal_rate", share],
-  ["Average turns", "mean_turns", number],
-  ["Average time", "mean_wall_s", duration],
-  ["Average tokens", "mean_tokens", count],
-  ["Average cost", "mean_cost_usd", money],
-  ["Cost of judging", "judge_cost_usd", money],
+  ["Failure rate", "failure_rate", share, "no complete final submission"],
+  ["Runs without a medal", "no_medal_rate", share, "what the public site counts as failed here"],
+  ["Average turns", "mean_turns", number, "replies of the model in a run"],
+  ["Average time", "mean_wall_s", duration, "wall clock of a run"],
+  ["Average tokens", "mean_tokens", count, "prompt and completion of a run"],
+  ["Average cost", "mean_cost_usd", money, "of runs with a known price"],
+  ["Cost of judging", "judge_cost_usd", money, "of a run, apart from its own"],
 ];
 
 function drawResources() {
   const rows = top(view(state.tier, state.track).filter(isShown));
   const wanted = { judge_cost_usd: rows.some((row) => Number(row.judge_cost_usd) > 0), no_medal_rate: DATA.medal_rate.includes(state.track) };
   const shownOnes = RESOURCES.filter(([, name]) => wanted[name] ?? true);
-  fill("resources", shownOnes.map(([title, name, format]) => {
+  fill("resources", shownOnes.map(([title, name, format, text]) => {
     const value = (row) => (known(row[name]) ? Number(row[name]) : null);
     const top = name.endsWith("_rate") ? 1 : Math.max(...rows.map((row) => value(row) ?? 0)) || 1;
     const line = (row) =>
       el("div.mini", {}, el("div", { title: row.agent }, foreign(middle(row.agent, 20)), why(row, name, format(value(row)), state.tier)),
         el("i", { "--w": `${(100 * (value(row) ?? 0)) / top}%` }));
-    return el("div.card", {}, el("h4", {}, title), rows.map(line));
+    return el("div.card", {}, el("h4", {}, title, el("small", {}, text)), rows.map(line));
   }));
 }
 
