@@ -387,6 +387,18 @@ def test_excerpt_is_staged_with_a_warning(tmp_path: Path, caplog: pytest.LogCapt
     assert "glioma 3 of 4, meningioma 3 of 4, pituitary 3 of 4" in caplog.text
 
 
+def test_a_group_is_named_as_the_cause_of_too_few(tmp_path: Path) -> None:
+    """12 pictures of the 3 numbers in their names: three can be taken, one of each."""
+    pictures(tmp_path / "raw", **BALANCED)
+    card = card_with(count=4)
+    options = card.staging.options | {"group": r"_(\d+)"}
+    grouped = card.model_copy(update={"staging": card.staging.model_copy(update={"options": options})})
+    with pytest.raises(
+        InfrastructureError, match=r"asks for 4 cases.* 3 .*one from each of 3 groups \(staging.options"
+    ):
+        stage(grouped, tmp_path)
+
+
 def test_classes_of_their_own_number(tmp_path: Path) -> None:
     """A map per class; a class that is not in it is not drawn, and the rest is filled at random up to the count."""
     pictures(tmp_path / "raw", **BALANCED)

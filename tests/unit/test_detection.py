@@ -415,7 +415,7 @@ def test_stage_fewer_than_patients(tmp_path: Path) -> None:
     """The count is of patients; more than there are is an error."""
     entries = stage(several_per_patient(tmp_path, count=4), tmp_path)
     assert len(entries) == 4
-    with pytest.raises(InfrastructureError, match="asks for 6 cases, but the split has 5"):
+    with pytest.raises(InfrastructureError, match=r"asks for 6 cases, one per subject .*, but the data holds 5"):
         stage(several_per_patient(tmp_path, count=6), tmp_path)
 
 

@@ -379,7 +379,7 @@ MODELS = {"object": "list", "data": [{"id": "m"}, {"id": "n"}]}
     ("answer", "status", "words"),
     [
         pytest.param(Answer(200, MODELS), "ok", "takes the key", id="fine"),
-        pytest.param(Answer(200, {"data": [{"id": "other"}]}), "warn", "does not list 'm'", id="another model"),
+        pytest.param(Answer(200, {"data": [{"id": "other"}]}), "warn", "one that it lists: other.", id="another model"),
         pytest.param(Answer(200, b"<html>"), "ok", "takes the key", id="no list of models"),
         pytest.param(Answer(401, {}), "FAIL", "refuses the key (HTTP 401)", id="401"),
         pytest.param(Answer(403, {}), "FAIL", "refuses the key (HTTP 403)", id="403"),
@@ -397,7 +397,7 @@ def test_answers_of_an_endpoint(
     with serving(answer) as (url, seen):
         found = only(inputs.endpoints(host_of(place, agent_at(url))))
     assert found.status == status
-    assert words in found.message
+    assert words in found.message + found.fix
     assert KEY not in found.message + found.fix
     assert seen[0] == ("/v1/models", f"Bearer {KEY}")
 

@@ -28,6 +28,7 @@ from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.protocols import PROTOCOLS, read_reply
+from automedbench.agent.protocols.responses import mark_cut
 from automedbench.agent.run import RunPlan
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.address import ProtocolName, api_root
@@ -329,6 +330,14 @@ ENDS: dict[str, tuple[ProtocolName, dict[str, Any], str]] = {
 @pytest.mark.parametrize(("protocol", "body", "finish"), ENDS.values(), ids=ENDS.keys())
 def test_how_a_reply_ended(protocol: ProtocolName, body: dict[str, Any], finish: str) -> None:
     assert parse(protocol, body).finish_reason == finish
+
+
+def test_a_completed_response_of_all_its_tokens_is_a_cut_one() -> None:
+    """llama.cpp and transformers report the status ``completed``; programs read it in the answer's body."""
+    whole = parse("responses", RESPONSE)
+    cut = mark_cut(whole, whole.usage.completion)
+    assert (cut.finish_reason, (cut.body or {})["status"]) == ("length", "incomplete")
+    assert [mark_cut(whole, limit) for limit in (None, whole.usage.completion + 1)] == [whole, whole]
 
 
 def native(arguments: Any, **extra: Any) -> dict[str, Any]:

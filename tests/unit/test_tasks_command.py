@@ -201,6 +201,7 @@ def test_a_download_that_tasks_share_counts_once(place: Path, capsys: pytest.Cap
     ("words", "problem"),
     [
         (["show", "fre-task"], r"no task 'fre-task'.*free-task"),
+        (["show", "fre"], r"no task 'fre'.*free-task"),
         (["--track", "detecton"], r"--track: no task is of 'detecton'.*detection"),
     ],
 )

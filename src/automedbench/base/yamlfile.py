@@ -68,8 +68,10 @@ def validate(data: Any, model: type[ModelT], source: str, prefix: str = "") -> M
 
 
 def suggestion(name: str, known: list[str]) -> str:
-    """`` (did you mean 'x'?)`` for the nearest known name, or an empty string."""
+    """`` (did you mean 'x'?)`` for the nearest known name, or one with a part near it (``bcd``), or an empty string."""
+    parts = {part: each for each in reversed(known) for part in each.split("-")}
     near = difflib.get_close_matches(name, known, n=1)
+    near = near or [parts[part] for part in difflib.get_close_matches(name, parts, n=1, cutoff=0.75)]
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
+from automedbench.agent.protocols.responses import mark_cut
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, EndpointAnswer, RequestGivenUp
 from automedbench.base.endpoint.faults import MAX_ATTEMPTS
@@ -129,11 +130,12 @@ class EndpointModel(Closing):
 
     def _book(self, body: dict[str, Any], found: EndpointAnswer[model.Reply]) -> model.Reply:
         self._is_proven = True
-        reply = found.value
+        limit = asked_tokens(body)
+        reply = mark_cut(found.value, limit) if self._agent.protocol == "responses" else found.value
         return replace(
             reply,
             spent=(*found.spent, Billed(reply.usage, reply.service_tier)),
-            asked_tokens=asked_tokens(body),
+            asked_tokens=limit,
             api_s=found.elapsed_s,
             retry_s=found.retry_s,
         )

@@ -7,6 +7,7 @@ encrypted content included; only ids and arguments that had to be repaired diffe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
@@ -119,6 +120,14 @@ def parse_reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
         model=str(body.get("model") or ""),
     )
     return common.complete_reply(reply, body, usage, sent)
+
+
+def mark_cut(reply: Reply, limit: int | None) -> Reply:
+    """The reply as a cut one where it used its whole limit: llama.cpp and transformers report ``completed`` then."""
+    if reply.usage.estimated or reply.usage.completion != limit:
+        return reply
+    ended = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    return replace(reply, finish_reason="length", body={**(reply.body or {}), **ended})
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:

@@ -17,6 +17,7 @@ from automedbench.base.files import SHARES, read_record
 from automedbench.base.keys import read_keys, shown_place
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
+from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
@@ -100,10 +101,14 @@ def _judge_answer(place: str, status: int, models: list[str] | None, model: str)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
     if models and model not in models:
-        return warn("endpoints", f"{place} answers, but does not list '{model}'", "Check 'model'.")
+        listed = f"{', '.join(models[:LISTED])}{f' and {len(models) - LISTED} more' * (len(models) > LISTED)}"
+        fix = f"Set 'model' to one that it lists: {listed}{suggestion(model, models)}."
+        return warn("endpoints", f"{place} answers, but does not list '{model}'", fix)
     return ok("endpoints", f"{place} answers and takes the key")
 
 
+LISTED = 5
+"""Models of an endpoint that a message names."""
 _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
 
 

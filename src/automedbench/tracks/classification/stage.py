@@ -150,8 +150,17 @@ def _sample(
     sampling, per_group = card.staging.sampling, _options(card).per_group
     chosen = choose_balanced(images, labels, limits, count=sampling.count, seed=sampling.seed, per_group=per_group)
     if sampling.count is not None and len(chosen) < sampling.count:
-        raise too_few(card, f"but the raw data has {len(chosen)} that can be taken")
+        raise too_few(card, f"but the raw data has {len(chosen)} that can be taken{_left_out(card, images)}")
     return assign_case_ids(card, chosen)
+
+
+def _left_out(card: TaskCard, images: list[LabelledImage]) -> str:
+    """Reason that not every image can be taken, for a message: those of a group, by the option that names it."""
+    groups, per_group = {image.group for image in images} - {""}, _options(card).per_group
+    name = "group" if "group" in card.staging.options else "group_column"
+    share = f"{per_group} of each class" if per_group else "one"
+    why = f": {share} from each of {len(groups)} groups (staging.options.{name}, staging.sampling.options.per_group)"
+    return why if groups else ""
 
 
 def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[str]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, shuffle_sources, subject_key
+from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, shuffle_sources, subject_key, too_few
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
 
 TRUTH = "boxes.json"
@@ -120,6 +120,10 @@ def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]
     options = validate(sampling.options, DetectionSampling, card.id, "staging.sampling.options")
     if options.one_per_subject:
         images = _one_per_subject(images, sampling.seed)
+        if (sampling.count or 0) > len(images):
+            raise too_few(
+                card, f"one per subject (staging.sampling.options), but the data holds {len(images)} subjects"
+            )
     by_id = {image.id: image for image in images}
     classes = {image.id: image.classes for image in images}
     chosen = choose(classes, sampling.count, sampling.seed, options.positive_fraction)

@@ -115,9 +115,10 @@ def _choose(
     pool = first_of_subjects(usable) if options.one_per_subject else usable
     wanted = len(pool) if sampling.count is None else sampling.count
     if not 0 < wanted <= len(pool):
+        one = ", one of each subject" if options.one_per_subject else ""
         raise InfrastructureError(
             f"{card.id} needs {max(wanted, 1)} studies; {len(pool)} of {len(studies)} have text for "
-            f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
+            f"'{settings.text_mode}' and may be used{one}.\nLower staging.sampling.count or check staging.options."
         )
     passed_over = {
         "n_too_many_images": len(every) - len(few),

@@ -65,8 +65,9 @@ def choose_questions(
     pool = _distinct(order) if options.distinct_images else order
     count = len(pool) if sampling.count is None else sampling.count
     if count > len(pool):
+        of = f" with images of their own ({len(order)} questions; distinct_images)" if options.distinct_images else ""
         raise InfrastructureError(
-            f"The card asks for {count} cases, but the split has {len(pool)}{_left_out(questions)}.\n{TOO_FEW}"
+            f"The card asks for {count} cases, but the split has {len(pool)}{of}{_left_out(questions)}.\n{TOO_FEW}"
         )
     if options.method == "random_sample":
         rows = random.Random(sampling.seed).sample(range(len(questions)), count)
