@@ -15,12 +15,14 @@ from automedbench.tracks.report_generation.settings import TextMode
 Section = Literal["findings", "impression", "full", "text", "published"]
 """What is taken of a report; ``text`` is all of it."""
 
-_KIND = r"(?:(?:reference|radiograph\w*|radiolog\w+|imaging|chest|x-?ray|ct|mri?|key|main|final|overall)[ ]+){0,3}"
+_KIND = r"(?:(?:reference|radiograph\w*|radiolog\w+|imaging|chest|x-?ray|ct|mri?|key|main|report|final|overall) +){0,3}"
 _FINDINGS = (
-    rf"{_KIND}findings?(?: ?/ ?impression| and impression)?|chest, two views|befunde?|hallazgos|r[ée]sultats|所见"
+    rf"{_KIND}findings?(?:(?: ?[/&] ?| and )impression)?|chest, two views"
+    "|befunde?|hallazgos|r[ée]sultats|constatations|achados|reperti|(?:检查|影像)?所[见見]"
 )
 _IMPRESSION = (
-    rf"{_KIND}(?:impression|conclusion)s?(?: ?/ ?plan| and (?:plan|recommendations?))?|beurteilung|impresi[óo]n|印象"
+    rf"{_KIND}(?:impression|conclusion)s?(?:(?: ?[/&] ?| and )(?:plan|recommendations?))?"
+    "|beurteilung|impresi[óo]n|impressão|conclusioni|印象|诊断意见"
 )
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z /(),-]{1,40})\s*:", re.MULTILINE)
 _FINDINGS_ALONE = frozenset({"finding", "findings", "reference findings", "chest, two views"})
@@ -28,17 +30,17 @@ _OTHER = (
     "technique|comparison|indication|(?:clinical )?(?:history|information|indication)|exam(?:ination)?|procedure"
     "|recommendations?|summary|opinion|diagnosis|assessment|interpretation|notes?"
 )
-# Marks of Markdown, HTML, XML, JSON and numbering around the name of a section, with a colon or dash inside or behind.
-_BEFORE = r"(?:[>#*_`+•\-=\[【{(\"<]|<\w+>|\(?(?:\d{1,2}|[ivx]{1,4}|[a-f])[.)]|[ \t])*"
-_BEHIND = r"(?:</\w+>|[*_`#\]】})\">=]|-{2,})*"
+# Marks of Markdown, HTML, LaTeX, JSON and numbering around the name of a section; bounded, since agents write the text.
 _MARKED = re.compile(
-    rf"(?:^|(?<=[.!?])(?P<inside>[\"*_,]*[ \t]+))(?P<before>{_BEFORE})"
-    rf"(?:(?:(?P<findings>{_FINDINGS})|(?P<impression>{_IMPRESSION}))(?: ?\([^()\n]{{1,40}}\))?|(?P<other>{_OTHER}))"
-    rf"(?P<behind>[ \t]*{_BEHIND}[ \t]*(?::|[-–—](?=[ \t]))?{_BEHIND})(?:[ \t]+|$|(?<=[:>]))",
+    r"(?:^|(?<=[.!?])(?P<inside>[\"'*_,]{0,4}[ \t]{1,4}))"
+    r"(?P<before>(?:<\w+>|\\\w+\{|(?:\d{1,2}|[ivx]{1,4}|[a-f])[.)\]]|[^\w\n]|_){0,12})"
+    rf"(?P<name>(?:(?P<findings>{_FINDINGS})|(?P<impression>{_IMPRESSION}))(?: ?\([^()\n]{{1,40}}\))?|{_OTHER})"
+    r"(?![^\W_])(?P<behind>(?:</\w+>|[^\w\n<(]|_){0,12})",
     re.MULTILINE | re.IGNORECASE,
 )
 _RULE = re.compile(
-    rf"^[ \t]*(?:[=-]{{3,}}|\*{{3,}}|_{{3,}})[ \t]*$\n?|</(?:{_FINDINGS}|{_IMPRESSION})>", re.MULTILINE | re.IGNORECASE
+    rf"^[ \t]*(?:[=-]{{3,}}|\*{{3,}}|_{{3,}})[ \t]*$\n?|</(?:{_FINDINGS}|{_IMPRESSION})>|</?(?:p|br|div) ?/?>",
+    re.MULTILINE | re.IGNORECASE,
 )
 # After that a heading that is no known name ends a section when it is written in capitals.
 _HEADER = re.compile(r"^[ \t]*([A-Z][A-Z /(),-]{1,40})[ \t]*:", re.MULTILINE)
@@ -77,20 +79,21 @@ def sections(text: str) -> dict[str, str]:
 def unmark_headings(text: str) -> str:
     """The text in NFKC with headings of sections as "FINDINGS:" at the start of a line, however they are marked.
 
-    A name inside a sentence stays: without marks, colon or dash it must fill its line, and behind another sentence on
-    its line it needs the colon.
+    A name inside a sentence stays: without marks, colon or dash it must fill its line, with a capital, and behind
+    another sentence on its line it needs the colon.
     """
     return _MARKED.sub(_unmark, _RULE.sub("", unicodedata.normalize("NFKC", text)))
 
 
 def _unmark(found: re.Match[str]) -> str:
-    inside, before, behind = found["inside"], found["before"], found["behind"]
-    name = "findings" if found["findings"] else "impression" if found["impression"] else found["other"]
-    if inside is not None:
-        return f"\n{name.upper()}: " if ":" in behind and not found["other"] else found[0]
-    alone = found.end() == len(found.string) or found.string[found.end()] == "\n"
-    emphasised = any(mark in before for mark in "*_`<[【=") and behind.strip() != ""
-    return f"{name.upper()}: " if emphasised or alone or any(mark in behind for mark in ":-–—") else found[0]
+    before, name, behind = found["before"], found["name"], found["behind"]
+    known = "FINDINGS" if found["findings"] else "IMPRESSION" if found["impression"] else ""
+    if found["inside"] is not None:
+        return f"\n{known}: " if known and ":" in behind else found[0]
+    alone = name[0].isupper() and found.string[found.end() : found.end() + 1] in ("", "\n")
+    emphasised = any(mark in before for mark in "*_`<[【={") and behind.strip() != ""
+    marked = re.search(r"[:=\t]|^ +[-–—] ", behind) is not None
+    return f"{known or name.upper()}: " if emphasised or alone or marked else found[0]
 
 
 def reference_section(text: str, mode: TextMode) -> Section:
