@@ -187,6 +187,9 @@ def test_real_bccd(shared: Path) -> None:
         changed = card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
         images = read(shared / "data/bccd", changed)
         assert len(images) == count
+        if split == "test":
+            boxes = Counter(box.source_class for image in images for box in image.boxes)
+            assert boxes == {"RBC": 805, "WBC": 71, "Platelets": 69}
     assert Counter(box.source_class for image in images for box in image.boxes) == {
         "RBC": 4155 - 2,
         "WBC": 372,

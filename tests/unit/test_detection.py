@@ -18,7 +18,7 @@ from toys.detection import RIGHT, box, make_card, make_manifest, one, submit, wr
 from automedbench.base.cards import Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, to_json
-from automedbench.base.records import CaseEntry, CaseSubmission, Manifest
+from automedbench.base.records import CaseEntry, CaseSubmission
 from automedbench.tracks import TrackScore, get_track, track_settings
 from automedbench.tracks.detection import TRACK as detection
 
@@ -424,62 +424,3 @@ def test_stage_without_any_box(tmp_path: Path) -> None:
     voc(tmp_path / "raw", "one")
     with pytest.raises(InfrastructureError, match="hold no truth box"):
         stage(make_card(), tmp_path)
-
-
-# --- real data ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def bccd(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TaskCard, Manifest]:
-    """The official test list of BCCD, staged."""
-    folder, card = tmp_path_factory.mktemp("bccd"), make_card()
-    entries = detection.stage(card, shared / "data/bccd", folder / "public", folder / "private")
-    manifest = Manifest(
-        task=card.id, task_version=1, track="detection", dataset="bccd", sampling="test list", cases=entries
-    )
-    return folder, card, manifest
-
-
-def bccd_score(bccd: tuple[Path, TaskCard, Manifest], submission: Path) -> TrackScore:
-    folder, card, manifest = bccd
-    return detection.score(inputs(card, manifest, submission, folder / "private"))
-
-
-def test_bccd_counts(bccd: tuple[Path, TaskCard, Manifest]) -> None:
-    """SOURCE.md: 72 images; 805 / 71 / 69 boxes. The two without area are in images of the other lists."""
-    folder, _, manifest = bccd
-    split = json.loads((folder / "private/split.json").read_text())
-    assert len(manifest.cases) == 72
-    assert split["boxes_per_class"] == {"rbc": 805, "wbc": 71, "platelets": 69}
-    assert split["dropped_boxes"] == 0
-    assert {tuple(entry.geometry.values()) for entry in manifest.cases} == {(640, 480)}
-
-
-@pytest.mark.parametrize(
-    ("taken", "expected"),
-    [pytest.param(0, 0.0, id="nothing"), pytest.param(72, 1.0, id="perfect"), pytest.param(36, None, id="half")],
-)
-def test_bccd_scores(bccd: tuple[Path, TaskCard, Manifest], tmp_path: Path, taken: int, expected: float | None) -> None:
-    """The truth handed in for some of the images; with half of them AP is the recall, up to one recall point."""
-    folder, card, manifest = bccd
-    for case in manifest.case_ids[:taken]:
-        truth = json.loads((folder / "private" / case / "boxes.json").read_text())["boxes"]
-        submit(tmp_path, case, [{**each, "score": 0.5} for each in truth])
-    score = bccd_score(bccd, tmp_path)
-    for name, group in score.groups.items():
-        assert group["ap50"] == pytest.approx(group["recall"], abs=1 / 101), name
-        assert group["fp"] == 0
-    if expected is not None:
-        assert score.quality == expected
-    given = inputs(card, manifest, tmp_path, folder / "private")
-    assert given.checked.completion_rate == given.checked.valid_rate == taken / 72
-    _, value, tolerance = detection.verify(given)
-    assert abs(value - score.quality) <= tolerance
-
-
-def test_bccd_empty_lists(bccd: tuple[Path, TaskCard, Manifest], tmp_path: Path) -> None:
-    """Complete and valid, and worth nothing."""
-    for case in bccd[2].case_ids:
-        submit(tmp_path, case, [])
-    score = bccd_score(bccd, tmp_path)
-    assert (score.quality, score.metrics["fn"]) == (0, 945)
