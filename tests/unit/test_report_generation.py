@@ -195,7 +195,7 @@ def test_contradictions() -> None:
         "heart size is normal without effusion. no pneumothorax.": (0, 3),
         "there is a pneumothorax.": (1, 1),
         "left apical atelectasis.": (1, 1),
-        "heart is abnormal. no longer left basal atelectasis.": (1, 2),
+        "heart is abnormal in size. no longer left basal atelectasis.": (2, 2),
         "pneumothorax is absent. effusion is absent.": (0, 2),
         "": (0, 0),
     }

@@ -139,7 +139,8 @@ _NEGATIONS = (
 )
 NEGATIONS = frozenset(_NEGATIONS.split())
 """Words that turn a statement round: an answer with one never earns overlap with an answer without."""
-_DENYING = re.compile(r"\b(?:non|un|in|im|ir|dis|ab|a)([a-z]{5,})\b")
+DENYING = re.compile(r"\b(?:non|un|in|im|ir|dis|ab|a)([a-z]{5,})\b")
+"""Words with a prefix that may deny the rest."""
 
 _CANNOT = r"(?:cannot|can not|cant|could not|couldnt|unable to|impossible to|am not able to)"
 _NO_ANSWER = re.compile(
@@ -200,7 +201,7 @@ def split_denials(first: str, second: str) -> tuple[str, str]:
 
 
 def _split(text: str, denied: set[str]) -> str:
-    return _DENYING.sub(lambda found: f"no {found[1]}" if found[1] in denied else found[0], text)
+    return DENYING.sub(lambda found: f"no {found[1]}" if found[1] in denied else found[0], text)
 
 
 @functools.lru_cache(maxsize=20_000)

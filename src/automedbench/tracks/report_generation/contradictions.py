@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from automedbench.metrics.opposites import NEGATIONS, exclude, named_values, unify_words
+from automedbench.metrics.opposites import DENYING, NEGATIONS, exclude, named_values, split_denials, unify_words
 from automedbench.tracks.report_generation.text import tokens
 
 SHARED = 0.75
@@ -42,7 +42,10 @@ class Contradictions(NamedTuple):
 class _Statement(NamedTuple):
     words: tuple[str, ...]
     about: frozenset[str]
-    """Words that say what it is about, those on an axis as the axis: sides, negations and empty words are none."""
+    """Words that say what it is about, those on an axis as the axis, without a denying prefix.
+
+    Sides, negations and empty words are none.
+    """
 
 
 def count_contradictions(reference: str, candidate: str) -> Contradictions:
@@ -51,7 +54,7 @@ def count_contradictions(reference: str, candidate: str) -> Contradictions:
     contradicting = 0
     for each in given:
         counterparts = [other for other in wanted if len(each.about & other.about) >= SHARED * len(each.about)]
-        contradicting += bool(counterparts) and all(exclude(each.words, other.words) for other in counterparts)
+        contradicting += bool(counterparts) and all(_exclude(each, other) for other in counterparts)
     return Contradictions(contradicting, len(given))
 
 
@@ -62,4 +65,9 @@ def _statements(text: str) -> list[_Statement]:
 
 def _statement(words: tuple[str, ...]) -> _Statement:
     about = (next(iter(named_values((word,))), word) for word in words if word not in NEGATIONS | _EMPTY)
-    return _Statement(words, frozenset(about) - {"side"})
+    return _Statement(words, frozenset(DENYING.sub(r"\1", word) for word in about) - {"side"})
+
+
+def _exclude(given: _Statement, wanted: _Statement) -> bool:
+    first, second = split_denials(" ".join(given.words), " ".join(wanted.words))
+    return exclude(tuple(first.split()), tuple(second.split()))
