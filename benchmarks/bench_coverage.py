@@ -2,6 +2,7 @@
 
     python benchmarks/bench_coverage.py                         # all designs, one row each; half an hour on one core
     python benchmarks/bench_coverage.py --tasks 1 4 --runs 4000
+    python benchmarks/bench_coverage.py --stated                # power at the difference that the forecast states
     python benchmarks/bench_coverage.py --shapes --runs 4000    # one task, two tiers, three repeats: other generators
     python benchmarks/bench_coverage.py --shapes --differences  # the same of differences of two agents
 
@@ -39,6 +40,8 @@ from statistics_simulation import (  # noqa: E402
     simulate,
 )
 
+from automedbench.statistics import design as forecast  # noqa: E402
+
 LARGE = 20_000
 RATES = [(0.0, False), (0.05, False), (0.1, False), (0.2, False), (0.3, False), (0.4, False), (0.1, True), (0.3, True)]
 """Failure rates; true: the mean of a rate that differs from row to row."""
@@ -50,11 +53,15 @@ def main() -> None:
     parser.add_argument("--tiers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, nargs="+", default=[3, 5, 10])
     parser.add_argument("--cases", type=int, nargs="+", default=[0, 20, 100, 500], help="0: no mean over cases")
+    parser.add_argument("--stated", action="store_true", help="power of comparisons, with a fifth of --runs")
     parser.add_argument("--runs", type=int, default=2000, help="simulated campaigns per design; a fifth of large ones")
     parser.add_argument("--failures", type=float, nargs=2, default=FAILURES, help="Beta distribution of failures")
     parser.add_argument("--shapes", type=int, nargs="*", metavar="N", help="tasks, tiers, repeats; default 1 2 3")
     parser.add_argument("--differences", action="store_true", help="with --shapes: of two agents of unlike shapes")
     options = parser.parse_args()
+    if options.stated:
+        print_stated(options.runs // 5)
+        return
     if options.shapes is not None:
         design = Design(*(options.shapes or (1, 2, 3)), None)
         (print_differences if options.differences else print_shapes)(design, options.runs)
@@ -87,6 +94,58 @@ def row(design: Design, n: int, failures: tuple[float, float]) -> str:
 
 def numbers(design: Design) -> list[int]:
     return [design.tasks, design.tiers, design.repeats, design.cases or 0]
+
+
+STATED_DESIGNS = [(7, Design(7, 2, 3, None)), (6, Design(48, 2, 5, None)), (2, Design(3, 1, 10, None))]
+"""Agents, and tasks × tiers × repeats."""
+STATED_SHAPES, STATED_RATE, INTERACTION_SD = ("nearly the same", "wide", "bimodal", "U-shaped"), 0.0625, 0.1
+
+
+def print_stated(n: int) -> None:
+    """Percent of boards that find two agents as far apart as the forecast states: on these tasks / on tasks like these.
+
+    All other agents stand halfway. A run fails at the rate of the shipped variance.
+    """
+    heads = [f"{agents} × {design.tasks} × {design.tiers} × {design.repeats}" for agents, design in STATED_DESIGNS]
+    print(f"| shape | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
+    for place, shape in enumerate(STATED_SHAPES):
+        rates = []
+        for agents, design in STATED_DESIGNS:
+            random = np.random.default_rng([31, place, agents, *numbers(design)])
+            rates.append(stated_power(random, shape, agents, design, n // (5 if design.tasks > 20 else 1)))
+        print(f"| {shape} | {' | '.join(rates)} |", flush=True)
+
+
+def stated_power(random: np.random.Generator, shape: str, agents: int, design: Design, n: int) -> str:
+    """Percent on these tasks, and where there are enough of them on tasks like these, of one shape and design."""
+    n_cells = design.tasks * design.tiers
+    rows, _ = shaped_rows(
+        random, shape, Design(1, n_cells, design.repeats, None), n * agents, STATED_RATE, varied=False
+    )
+    boards, cells = rows.reshape(n, agents, n_cells, -1), [(1 / n_cells, design.repeats)] * n_cells
+    variance = float(boards.var(axis=3, ddof=1).mean())
+    found = boards_found(boards, design.tiers, forecast.smallest_difference(cells, variance, agents))
+    rates = [np.mean([here for here, _ in found])]
+    if design.tasks >= forecast.MIN_FLIPPED:
+        error = forecast.error_variance(cells, variance) + 2 * INTERACTION_SD**2 / design.tasks
+        suits = random.normal(0, INTERACTION_SD, (n, agents, design.tasks, 1))
+        boards = boards + np.repeat(suits, design.tiers, axis=2)
+        found = boards_found(boards, design.tiers, forecast.population_factor(design.tasks, agents) * error**0.5)
+        rates.append(np.mean([like for _, like in found]))
+    return " / ".join(f"{100 * rate:.0f}" for rate in rates)
+
+
+def boards_found(boards: Floats, tiers: int, gap: float) -> list[tuple[bool, bool]]:
+    """Whether the first two agents of each board, moved apart, differ on these tasks, and on tasks like these."""
+    boards = boards.copy()
+    boards[:, 0] += gap / 2
+    boards[:, 1] -= gap / 2
+    found = []
+    for number, board in enumerate(boards):
+        agents = {f"agent-{agent:02d}": samples_of_row(own, tiers) for agent, own in enumerate(board)}
+        pair = compare_pairs(agents, StatisticsMethod(resamples=1000, seed=number % 8))[0]
+        found.append((pair.different, pair.p_like is not None and pair.p_like < 0.05))
+    return found
 
 
 Limits = tuple[Floats, Floats]
