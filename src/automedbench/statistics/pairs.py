@@ -24,6 +24,8 @@ from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, case
 POWER = 0.8
 MIN_FLIPPED = 6
 """Fewest tasks whose signs are flipped: five could not give a p below 0.05 (2 of 32)."""
+FEW_DEGREES = 6
+"""Degrees of freedom up to which the variance of an agent is at least that of the mean of all agents."""
 MAX_EXACT_TASKS = 12
 """Up to this number all sign patterns are tried."""
 _SUM_ROUNDING = 1e-12
@@ -49,9 +51,16 @@ def compare_pairs(
         name: {place: float(cell.values(measure).mean()) for place, cell in own.items()} for name, own in cells.items()
     }
 
+    spreads = [_spreads(own, measure, method, number) for number, own in enumerate(cells.values())]
+    usual = {place: np.mean([own[place] for own in spreads if place in own], axis=0) for place in set().union(*spreads)}
+
     @cache
     def part(name: str, places: tuple[samples.Place, ...], weights: tuple[float, ...]) -> _Part:
-        return _part(cells[name], places, np.array(weights), measure, method, numbers[name])
+        counts = np.array([cells[name][place].n for place in places])
+        mean = float(weights @ np.array([averages[name][place] for place in places]))
+        variances = np.array([[each[place] for place in places] for each in (spreads[numbers[name]], usual)])
+        normal = normal_draws(len(places) + 1, method.resamples, method.seed, numbers[name])
+        return _part(mean, np.array(weights) ** 2 / counts, counts - 1, variances, normal)
 
     contrasts: list[_Contrast] = []
     for a, b in combinations(cells, 2):
@@ -92,29 +101,33 @@ def _untested(contrast: _Contrast) -> samples.PairedComparison:
     return samples.PairedComparison(contrast.a, contrast.b, n_cells, float(contrast.gaps.sum()) if n_cells else None)
 
 
-def _part(
-    cells: Cells,
-    places: Sequence[samples.Place],
-    weights: samples.Floats,
-    measure: samples.Measure,
-    method: samples.StatisticsMethod,
-    stream: int,
-) -> _Part:
-    """An agent's part of a difference on these tasks.
+def _spreads(
+    cells: Cells, measure: samples.Measure, method: samples.StatisticsMethod, stream: int
+) -> dict[samples.Place, samples.Floats]:
+    """Variance of a run in each cell that suffices: as estimated, then as in each resample, (1 + resamples,)."""
+    places = [place for place, cell in cells.items() if cell.n >= MIN_REPEATS]
+    ratios = chi_square_draws(tuple(cells[place].n - 1 for place in places), method.resamples, method.seed, stream)
+    spreads = [cells[place].values(measure).var(ddof=1) for place in places]
+    return {place: own * np.append(1.0, ratio) for place, own, ratio in zip(places, spreads, ratios.T, strict=True)}
 
-    The variance is at least that of one outcome, 0 or 1, that no run showed: a score that never varied in n runs may
-    still come from an agent that fails in one of n + 1.
+
+def _part(
+    mean: float, factors: samples.Floats, degrees: samples.Indices, variances: samples.Floats, normal: samples.Floats
+) -> _Part:
+    """An agent's part of a difference on these tasks; ``factors``: weight² / runs of each cell.
+
+    ``variances``: of the agent and the mean of all agents, by ``_spreads``, (2, cells, 1 + resamples). The variance is
+    at least that of one outcome, 0 or 1, that no run showed: one in n + 1 may still fail. Where a few cells make up
+    nearly all of it, equal runs there show little: the standard error is at least ``FEW_DEGREES`` / ν of the usual one.
     """
-    values = [cells[place].values(measure) for place in places]
-    counts = np.array([len(own) for own in values])
-    shares = weights**2 / counts * [own.var(ddof=1) for own in values]
-    mean = float(weights @ [own.mean() for own in values])
-    unseen = (max(mean, 1 - mean) / (1 / float((weights**2 / counts).sum()) + 1)) ** 2
-    known = float(shares.sum())
-    normal = normal_draws(len(places) + 1, method.resamples, method.seed, stream)
-    deviations = np.sqrt(np.append(shares, max(0.0, unseen - known)))
-    ratios = chi_square_draws(tuple(counts - 1), method.resamples, method.seed, stream)
-    return _Part(max(known, unseen), normal @ deviations, np.maximum(ratios @ shares, unseen))
+    unseen = (max(mean, 1 - mean) / (1 / float(factors.sum()) + 1)) ** 2
+    own, usual = factors @ variances
+    known, parts = factors * variances[0, :, 0], factors * variances[1, :, 0]
+    share = min(1.0, FEW_DEGREES * float((parts**2 / degrees).sum()) / (float(usual[0]) ** 2 or 1.0))
+    least = np.maximum(share**2 * usual, unseen)
+    deviations = np.sqrt(np.append(known, max(0.0, least[0] - known.sum())))
+    found = np.maximum(own, least)
+    return _Part(float(found[0]), normal @ deviations, found[1:])
 
 
 def _on_these_tasks(contrasts: Sequence[_Contrast], method: samples.StatisticsMethod) -> list[samples.PairedComparison]:
@@ -125,16 +138,12 @@ def _on_these_tasks(contrasts: Sequence[_Contrast], method: samples.StatisticsMe
     largest = np.zeros(method.resamples)
     for contrast in contrasts:
         first, second = contrast.sides
-        np.maximum(largest, _statistic(first.errors - second.errors, first.variances + second.variances), out=largest)
+        spread = np.sqrt(first.variances + second.variances)
+        np.maximum(largest, np.abs(first.errors - second.errors) / spread, out=largest)
     largest.sort()
     allowed = int(np.ceil((1 - method.confidence) * (method.resamples + 1) - _SUM_ROUNDING)) - 1
     critical = float(largest[-allowed]) if allowed > 0 else np.inf
     return [_judge(contrast, critical, largest) for contrast in contrasts]
-
-
-def _statistic(difference: samples.Floats, variance: samples.Floats) -> samples.Floats:
-    statistic: samples.Floats = np.abs(difference) / np.sqrt(variance)
-    return statistic
 
 
 def _judge(contrast: _Contrast, critical: float, largest: samples.Floats) -> samples.PairedComparison:
