@@ -50,13 +50,17 @@ READ_S = 900.0
 """A follower waits while another process fetches the rest of a file."""
 
 
+class _Unnamed(MissingDataError):
+    """The table of checkpoints does not name what to fetch."""
+
+
 class CacheRecord(Model):
     """``results/cache.json``: what was put into the cache before the runs."""
 
     schema_: Literal["automedbench/cache/1"] = Field("automedbench/cache/1", alias="schema")
     folder: str
     there: list[str] = Field(description="checkpoints, models and requirements that the cache holds now")
-    problems: list[str] = Field(description="what could not be had, and why; runs ask for it themselves")
+    problems: list[str] = Field(description="checkpoints whose files are not known; runs look for them")
     filled_at: datetime
 
 
@@ -65,8 +69,9 @@ def fill_cache(
 ) -> CacheRecord:
     """Fetch the lite checkpoints of ``tasks`` and all that ``sandbox.egress`` names; write the record.
 
-    Raises InfrastructureError when the cache cannot be used, MissingDataError when something could not be had although
-    runs are to live from the cache alone. ``upstreams`` replaces the world in tests.
+    Raises InfrastructureError when the cache cannot be used, MissingDataError after the last one when something could
+    not be had; with ``offline`` also for checkpoints whose files are not known. ``upstreams`` replaces the world in
+    tests.
     """
     config = campaign.settings.sandbox.egress
     if config.cache_place is None:
@@ -96,10 +101,11 @@ def fill_cache(
             _fill(serve_on_loopback(settings, Path(folder, "requests.jsonl"), cache, upstreams, tokens), wanted)
         )
     there = [name for name in wanted if name not in problems]
-    notes = [f"{name}: {why}" for name, why in problems.items()]
-    if notes and config.offline:
+    notes = [f"{name}: {str(error).splitlines()[0]}" for name, error in problems.items()]
+    if notes and (config.offline or not all(isinstance(error, _Unnamed) for error in problems.values())):
         lines = "\n".join(f"- {line}" for line in notes)
-        raise MissingDataError(f"The runs depend on the cache {cache.folder} alone, which lacks:\n{lines}")
+        use = "Runs depend on it alone" if config.offline else "Runs would ask for it themselves"
+        raise MissingDataError(f"The cache {cache.folder} has {len(there)} of {len(wanted)}. {use}. Missing:\n{lines}")
     record = CacheRecord(folder=str(cache.folder), there=there, problems=notes, filled_at=now())
     write_record(campaign.results / "cache.json", record)
     return record
@@ -114,17 +120,20 @@ def _sources(tasks: list[str]) -> Iterator[Source]:
 
 async def _fill(
     serving: AbstractAsyncContextManager[dict[Any, int]], wanted: dict[str, Callable[[dict[Any, int]], None]]
-) -> dict[str, str]:
+) -> dict[str, Exception]:
     """Get one after the other; what could not be had, and why."""
-    problems: dict[str, str] = {}
+    problems: dict[str, Exception] = {}
     async with serving as ports:
         for name, get in wanted.items():
             begun = time.monotonic()
             try:
                 await asyncio.to_thread(get, ports)
             except (OSError, ValueError, KeyError, InfrastructureError, MissingDataError) as error:
-                problems[name] = str(error).splitlines()[0]
-            print(f"{name}: {problems.get(name, 'there')} ({time.monotonic() - begun:.0f} s)", flush=True)
+                problems[name] = error
+            print(
+                f"{name}: {str(problems.get(name, 'there')).splitlines()[0]} ({time.monotonic() - begun:.0f} s)",
+                flush=True,
+            )
     return problems
 
 
@@ -174,11 +183,11 @@ def _get(port: int, path: str, *, keep: bool = True) -> bytes:
 def _files(cache: Cache, source: Source) -> None:
     """Files at plain addresses."""
     if not source.downloads:
-        raise MissingDataError("the names of its files are not known (config/checkpoints.yaml)")
+        raise _Unnamed("the names of its files are not known (config/checkpoints.yaml)")
     for notes in source.downloads:
         url = notes.name if "://" in notes.name else f"{source.where}/{notes.name}"
         if source.kind != "url" or is_pattern(notes.name):
-            raise MissingDataError(f"{source.kind} {notes.name} cannot be downloaded by URL")
+            raise _Unnamed(f"{source.kind} {notes.name} cannot be downloaded by URL")
         if cache.find(url) is None:
             _file(cache, url, notes.bytes, notes.checksum)
 
