@@ -20,7 +20,7 @@ from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.loop import CommandLoop
+from automedbench.agent.command.loop import CommandLoop, quote_end
 from automedbench.agent.command.reported import read_code_blocks, read_tool_call
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
@@ -624,6 +624,13 @@ def test_a_silent_program_without_a_check_is_no_result(make: Callable[..., Bench
     assert first == f"No request of the program reached its model. Its requests: {asked}."
     assert second == "It ended with error, exit code 41. Its last output: out"
     assert last.startswith("Run `automedbench agents check`")
+
+
+def test_both_outputs_are_quoted_from_begin_to_end() -> None:
+    """A cut tail of stderr alone hid a reason on stdout, and the kind of a long error."""
+    said = quote_end("start\n\nError: no model\n1\n2\n\n\n\n", "RateLimit: " + 300 * "x" + " id 7\n")
+    assert said == f"Error: no model 1 2 | RateLimit: {109 * 'x'} … {55 * 'x'} id 7"
+    assert quote_end("\n", "") == "no output"
 
 
 def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> None:

@@ -299,12 +299,11 @@ class CommandLoop:
     def _describe_silence(self, result: CodeResult) -> str:
         """What a program did that never reached its model: its requests, and its last output."""
         requested = ", ".join(f"{request} ({times} times)" for request, times in self.bridge.requested.most_common(5))
-        last_output = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
         refusal = f", the last one refused: {self._handler.refusal}" if self._handler.refusal else ""
         return (
             f"No request of the program reached its model. Its requests: {requested or 'none'}{refusal}.\n"
             f"It ended with {result.status}, exit code {result.exit_code}. Its last output: "
-            f"{self.toolbox.log.mask(last_output) or 'none'}"
+            f"{self._quote_end(result)}"
         )
 
     def _make_ending(self, result: CodeResult) -> Ending:
@@ -321,6 +320,17 @@ class CommandLoop:
             return Ending("submitted", f"the command ended with exit code 0; {completeness}")
         if self.toolbox.out_of_memory:
             return Ending("out_of_memory", "the command ran out of memory")
-        stderr_tail = " ".join(result.stderr.split())[-160:]
         how = f"exit code {result.exit_code}" if result.status == "error" else result.status
-        return Ending("stopped", f"the command ended with {how}: {stderr_tail or 'no error output'}")
+        return Ending("stopped", f"the command ended with {how}: {self._quote_end(result)}")
+
+    def _quote_end(self, result: CodeResult) -> str:
+        """Last lines of both outputs, each from its begin: a program may print the reason on either."""
+        return quote_end(*map(self.toolbox.log.mask, (result.stdout, result.stderr)))
+
+
+def quote_end(stdout: str, stderr: str) -> str:
+    """Begin and end of the last three lines of both outputs, at most 183 characters of each; ``no output`` for none."""
+    texts = (" ".join(" ".join(text.strip().splitlines()[-3:]).split()) for text in (stdout, stderr))
+    return (
+        " | ".join(f"{text[:120]} … {text[-60:]}" if len(text) > 180 else text for text in texts if text) or "no output"
+    )
