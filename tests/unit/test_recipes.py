@@ -27,6 +27,7 @@ from automedbench.sandbox.container.layer import (
     build_layer,
     find_layer,
     layer_path,
+    npm_environment,
     refuse_other_python,
 )
 
@@ -226,6 +227,13 @@ def test_npm_trusts_the_authorities_of_the_machine(
     assert (record.version, record.python, record.image) == ("1.2.3", None, None)
     with tarfile.open(layer_path(tmp_path, "tool")) as layer:
         assert layer.getmember("./bin/tool").linkname == "../node_modules/tool/cli.js"
+
+
+def test_npm_is_told_the_certificates_that_other_programs_are_told() -> None:
+    """Node reads none of the variables that sites with a proxy that opens TLS set for everything else."""
+    bundles = {"REQUESTS_CA_BUNDLE": "/r.pem", "SSL_CERT_FILE": "/s.pem", "NODE_EXTRA_CA_CERTS": "/n.pem"}
+    told = [npm_environment(Path("/n"), dict(list(bundles.items())[:count])) for count in range(4)]
+    assert [each.get("NODE_EXTRA_CA_CERTS") for each in told] == [None, "/r.pem", "/s.pem", "/n.pem"]
 
 
 def test_a_layer_is_bound_as_a_file_system(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ FAILED = 3
 _UNPAID = {"endpoint_file": None, "api_key_env": None, "api_key_rotation": False, "pricing": None, "rate": None}
 """What a check changes in an agent's entry, beside its endpoint and key."""
 HEAD = ("agent", "version", "protocol", "layer")
+IMAGES = (Path("images/research.sif"), Path("images/light.sif"))
 CARD = Path("config/tasks/detection/bccd-det-task.yaml")
 """The task whose brief the program gets; its data are not needed."""
 CODE = "echo checked > agents_outputs.txt; cat agents_outputs.txt"
@@ -57,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image",
         type=Path,
-        default=Path("images/research.sif"),
-        help="container image that the program runs in; layers lie beside it",
+        default=next(filter(Path.is_file, IMAGES), IMAGES[-1]),
+        help="container image that the program runs in (research.sif, or light.sif without it); layers lie beside it",
     )
     parser.add_argument("--anew", action="store_true", help="build a layer that is there already")
     add_json(parser)

@@ -12,6 +12,7 @@ import platform
 import shutil
 import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, sc
     argv = [str(node / "bin/node"), "--use-system-ca", str(node / NPM), *ci]
     argv += ["--cache", str((wheels / "npm").resolve())]
     failure = f"The packages of {name} could not be installed from {PINS / name}"
-    environment = dict(os.environ) | {"PATH": f"{node / 'bin'}:{os.environ.get('PATH', '')}"}
+    environment = npm_environment(node, os.environ)
     images.run_step(argv, environment, failure, "Check network and npm settings of this machine.", cwd=content)
     for program, pattern in recipe.programs.items():
         source = node / "bin/node" if pattern == "node" else _find_single(content, pattern)
@@ -172,6 +173,13 @@ def _install_npm(name: str, recipe: AgentRecipe, content: Path, wheels: Path, sc
             place.symlink_to(os.path.relpath(source, place.parent))
     lock = json.loads((content / "node_modules/.package-lock.json").read_text("utf-8"))
     return {key.rpartition("node_modules/")[2]: value["version"] for key, value in lock["packages"].items()}
+
+
+def npm_environment(node: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """Variables of npm: the pinned Node in front of PATH, and the certificates that others are told to trust."""
+    told = own.get("NODE_EXTRA_CA_CERTS") or own.get("SSL_CERT_FILE") or own.get("REQUESTS_CA_BUNDLE")
+    bundle = {"NODE_EXTRA_CA_CERTS": told} if told else {}
+    return dict(own) | {"PATH": f"{node / 'bin'}:{own.get('PATH', '')}"} | bundle
 
 
 def _unpack_node(wheels: Path, scratch: Path) -> Path:
@@ -205,7 +213,7 @@ def _install_pip(
 ) -> tuple[str, dict[str, str]]:
     """Install the pinned wheels inside the image; its Python and the versions."""
     if not image.is_file():
-        raise MissingDataError(f"No container image at {image}, and {name} is built in it.\nRun `snakemake prepare`.")
+        raise MissingDataError(f"No container image at {image}, and {name} is built in it.\nRun `make images`.")
     (pins,) = recipe.pins(name)
     wanted = images.ImageRecipe(pins, pins, str(image), wheels, platform.machine())
     inside = images.ask_base(str(image))
