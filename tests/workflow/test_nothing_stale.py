@@ -127,18 +127,18 @@ def of_two_tasks(place: Path) -> Project:
     return project
 
 
-@pytest.mark.timeout(1500)  # 80 s of two cores for themselves
+@pytest.mark.timeout(1500)
 def test_keys_of_runs_and_scores(tmp_path: Path) -> None:
-    """Planned change by change, each with staged data and preflights made again; then made for real, at once."""
+    """Two changes a plan, each with staged data and preflights made again; then made for real, at once."""
     project = of_two_tasks(tmp_path / "automedbench")
     (project.path / "lost").mkdir()
     assert project.snakemake().returncode == 0
     expected: Steps = set()
-    for name, (change, repeated) in LOCAL.items():
+    for number, (name, (change, repeated)) in enumerate(LOCAL.items(), start=1):
         change(project)
         assert not repeated <= expected, f"{name}: shows nothing after the changes before it"
         expected |= repeated
-        assert of_runs(plan(project, *ABOVE)) == expected, name
+        assert number % 2 or of_runs(plan(project, *ABOVE)) == expected, f"{name}, or the change before"
     done = project.snakemake(*ABOVE)
     assert done.returncode == 0, done.stdout[-3000:]
     assert plan(project) == set()
