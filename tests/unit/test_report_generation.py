@@ -483,7 +483,6 @@ def test_contradicting_reports_are_marked(bench: Bench, tmp_path: Path) -> None:
     texts = {case: reference(bench, case).replace("left", "right") for case in bench.cases}
     scored = report_generation.score(inputs(bench, tmp_path, texts))
     assert scored.contradicting == scored.metrics["contradicting_statements"] == pytest.approx(1 / 8)
-    assert "contradicts the reference" in " ".join(scored.notes)
 
 
 def test_no_text_is_copied(bench: Bench, tmp_path: Path) -> None:

@@ -67,28 +67,20 @@ AMBIGUOUS = {
 """Abbreviations with other meanings (an option letter, an article, posterior communicating artery, mitral
 regurgitation): spelt out only where the other answer has the long form."""
 
-VARIANTS = (
-    ("magnetic resonance imaging", "mri"),
-    ("magnetic resonance", "mri"),
-    ("mr imaging", "mri"),
-    ("computed tomography", "ct"),
-    ("cat scan", "ct"),
-    ("positron emission tomography", "pet"),
-    ("ultrasonography", "ultrasound"),
-    ("sonography", "ultrasound"),
-    ("cxr", "chest x ray"),
-    ("xray", "x ray"),
-    ("t1weighted", "t1 weighted"),
-    ("t2weighted", "t2 weighted"),
-    ("ct scan", "ct"),
-    ("mri scan", "mri"),
-    ("mri imaging", "mri"),
-    ("mra", "mr angiography"),
-    ("cta", "ct angiography"),
-    ("a p", "ap"),
-    ("p a", "pa"),
-)
-"""Spellings of one thing → the one that is compared; applied in this order to whole words. Modalities: entry terms of
+VARIANTS = {
+    "mri": r"(?:magnetic resonance(?: imaging)?|mr imaging|mri)(?: scan| imaging)?",
+    "ct": r"(?:computed tomography|cat scan|ct)(?: scan)?",
+    "pet": "positron emission tomography",
+    "ultrasound": "ultrasonography|sonography",
+    "chest x ray": "cxr",
+    "x ray": "xray",
+    r"t\1 weighted": r"t([12])weighted",
+    "mr angiography": "mra",
+    "ct angiography": "cta",
+    "ap": "a p",
+    "pa": "p a",
+}
+"""What is compared → pattern of its other spellings; applied in this order to whole words. Modalities: entry terms of
 the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Positron-Emission Tomography;
 Ultrasonography); CXR is the usual short form of a chest radiograph."""
 
@@ -161,8 +153,8 @@ def normalise(answer: str, *, against: str = "", count: bool = False) -> str:
 
 
 def _one_spelling(text: str) -> str:
-    for spelling, compared in VARIANTS:
-        text = re.sub(rf"\b{spelling}\b", compared, text)
+    for compared, spellings in VARIANTS.items():
+        text = re.sub(rf"\b(?:{spellings})\b", compared, text)
     return text
 
 

@@ -105,5 +105,5 @@ def not_as_collected(path: Path, error: InvalidSubmission) -> InfrastructureErro
 def mean(values: Iterable[float | None]) -> float | None:
     """Mean of the defined values; None without any, and where it is not finite."""
     defined = [value for value in values if value is not None]
-    found = math.fsum(defined) / len(defined) if defined else math.nan
+    found = sum(defined) / len(defined) if defined else math.nan
     return found if math.isfinite(found) else None

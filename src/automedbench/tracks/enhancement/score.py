@@ -19,7 +19,7 @@ from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, read_collected
+from automedbench.tracks.common.cases import case_output, mean, read_collected
 from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
@@ -222,15 +222,7 @@ class EnhancementReport:
 
 def _means(found: Sequence[Quality]) -> Metrics:
     """Means of what is defined; a metric without any value, or with one that is not finite, has none."""
-    if not found:
-        return {}
-    distances = [each.lpips for each in found if each.lpips is not None]
-    means = {
-        "ssim": float(np.mean([each.ssim for each in found])),
-        "psnr": float(np.mean([each.psnr for each in found])),
-        "lpips": float(np.mean(distances)) if distances else None,
-    }
-    return {name: _finite(value) for name, value in means.items()}
+    return {name: mean(getattr(each, name) for each in found) for name in ("ssim", "psnr", "lpips") if found}
 
 
 def _case(row: Row) -> CaseScore:

@@ -84,7 +84,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         cases=[_case(inputs, evidence, measured, reports, against, number) for number in range(len(reports))],
         prior=prior(evidence.pairs, settings, inputs.resources),
         contradicting=contradicting.share if (contradicting.share or 0) > REMARKABLE else None,
-        notes=[*_notes(settings), *measured.notes, *_contradiction_notes(contradicting)],
+        notes=[*_notes(settings), *measured.notes],
     )
 
 
@@ -175,15 +175,6 @@ def _notes(settings: ReportSettings) -> list[str]:
     if settings.text_mode == "caption" and (settings.needs_chexbert or settings.needs_radgraph):
         notes.append("CheXbert and RadGraph are models of chest X-ray reports; on captions their values mean little.")
     return notes
-
-
-def _contradiction_notes(found: Contradictions) -> list[str]:
-    if (found.share or 0) <= REMARKABLE:
-        return []
-    return [
-        f"contradicts the reference: {found.share:.0%} of the statements ({found.contradicting} of {found.statements}) "
-        "name another side or lack or add a negation, which the score hardly sees."
-    ]
 
 
 _Found = dict[Component, list[float]]
