@@ -4,7 +4,7 @@
     python benchmarks/bench_coverage.py --tasks 1 4 --runs 4000
     python benchmarks/bench_coverage.py --stated                # power at the difference that the forecast states
     python benchmarks/bench_coverage.py --shapes --runs 4000    # one task, two tiers, three repeats: other generators
-    python benchmarks/bench_coverage.py --shapes --differences  # the same of differences of two agents
+    python benchmarks/bench_coverage.py --boards                # comparisons of many agents: errors and power
 
 Prints Markdown tables: coverage of the 95 % intervals in percent. ``--shapes``: by shape of the scores and failure rate
 (the last columns: a rate per row, from a Beta distribution of that mean), with what other methods reach.
@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -23,18 +24,26 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # one core: before numpy is loaded
 
 import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
 
+from automedbench.statistics.draws import chi_square_draws, normal_draws  # noqa: E402
 from automedbench.statistics.intervals import MIN_TASKS, intervals  # noqa: E402
-from automedbench.statistics.pairs import compare_pairs  # noqa: E402
-from automedbench.statistics.samples import MEASURES, Sample, StatisticsMethod  # noqa: E402
+from automedbench.statistics.pairs import FEW_DEGREES, compare_pairs, flip_signs  # noqa: E402
+from automedbench.statistics.samples import MEASURES, StatisticsMethod  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 from statistics_simulation import (  # noqa: E402
     FAILURES,
+    INTERACTIONS,
+    NOISES,
     SHAPES,
+    BoardDesign,
     Design,
     Floats,
+    boards_of_drawn_tasks,
+    boards_on_these_tasks,
     population_truth,
+    samples_of_board,
     samples_of_row,
     shaped_rows,
     simulate,
@@ -57,14 +66,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="simulated campaigns per design; a fifth of large ones")
     parser.add_argument("--failures", type=float, nargs=2, default=FAILURES, help="Beta distribution of failures")
     parser.add_argument("--shapes", type=int, nargs="*", metavar="N", help="tasks, tiers, repeats; default 1 2 3")
-    parser.add_argument("--differences", action="store_true", help="with --shapes: of two agents of unlike shapes")
+    parser.add_argument("--boards", nargs="?", const="all", choices=["all", "equal", "half", "drawn", "power"])
     options = parser.parse_args()
     if options.stated:
         print_stated(options.runs // 5)
         return
     if options.shapes is not None:
         design = Design(*(options.shapes or (1, 2, 3)), None)
-        (print_differences if options.differences else print_shapes)(design, options.runs)
+        print_shapes(design, options.runs)
+        return
+    if options.boards:
+        print_boards(options.boards, options.runs)
         return
     print("| tasks | tiers | repeats | cases | campaigns | overall | agentic | task |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
@@ -208,39 +220,220 @@ def print_shapes(design: Design, n: int) -> None:
         print(line(f"{method}: mean width", figures[:, :, 1].mean(axis=0)))
 
 
-BOTH_RATES = [(0.0, 0.0), (0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.0, 0.2), (0.1, 0.4)]
-"""Failure rates of two agents."""
+EQUAL_DESIGNS = [
+    BoardDesign(7, 7, 2, 3),
+    BoardDesign(7, 7, 2, 3, 0.1),
+    BoardDesign(2, 3, 1, 3),
+    BoardDesign(7, 3, 2, 3),
+    BoardDesign(7, 1, 2, 3),
+    BoardDesign(4, 7, 1, 10),
+    BoardDesign(7, 24, 2, 3),
+    BoardDesign(40, 7, 2, 3),
+    BoardDesign(20, 48, 1, 3),
+]
+HALF_DESIGNS = [BoardDesign(7, 7, 2, 3), BoardDesign(8, 3, 1, 3), BoardDesign(8, 7, 2, 5, 0.1)]
+DRAWN_DESIGNS = [
+    BoardDesign(2, 6, 1, 3),
+    BoardDesign(7, 7, 2, 3),
+    BoardDesign(20, 12, 1, 3),
+    BoardDesign(7, 24, 2, 3),
+    BoardDesign(40, 24, 1, 3),
+]
+RUN_SDS, INTERACTION_SDS = (0.06, 0.09, 0.12, 0.16, 0.2), (0.03, 0.06, 0.09, 0.12)
+RESAMPLES, SEEDS, BLOCK = 1000, 8, 100
+"""Boards take turns with eight seeds of the method: none of them alone decides the figures."""
 
 
-def print_differences(design: Design, n: int) -> None:
-    """Coverage of intervals of differences: least and mean over shapes; the other agent has the third shape on."""
-    names = list(SHAPES)
-    print(
-        f"| | {' | '.join(f'{100 * a:g} %, {100 * b:g} %' for a, b in BOTH_RATES)} |\n|---|{'---:|' * len(BOTH_RATES)}"
-    )
-    found = np.zeros((len(names), len(BOTH_RATES)))
-    for place, number in product(range(len(names)), range(len(BOTH_RATES))):
-        random = np.random.default_rng([13, place, number, *numbers(design)])
-        sides = [
-            shaped_rows(random, names[(place + step) % len(names)], design, n, rate, varied=False)
-            for step, rate in zip((0, 3), BOTH_RATES[number], strict=True)
-        ]
-        held = [
-            holds(samples_of_row(a, design.tiers), samples_of_row(b, design.tiers), truth)
-            for a, b, truth in zip(sides[0][0], sides[1][0], sides[0][1] - sides[1][1], strict=True)
-        ]
-        found[place, number] = 100 * np.mean(held)
-    print(line("least", found.min(axis=0)))
-    print(line("mean", found.mean(axis=0)))
+def print_boards(part: str, boards: int) -> None:
+    """Tables of ``part``, with ``boards`` of a design; a fifth of large ones and of those with missing cells."""
+    tables = {"equal": print_equal, "half": print_half, "drawn": print_drawn, "power": print_power}
+    for name, show in tables.items():
+        if part in (name, "all"):
+            show(boards)
 
 
-def holds(a: list[Sample], b: list[Sample], truth: float) -> bool:
-    """Whether the interval of the difference of two agents holds it."""
-    [pair] = compare_pairs({"a": a, "b": b}, StatisticsMethod(resamples=200), "task")
-    return pair.low is not None and pair.high is not None and pair.low - 1e-9 <= truth <= pair.high + 1e-9
+def blocks(design: BoardDesign, boards: int) -> Iterator[int]:
+    """Numbers of boards to simulate at once."""
+    n = boards // (5 if design.agents * design.tasks > 150 or design.missing else 1)
+    yield from (min(BLOCK, n - done) for done in range(0, n, BLOCK))
 
 
-def line(head: str, values: Floats) -> str:
+def seeds(n: int) -> Iterator[tuple[int, StatisticsMethod]]:
+    """Number and method of each board."""
+    return ((number, StatisticsMethod(resamples=RESAMPLES, seed=number % SEEDS)) for number in range(n))
+
+
+@lru_cache(16)
+def method_draws(design: BoardDesign, seed: int) -> tuple[Floats, Floats]:
+    """The draws that the method makes for each agent, (agents, cells [+ 1], resamples): the same for every board."""
+    cells, degrees = design.tasks * design.tiers, design.repeats - 1
+    normal = [normal_draws(cells + 1, RESAMPLES, seed, agent).T for agent in range(design.agents)]
+    squares = [chi_square_draws((degrees,) * cells, RESAMPLES, seed, agent).T for agent in range(design.agents)]
+    return np.stack(normal), np.stack(squares)
+
+
+def limits_of_pairs(scores: Floats, design: BoardDesign) -> tuple[Floats, Floats, Floats]:
+    """Difference, low and high of all pairs of each board, (boards, pairs).
+
+    Complete boards by arithmetic on all agents at once, thirty times as fast as ``compare_pairs``; that both say the
+    same is checked on the first of every block.
+    """
+    if design.missing:
+        boards = [compare_pairs(samples_of_board(scores[number]), method) for number, method in seeds(len(scores))]
+        rows = [[(pair.difference, pair.low, pair.high) for pair in own] for own in boards]
+        return tuple(np.moveaxis(np.array(rows, float), -1, 0))
+    a, b = np.triu_indices(design.agents, 1)
+    counts = design.tasks * design.tiers
+    means = scores.mean(axis=(2, 3, 4))
+    shares = scores.var(axis=4, ddof=1).reshape(*means.shape, counts) / design.repeats / counts**2
+    unseen = (np.maximum(means, 1 - means) / (counts * design.repeats + 1)) ** 2
+    known, usual = shares.sum(axis=2), shares.mean(axis=1)
+    carried = (usual**2).sum(axis=1) / (design.repeats - 1) / np.maximum(usual.sum(axis=1) ** 2, 1e-300)
+    share = np.minimum(1, FEW_DEGREES * carried)[:, None] ** 2
+    least = np.maximum(unseen, share * usual.sum(axis=1)[:, None])
+    deviations = np.sqrt(np.concatenate([shares, np.maximum(least - known, 0)[..., None]], axis=2))
+    variances, gaps = np.maximum(known, least), means[:, a] - means[:, b]
+    reach = np.sqrt(variances[:, a] + variances[:, b])
+    for number, method in seeds(len(scores)):
+        normal, squares = method_draws(design, method.seed)
+        errors = np.matmul(deviations[number][:, None], normal)[:, 0]
+        drawn = np.matmul(shares[number][:, None], squares)[:, 0]
+        floor = np.maximum(unseen[number][:, None], share[number] * drawn.mean(axis=0))
+        reach[number] *= critical_value(errors, np.maximum(drawn, floor))
+    found = compare_pairs(samples_of_board(scores[0]), StatisticsMethod(resamples=RESAMPLES))
+    assert np.allclose([pair.low for pair in found], np.maximum(gaps[0] - reach[0], -1))
+    return gaps, gaps - reach, gaps + reach
+
+
+def critical_value(errors: Floats, variances: Floats) -> float:
+    """Of the largest statistic of all pairs; both (agents, resamples)."""
+    largest = np.zeros(errors.shape[1])
+    for agent in range(len(errors) - 1):
+        spread = np.sqrt(variances[agent] + variances[agent + 1 :])
+        np.maximum(largest, (np.abs(errors[agent] - errors[agent + 1 :]) / spread).max(axis=0), out=largest)
+    return float(np.sort(largest)[-50])
+
+
+def heads(names: Iterable[object]) -> None:
+    shown = [str(name) for name in names]
+    print(f"\n| | {' | '.join(shown)} |\n|---|{'---:|' * len(shown)}")
+
+
+def print_equal(boards: int) -> None:
+    """All agents equal on these tasks: share of boards with a pair that is called different."""
+    heads(EQUAL_DESIGNS)
+    for kind, (name, noise) in enumerate(NOISES.items()):
+        rates = []
+        for design in EQUAL_DESIGNS:
+            random, wrong = np.random.default_rng([17, kind, *sizes(design)]), []
+            for n in blocks(design, boards):
+                scores, _ = boards_on_these_tasks(random, noise, design, n, np.zeros((n, design.agents)))
+                _, low, high = limits_of_pairs(scores, design)
+                wrong.append(((low > 0) | (high < 0)).any(axis=1))
+            rates.append(100 * np.concatenate(wrong).mean())
+        print(line(name, rates), flush=True)
+
+
+def print_half(boards: int) -> None:
+    """Half of the agents equal, the others up to 15 points above or below: errors and coverage."""
+    for design in HALF_DESIGNS:
+        heads([f"{design}: equal pair different", "wrong order", "all intervals hold", "intervals hold", "rank missed"])
+        for kind, (name, noise) in enumerate(NOISES.items()):
+            random, found = np.random.default_rng([19, kind, *sizes(design)]), []
+            for n in blocks(design, boards):
+                effects = random.uniform(-0.15, 0.15, (n, design.agents))
+                effects = np.minimum(effects, 0.99 - noise.high) * (np.arange(design.agents) >= design.agents / 2)
+                scores, means = boards_on_these_tasks(random, noise, design, n, effects)
+                found.append(board_errors(limits_of_pairs(scores, design), scores, means, effects))
+            print(line(name, 100 * np.concatenate(found).mean(axis=0)), flush=True)
+
+
+def board_errors(limits: tuple[Floats, Floats, Floats], scores: Floats, means: Floats, effects: Floats) -> Floats:
+    """Of each board: an equal pair different, a wrong order, all intervals hold, share that holds, a rank missed."""
+    a, b = np.triu_indices(scores.shape[1], 1)
+    here = ~np.isnan(scores[..., 0])
+    both = (here[:, a] & here[:, b]).astype(float)
+    weights = both / np.maximum(both.sum(axis=3, keepdims=True), 1)
+    weights /= both.any(axis=3).sum(axis=2)[..., None, None]
+    true = (weights * (means[:, a] - means[:, b])).sum(axis=(2, 3))
+    _, low, high = limits
+    above, below = low > 0, high < 0
+    equal, held = np.abs(true) < 1e-9, (low - 1e-9 <= true) & (true <= high + 1e-9)
+    turned = (above & (true < -1e-9)) | (below & (true > 1e-9))
+    rates = [((above | below) & equal).any(axis=1), turned.any(axis=1), held.all(axis=1), held.mean(axis=1)]
+    return np.stack([*rates, rank_missed(above, below, effects)], axis=1)
+
+
+def rank_missed(above: NDArray[np.bool_], below: NDArray[np.bool_], true: Floats) -> NDArray[np.bool_]:
+    """Whether a range leaves out a rank that an agent has by its true score; equal ones share several."""
+    better = np.zeros((*true.shape, true.shape[1]), bool)
+    a, b = np.triu_indices(true.shape[1], 1)
+    better[:, a, b], better[:, b, a] = above, below
+    truly = true[:, :, None] > true[:, None] + 1e-9
+    missed = (better.sum(axis=1) > truly.sum(axis=1)) | (better.sum(axis=2) > truly.sum(axis=2))
+    return missed.any(axis=1)
+
+
+def print_drawn(boards: int) -> None:
+    """Tasks drawn: boards with p < 0.05 of an equal pair; all equal, and half of them (the others 20 points up)."""
+    for half in (False, True):
+        heads(f"{design}{', half' if half else ''}" for design in DRAWN_DESIGNS)
+        for kind, name in enumerate(INTERACTIONS):
+            rates = [drawn_errors(design, boards, (kind, name), half) for design in DRAWN_DESIGNS]
+            print(line(name, rates), flush=True)
+
+
+def drawn_errors(design: BoardDesign, boards: int, kind: tuple[int, str], half: bool) -> float:
+    """Percent of boards with a p below 0.05 of equal agents."""
+    random, found = np.random.default_rng([23, kind[0], half, *sizes(design)]), []
+    effects = 0.2 * half * (np.arange(design.agents) >= design.agents / 2 + 1)
+    a, b = np.triu_indices(design.agents, 1)
+    for n in blocks(design, boards):
+        scores = boards_of_drawn_tasks(random, kind[1], design, n, np.tile(effects, (n, 1)), (0.08, 0.1))
+        found.append((p_like_these(scores)[:, effects[a] == effects[b]] < 0.05).any(axis=1))
+    return float(100 * np.concatenate(found).mean())
+
+
+def p_like_these(scores: Floats) -> Floats:
+    """P on tasks like these of all pairs, (boards, pairs)."""
+    a, b = np.triu_indices(scores.shape[1], 1)
+    tasks = np.moveaxis(scores.mean(axis=(3, 4)), 1, 2)
+    gaps = tasks[..., a] - tasks[..., b]
+    return np.array([flip_signs(gaps[number], RESAMPLES, method.seed) for number, method in seeds(len(gaps))])
+
+
+def print_power(boards: int) -> None:
+    """Share of pairs that truly differ (three of seven are better) and are found: ours / known variances."""
+    design, n = BoardDesign(7, 7, 2, 3), boards // 5
+    heads(["on these tasks, 10 points", *(f"like these, 20 points, interaction {sd:g}" for sd in INTERACTION_SDS)])
+    better = np.arange(design.agents) % 2
+    a, b = np.triu_indices(design.agents, 1)
+    for sd in RUN_SDS:
+        rates = []
+        for number, (gap, between) in enumerate([(0.1, 0.0), *((0.2, own) for own in INTERACTION_SDS)]):
+            random = np.random.default_rng([29, number, int(1000 * sd)])
+            scores = boards_of_drawn_tasks(random, "normal", design, n, np.tile(gap * better, (n, 1)), (between, sd))
+            gaps, low, high = limits_of_pairs(scores, design)
+            known = np.sqrt(2 * (between**2 + sd**2 / design.tiers / design.repeats) / design.tasks)
+            ours = p_like_these(scores) < 0.05 if between else (low > 0) | (high < 0)
+            limit = np.abs(gaps) > known * largest_of_normal(design.agents)
+            true = better[a] != better[b]
+            rates.append(f"{100 * ours[:, true].mean():.0f} / {100 * limit[:, true].mean():.0f}")
+        print(f"| run SD {sd:g} | {' | '.join(rates)} |", flush=True)
+
+
+@cache
+def largest_of_normal(agents: int) -> float:
+    """Critical value of the largest standardised difference of normal means with known variance."""
+    values = np.random.default_rng(0).standard_normal((200_000, agents))
+    return float(np.quantile(np.ptp(values, axis=1), 0.95) / np.sqrt(2))
+
+
+def sizes(design: BoardDesign) -> list[int]:
+    return [design.agents, design.tasks, design.tiers, design.repeats]
+
+
+def line(head: str, values: Iterable[float]) -> str:
     return f"| {head} | {' | '.join(f'{value:.1f}' for value in values)} |"
 
 

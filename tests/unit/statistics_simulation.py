@@ -206,3 +206,173 @@ def samples_of_row(scores: Floats, tiers: int) -> list[Sample]:
         for cell, own in enumerate(scores)
         for repeat, value in enumerate(own, 1)
     ]
+
+
+@dataclass(frozen=True)
+class BoardDesign:
+    """Several agents on the same tasks; ``missing``: share of cells that an agent does not have."""
+
+    agents: int
+    tasks: int
+    tiers: int
+    repeats: int
+    missing: float = 0.0
+
+    def __str__(self) -> str:
+        lack = f", {100 * self.missing:g} % missing" if self.missing else ""
+        return f"{self.agents} × {self.tasks} × {self.tiers} × {self.repeats}{lack}"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Runs of cells with given means, (boards, agents, tasks, tiers, 1), and where these means may lie."""
+
+    draw: Callable[[np.random.Generator, Floats, tuple[int, ...]], Floats]
+    low: float = 0.35
+    high: float = 0.65
+    interaction: float = 0.09
+
+
+def lognormal(random: np.random.Generator, shape: tuple[int, ...], sigma: float = 0.8) -> Floats:
+    """Right-skewed values with mean 0 and variance 1."""
+    square = np.exp(sigma**2)
+    return (np.exp(sigma * random.standard_normal(shape)) - np.sqrt(square)) / np.sqrt(square * (square - 1))
+
+
+def heavy(random: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    """Student's t with three degrees of freedom, variance 1."""
+    return random.standard_t(3, shape) / np.sqrt(3)
+
+
+def _collapsing(share: float) -> Callable[[np.random.Generator, Floats, tuple[int, ...]], Floats]:
+    """Runs with little noise, of which a share has a fifth of the score."""
+
+    def draw(random: np.random.Generator, mean: Floats, shape: tuple[int, ...]) -> Floats:
+        usual = mean / (1 - 0.8 * share) * (1 + 0.08 * random.standard_normal(shape))
+        return usual * np.where(random.random(shape) < share, 0.2, 1.0)
+
+    return draw
+
+
+def _heavy_runs(random: np.random.Generator, mean: Floats, shape: tuple[int, ...]) -> Floats:
+    """Cut at the same distance on both sides so that they stay between 0 and 1 and keep their mean."""
+    reach = np.minimum(mean, 1 - mean)
+    return mean + np.clip(0.12 * heavy(random, shape), -reach, reach)
+
+
+def _zeros(random: np.random.Generator, mean: Floats, shape: tuple[int, ...]) -> Floats:
+    """Every second agent always has its mean; the others have 1.2 times as much, and 0 in a sixth of runs."""
+    failing = np.where(random.random(shape) < 1 / 6, 0.0, 1.2 * mean)
+    return np.where(_by(shape, 1) % 2 == 0, mean, failing)
+
+
+def _loud(random: np.random.Generator, mean: Floats, shape: tuple[int, ...]) -> Floats:
+    """The first task carries nearly all variance."""
+    flaky = (random.random(shape) < mean).astype(float)
+    return np.where(_by(shape, 2) == 0, flaky, mean + 0.05 * random.standard_normal(shape))
+
+
+def _unlike(random: np.random.Generator, mean: Floats, shape: tuple[int, ...]) -> Floats:
+    """Agents in turn: steady, normal, collapsing, binary, skewed."""
+    kinds = [
+        mean + 0.01 * random.standard_normal(shape),
+        mean + 0.12 * random.standard_normal(shape),
+        _collapsing(0.08)(random, mean, shape),
+        (random.random(shape) < mean).astype(float),
+        mean - 0.1 * lognormal(random, shape),
+    ]
+    return np.choose(np.broadcast_to(_by(shape, 1) % len(kinds), shape), kinds)
+
+
+def _by(shape: tuple[int, ...], axis: int) -> NDArray[np.intp]:
+    """Number along an axis, to broadcast."""
+    return np.arange(shape[axis]).reshape([-1 if place == axis else 1 for place in range(len(shape))])
+
+
+def _spread(shape: tuple[int, ...], axis: int, least: float = 0.02, most: float = 0.2) -> Floats:
+    """Standard deviations along an axis, to broadcast."""
+    steps = _by(shape, axis) / max(1, shape[axis] - 1)
+    return np.asarray(least * (most / least) ** steps)
+
+
+NOISES: dict[str, Noise] = {
+    "normal": Noise(lambda random, mean, shape: mean + 0.12 * random.standard_normal(shape)),
+    "heavy tails (t, 3 df)": Noise(_heavy_runs),
+    "lognormal, low tail": Noise(lambda random, mean, shape: mean - 0.12 * lognormal(random, shape)),
+    "lognormal, high tail": Noise(lambda random, mean, shape: mean + 0.12 * lognormal(random, shape)),
+    "8 % collapse": Noise(_collapsing(0.08)),
+    "3 % collapse": Noise(_collapsing(0.03)),
+    "two peaks": Noise(
+        lambda random, mean, shape: mean + np.where(random.random(shape) < 0.5, 0.2, -0.2)
+        + 0.03 * random.standard_normal(shape)
+    ),
+    "0 or 1": Noise(lambda random, mean, shape: (random.random(shape) < mean).astype(float)),
+    "0 or 1, mean .95": Noise(
+        lambda random, mean, shape: (random.random(shape) < mean).astype(float), 0.94, 0.96, 0.0
+    ),
+    "SD of agents 1:10": Noise(
+        lambda random, mean, shape: mean + _spread(shape, 1) * random.standard_normal(shape)
+    ),
+    "SD of tasks 1:10": Noise(
+        lambda random, mean, shape: mean + _spread(shape, 2) * random.standard_normal(shape)
+    ),
+    "one task 0 or 1, others SD .05": Noise(_loud, interaction=0.0),
+    "constant, or 1/6 zeros": Noise(_zeros),
+    "agents of five kinds": Noise(_unlike),
+}  # fmt: skip
+"""Runs that share nothing with the normal draws of the method."""
+
+INTERACTIONS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] = {
+    "normal": lambda random, shape: random.standard_normal(shape),
+    "heavy tails (t, 3 df)": heavy,
+    "lognormal, low tail": lambda random, shape: -lognormal(random, shape),
+    "SD of agents 1:10": lambda random, shape: _spread(shape, 1, 0.2, 2) * random.standard_normal(shape),
+    "SD of agents 1:10, low tail": lambda random, shape: -_spread(shape, 1, 0.2, 2) * lognormal(random, shape),
+    "SD of tasks 1:10": lambda random, shape: _spread(shape, 2, 0.2, 2) * random.standard_normal(shape),
+    "an eighth of tasks failed": lambda random, shape: 0.75 - 6.0 * (random.random(shape) < 1 / 8),
+    "the same, every second agent steady": lambda random, shape: np.where(
+        _by(shape, 1) % 2 == 0, 0.0, 0.75 - 6.0 * (random.random(shape) < 1 / 8)
+    ),
+}
+"""What a task adds to an agent, mean 0, (boards, agents, tasks, 1)."""
+
+
+def boards_on_these_tasks(
+    random: np.random.Generator, noise: Noise, design: BoardDesign, n: int, effects: Floats
+) -> tuple[Floats, Floats]:
+    """Scores of ``n`` boards, (boards, agents, tasks, tiers, repeats), missing ones nan, and true means of cells.
+
+    Tasks suit agents differently, but so that agents with the same effect, (boards, agents), have the same true score.
+    """
+    shape = (n, design.agents, design.tasks, design.tiers)
+    means = random.uniform(noise.low, noise.high, (n, 1, *shape[2:])) + effects[..., None, None]
+    if not design.missing:
+        own = random.uniform(-noise.interaction, noise.interaction, shape)
+        means = means + own - own.mean(axis=(2, 3), keepdims=True)
+    scores = noise.draw(random, means[..., None], (*shape, design.repeats))
+    scores[random.random(shape) < design.missing] = np.nan
+    return scores, means
+
+
+def boards_of_drawn_tasks(
+    random: np.random.Generator, interaction: str, design: BoardDesign, n: int, effects: Floats, sd: tuple[float, float]
+) -> Floats:
+    """Scores of ``n`` boards, as above, whose tasks are drawn; ``sd``: of the interaction and of runs (normal)."""
+    shape = (n, design.agents, design.tasks, design.tiers)
+    means = random.uniform(0.4, 0.6, (n, 1, design.tasks, 1)) + effects[..., None, None]
+    means = means + sd[0] * INTERACTIONS[interaction](random, (*shape[:3], 1))
+    return means[..., None] + sd[1] * random.standard_normal((*shape, design.repeats))
+
+
+def samples_of_board(scores: Floats) -> dict[str, list[Sample]]:
+    """One board, (agents, tasks, tiers, repeats), as samples; cells of nan are left out."""
+    return {
+        f"agent-{agent:02d}": [
+            Sample(f"task-{task:02d}", f"tier-{tier}", repeat, value, value)
+            for task, tiers in enumerate(tasks)
+            for tier, runs in enumerate(tiers)
+            for repeat, value in enumerate(runs)
+            if value == value
+        ]
+        for agent, tasks in enumerate(scores.tolist())
+    }

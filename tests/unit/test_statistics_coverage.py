@@ -5,21 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 import pytest
 from statistics_simulation import (
+    NOISES,
     SHAPES,
+    BoardDesign,
     Campaign,
     Design,
+    Floats,
+    boards_of_drawn_tasks,
+    boards_on_these_tasks,
     population_truth,
+    samples_of_board,
     samples_of_row,
     shaped_rows,
     simulate,
 )
 
 from automedbench.statistics.intervals import MIN_TASKS, intervals
-from automedbench.statistics.samples import MEASURES, Interval, Measure, Sample
+from automedbench.statistics.pairs import compare_pairs
+from automedbench.statistics.samples import MEASURES, Interval, Measure, PairedComparison, Sample, StatisticsMethod
 
 Found = dict[Measure, Interval]
 LOW, HIGH = 0.93, 0.97
@@ -56,7 +64,7 @@ def coverage(design: Design, n: int, method: Callable[[Sequence[Sample]], Found]
     return {measure: held[measure] / n for measure in MEASURES}
 
 
-def holds(found: Interval, truth: float) -> bool:
+def holds(found: Interval | PairedComparison, truth: float) -> bool:
     return found.low is not None and found.high is not None and found.low - 1e-9 <= truth <= found.high + 1e-9
 
 
@@ -91,6 +99,49 @@ def test_other_shapes_and_failure_rates(rate: float) -> None:
         rows = [intervals(samples_of_row(own, design.tiers), measures=("task",))["task"] for own in scores]
         held += [holds(found, true) for found, true in zip(rows, truth, strict=True)]
     assert np.mean(held) >= LOW - 2.5 * math.sqrt(0.95 * 0.05 / 1000)
+
+
+def compared(scores: Floats) -> list[list[PairedComparison]]:
+    """Comparisons of each board, each with a seed of its own."""
+    return [
+        compare_pairs(samples_of_board(own), StatisticsMethod(resamples=299, seed=seed))
+        for seed, own in enumerate(scores)
+    ]
+
+
+def test_intervals_of_all_differences_hold_together() -> None:
+    """Five agents of which three are equal, 20 boards of each kind of noise: 95 % of boards, less 2.5 standard errors.
+
+    The other two are 15 points up and down: at least a third of the pairs that differ by 15 or more are found.
+    """
+    design, held, found = BoardDesign(5, 7, 1, 3), [], []
+    effects = np.array([0.0, 0.0, 0.0, 0.15, -0.15])
+    for number, noise in enumerate(NOISES.values()):
+        up = np.tile(np.minimum(effects, 0.99 - noise.high), (20, 1))
+        scores, _ = boards_on_these_tasks(np.random.default_rng([6, number]), noise, design, 20, up)
+        for pairs in compared(scores):
+            true = [up[0, a] - up[0, b] for a, b in combinations(range(design.agents), 2)]
+            held.append(all(holds(pair, gap) for pair, gap in zip(pairs, true, strict=True)))
+            found += [pair.different for pair, gap in zip(pairs, true, strict=True) if abs(gap) > 0.14]
+    assert np.mean(held) >= 0.95 - 2.5 * math.sqrt(0.95 * 0.05 / len(held))
+    assert np.mean(found) > 1 / 3
+
+
+def test_equal_agents_seldom_differ_on_tasks_like_these() -> None:
+    """Five agents on seven drawn tasks, 40 boards of each kind of symmetric interaction: 5 %, with 2.5 standard errors.
+
+    And not idle: a difference of 30 points is found in most of them.
+    """
+    kinds, design, n = ["normal", "heavy tails (t, 3 df)", "SD of agents 1:10"], BoardDesign(5, 7, 1, 3), 40
+    wrong, found = [], []
+    for number, kind in enumerate(kinds):
+        random = np.random.default_rng([7, number])
+        effects = np.tile([0.0, 0.0, 0.0, 0.0, 0.3], (n, 1))
+        for pairs in compared(boards_of_drawn_tasks(random, kind, design, n, effects, (0.06, 0.1))):
+            wrong.append(any((pair.p_like or 1) < 0.05 for pair in pairs if pair.b != "agent-04"))
+            found += [(pair.p_like or 1) < 0.05 for pair in pairs if pair.b == "agent-04"]
+    assert np.mean(wrong) <= 0.05 + 2.5 * math.sqrt(0.95 * 0.05 / len(wrong))
+    assert np.mean(found) > 0.5
 
 
 def percentile_bootstrap(samples: Sequence[Sample]) -> Found:
