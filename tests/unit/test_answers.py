@@ -196,7 +196,7 @@ OPPOSITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "lateral meniscus": ((), ("medial meniscus", "both menisci medial and lateral")),
     "proximal tibia": ((), ("distal tibia",)),
     "L4-L5": (("L4/5", "L4-5", "L4L5"), ("L5-S1", "L3-L4", "L4")),
-    "T1 weighted": (("T1-weighted",), ("T2 weighted", "FLAIR weighted")),
+    "T1 weighted": (("T1-weighted", "T1W", "T1-w", "T1WI"), ("T2 weighted", "FLAIR weighted")),
     "FLAIR": (("T2 FLAIR", "fluid-attenuated inversion recovery"), ("T1",)),
     "T1 pre-contrast": ((), ("T1 post-contrast",)),
     "MR angiography": (("MRA",), ("CT angiography", "CTA")),
@@ -224,7 +224,7 @@ OPPOSITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (),
         tuple(
             f"{before}pneumothorax{behind}"
-            for before in ("absence of ", "free of ", "neg for ", "nothing to suggest ", "zero ", "w/o ")
+            for before in ("absence of ", "free of ", "free from ", "neg for ", "nothing to suggest ", "zero ", "w/o ")
             for behind in ("", " seen")
         ),
     ),

@@ -74,7 +74,7 @@ VARIANTS = {
     "ultrasound": "ultrasonography|sonography",
     "chest x ray": "cxr",
     "x ray": "xray",
-    r"t\1 weighted": r"t([12])weighted",
+    r"t\1 weighted": r"t([12]) ?w(?:i|eighted)?",
     "mr angiography": "mra",
     "ct angiography": "cta",
     "ap": "a p",

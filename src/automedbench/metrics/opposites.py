@@ -103,8 +103,8 @@ SPELLINGS = {
     **dict.fromkeys(("t2 weighted flair", "t2 flair", "flair t2", "fluid attenuated inversion recovery"), "flair"),
     **dict.fromkeys(("diffusion weighted imaging", "diffusion weighted"), "dwi"),
     **dict.fromkeys(("susceptibility weighted imaging", "susceptibility weighted"), "swi"),
-    **dict.fromkeys(("absence of", "lack of", "free of", "clear of", "devoid of", "negative for", "without"), "no"),
-    **dict.fromkeys(("no evidence of", "no sign of", "no signs of", "absent"), "no"),
+    **dict.fromkeys(("absence of", "lack of", "free of", "free from", "clear of", "devoid of", "negative for"), "no"),
+    **dict.fromkeys(("no evidence of", "no sign of", "no signs of", "absent", "without"), "no"),
     **dict.fromkeys(("ruled out", "rules out", "rule out", "resolution of", "resolved", "w o", "other than"), "no"),
     **dict.fromkeys(("unenhanced", "non enhanced", "nonenhanced"), "no contrast"),
     "plain ct": "ct no contrast",
@@ -147,7 +147,7 @@ _NO_ANSWER = re.compile(
     r"n ?a\b|(?:nan|null|unknown|unclear|unsure|uncertain|undetermined|unanswerable|unspecified|idk|tbd|skip(?:ped)?)$"
     r"|(?:no |nope )*no (?:(?:valid|useful|clear|relevant|sufficient|enough|further|conclusive|definit\w+|certain"
     r"|specific|reliable|model) )?(?:idea|clue|info|information|data|answer|response|comment|opinion|prediction|output"
-    r"|guess|context|way|certainty)s?\b"
+    r"|guess|context|way|certainty|knowledge)s?\b"
     r"|no (?:image|picture|question|input|result)s?$"
     r"|no (?:\w+ )?(?:image|picture|question|input|result|finding|diagnosis|conclusion|determination|assessment)s?"
     r"(?: (?:is|was|were|are|can be|could be))?"
