@@ -53,7 +53,7 @@ setup-dev: .venv/.test-ready
 
 .venv/.run-ready: $(RUN_ENVS) pyproject.toml | .venv/bin/python
 	@echo "Installing pinned packages into .venv (a minute or two) ..."
-	@.venv/bin/python -m pip install -q --disable-pip-version-check $(RUN_ENVS:%=-r %)
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --use-pep517 $(RUN_ENVS:%=-r %)
 	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 

@@ -105,6 +105,13 @@ def test_states(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1].startswith("8 tasks, 1 staged; downloads of 12 GB")
 
 
+@pytest.mark.parametrize(("folder", "state"), [("cards", "own copy"), ("absent", "by hand")])
+def test_a_card_that_names_a_folder(place: Path, capsys: pytest.CaptureFixture[str], folder: str, state: str) -> None:
+    (place / "cards/free-task.yaml").write_text(yaml.safe_dump(card("free-task", {"kind": "path", "where": folder})))
+    (line,) = (line for line in told(capsys).splitlines() if "free-task" in line)
+    assert state in line
+
+
 def test_credentials_that_are_set(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

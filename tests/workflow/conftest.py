@@ -122,6 +122,7 @@ def stranger() -> Iterator[Project]:
         made = clone.run("make", "setup", f"PYTHON={'/usr/bin/python3' if root else 'python3'}")
         if made.returncode != 0:
             pytest.fail(f"make setup failed in a fresh clone:\n{made.stdout[-3000:]}")
+        assert "DEPRECATION" not in made.stdout
         yield clone
 
 

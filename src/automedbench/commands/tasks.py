@@ -172,7 +172,8 @@ def way_to_data(campaign: Campaign, card: TaskCard) -> str:
     receipt = Path(campaign.config.data.raw) / name / "receipt.json"
     if receipt.is_file():
         return "made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"
-    if name in campaign.config.datasets:
+    folders = [Path(source.where) for source in card.dataset.sources if source.kind == "path"]
+    if name in campaign.config.datasets or any(map(Path.is_dir, folders)):
         return "own copy"
     missing = [_missing_variables(source) for source in card.dataset.sources if not _is_manual(source)]
     if any(not names for names in missing):
@@ -181,7 +182,7 @@ def way_to_data(campaign: Campaign, card: TaskCard) -> str:
 
 
 def _is_manual(source: Source) -> bool:
-    return source.kind == "manual" or any(map(_is_manual, source.also))
+    return source.kind in ("manual", "path") or any(map(_is_manual, source.also))
 
 
 def _missing_variables(source: Source) -> list[str]:

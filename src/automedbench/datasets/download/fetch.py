@@ -347,7 +347,7 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     if wrong and len(failures) == 1:
         return ContentMismatch(f"{card.id}: {wrong[0]}")
     name = card.dataset.name
-    how = f"How to get it: {' '.join(card.dataset.how_to_get.split())}"
+    how = f"How to get it: {_flat(card.dataset.how_to_get)}."
     if f"{name}: {{path" not in how:
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(isinstance(error, SourceUnreachable) for error in failures):
