@@ -78,7 +78,9 @@ def test_bundles_of_one_file_name_stay_apart(lab: Project) -> None:
     assert done.returncode == 0, done.stdout
     names = {row[0] for row in table(lab.path / "apart", "overall")}
     assert names == {f"{agent}@{lab_name}" for agent in AGENTS for lab_name in ("alpha", "beta")}
-    assert "alpha · local · open weights · a laptop" in (lab.path / "apart/leaderboard/index.html").read_text()
+    facts = json.loads((lab.path / "apart/leaderboard/leaderboard.json").read_text())["agents"]["careful@alpha"]
+    assert [facts[name] for name in ("lab", "access", "weights", "hardware")] == ["alpha", "local", "open", "a laptop"]
+    assert "a laptop" in (lab.path / "apart/leaderboard/index.html").read_text()
     labels = [
         json.loads(path.read_text()) for path in sorted((lab.path / "apart/runs").glob("careful@*/*/*/*/score.json"))
     ]
