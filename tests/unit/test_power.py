@@ -145,3 +145,7 @@ def test_no_design(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, like = json.loads(capsys.readouterr().out)["designs"]
     assert like["problem"] == "the campaign's tracks have 3 tasks, 6 are needed"
     assert Decimal(here["usd"]) == here["runs"] * Decimal("1.7325")
+    alone = config["matrix"] | {"agents": config["matrix"]["agents"][:1]}
+    (place / "config.yaml").write_text(yaml.safe_dump(config | {"matrix": alone}))
+    main(["forecast", "--for", "5", "--configfile", "config.yaml"])
+    assert "differences need at least two agents with a model" in capsys.readouterr().out.splitlines()[-1]

@@ -38,4 +38,6 @@ def main(options: argparse.Namespace) -> None:
         found |= power.as_json(campaign, variances, plans)
         lines += ["", *power.power_lines(campaign, variances)]
         lines += power.plan_lines(campaign, plans, options.points) if plans else []
+    elif options.points:
+        lines += ["", "No design to look for: differences need at least two agents with a model in this campaign."]
     show(options, found, lines)
