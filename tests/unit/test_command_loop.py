@@ -568,8 +568,8 @@ def test_the_drivers_own_request_is_paid_and_rare(make: Callable[..., Bench]) ->
         bench = make(lambda client: [client.ask(PROVOKE) for _ in range(20)] and 0, server=trap)
         bench.loop.run()
     plain = [request for request in trap.requests if request["messages"][-1]["content"] != "PROVOKE"]
-    # By hand: twice the first one, which the plain one came between, and 19 others.
-    assert (len(plain), len(trap.requests)) == (1, 22)
+    # By hand: each of the 20 twice, and the plain one between the first two.
+    assert (len(plain), len(trap.requests)) == (1, 41)
     # 3 tokens at 10 and 2 at 100 USD per million.
     assert (bench.loop.totals().cost_usd, bench.loop.totals().turns) == ("0.00023", 0)
 

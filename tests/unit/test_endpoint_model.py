@@ -229,6 +229,13 @@ def test_final_faults(kind: str, protocol: ProtocolName) -> None:
     assert sum(asked.waits) == 0
 
 
+def test_two_faults_within_a_minute_are_not_the_requests_fault() -> None:
+    """The second one finds the plain request spared, and is repeated like the first before anything is at fault."""
+    asked = with_answers(status(402), GOOD, GOOD, status(402), GOOD, requests=2)
+    assert asked.reply is not None, asked.error
+    assert asked.kinds == ["auth", "ok", "ok", "auth", "ok"]
+
+
 WORDS = {
     "context of llama.cpp": (400, "request (9876 tokens) exceeds the available context size", "context_overflow"),
     "context of llama.cpp, by type": (400, '{"type": "exceed_context_size_error"}', "context_overflow"),

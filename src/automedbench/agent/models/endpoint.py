@@ -84,18 +84,21 @@ class EndpointModel(Closing):
             return self._book(body, first)
         if (failure := _as_failure(first)) is not None:
             raise failure
-        if self._clock() < self._plain_until:
-            raise _reject(first, first.spent)
-        plain = self._ask(self._plain_body(body), PLAIN, float("inf"), MAX_ATTEMPTS, PATIENCE_S - HALF_PATIENCE_S)
-        spent, lost_s = first.spent + plain.spent, first.retry_s + plain.retry_s
-        if isinstance(plain, RequestGivenUp):
-            raise model.EndpointError(str(plain), spent, lost_s)
-        self._plain_until = self._clock() + PLAIN_S
+        spent, plain_s, waited_s = first.spent, 0.0, 0.0
+        if self._clock() >= self._plain_until:
+            plain = self._ask(self._plain_body(body), PLAIN, float("inf"), MAX_ATTEMPTS, PATIENCE_S - HALF_PATIENCE_S)
+            spent, waited_s = spent + plain.spent, plain.retry_s
+            if isinstance(plain, RequestGivenUp):
+                raise model.EndpointError(str(plain), spent, first.retry_s + waited_s)
+            self._plain_until = self._clock() + PLAIN_S
+            spent, plain_s = (*spent, Billed(plain.value.usage, plain.value.service_tier)), plain.elapsed_s
+        # Also where the plain request is spared: two failures within its time are not yet the fault of both requests.
         again = self._ask(body, messages, timeout_s)
-        spent += (Billed(plain.value.usage, plain.value.service_tier), *again.spent)
+        spent += again.spent
         if isinstance(again, EndpointAnswer):
-            return self._book(body, replace(again, spent=spent, retry_s=lost_s + plain.elapsed_s + again.retry_s))
-        raise _as_failure(again, spent) or _reject(again, spent, plain.retry_s)
+            retry_s = first.retry_s + waited_s + plain_s + again.retry_s
+            return self._book(body, replace(again, spent=spent, retry_s=retry_s))
+        raise _as_failure(again, spent) or _reject(again, spent, waited_s)
 
     def _ask(
         self,
