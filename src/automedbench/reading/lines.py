@@ -43,7 +43,7 @@ _IMPORT = re.compile(
 
 @dataclass(frozen=True)
 class CodeLine:
-    """A line as it was written, its turn, and what of it is code; ``unseen``: nobody would hear of its failure."""
+    """A line as it was written, its turn, and what of it is code; ``unseen``: its failure would go unnoticed."""
 
     text: str
     turn: int
