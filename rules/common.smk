@@ -12,6 +12,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import set_sharing
 from automedbench.campaign.load import (
     campaign_file,
+    lacks_first_run,
     build_campaign_record,
     write_campaign,
 )
@@ -57,6 +58,14 @@ onstart:  # of the call that holds the lock, before its first step; never of a j
     if workflow.local_exec:
         heads.end_steps_at_second_signal()
     write_campaign(CAMPAIGN)
+    if lacks_first_run(CAMPAIGN) and any(
+        job.rule.name == "run_agent" for job in workflow.dag.needrun_jobs()
+    ):
+        print(
+            "warning: this campaign's hosts, models and jobs were never tried. `automedbench first-run "
+            f"{CONFIGURATION}` tries each within ten minutes.",
+            flush=True,
+        )
     if all(job.rule.name != "plan_campaign" for job in workflow.dag.needrun_jobs()):
         write_plan(CAMPAIGN)  # 'partial' and slices have it without the rule
 

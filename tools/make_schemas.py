@@ -26,6 +26,7 @@ from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.presets import Preset
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Bundle
+from automedbench.commands.first_run import FirstRunReport
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
@@ -56,6 +57,7 @@ DOCUMENTS: dict[str, type[Model]] = {
     "score": ScoreRecord,
     "leaderboard": LeaderboardFile,
     "bundle": Bundle,
+    "first-run": FirstRunReport,
 }
 """Name of a schema → its model; only these documents have one."""
 

@@ -25,7 +25,7 @@ from automedbench.commands._machine import containers, host, inputs, local, prof
 from automedbench.commands._machine.containers import ContainerProbe
 from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
 from automedbench.commands._machine.host import file_system
-from automedbench.commands.doctor import PROBES
+from automedbench.commands._machine.table import PROBES
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.gpus import Card
@@ -131,7 +131,7 @@ def test_report() -> None:
 
 def test_every_probe_answers_here(place: Path) -> None:
     """On whatever machine tests run, each ends within its limit and no probe is broken."""
-    found = examine(Host(None, place / "images", ROOT), PROBES)
+    found = examine(Host(None, place / "images", ROOT), [probe for probe in PROBES if probe.doctor])
     assert [finding for finding in found if "the probe broke" in finding.message] == []
     assert {finding.probe for finding in found} >= {"python", "clock", "limits", "memory", "leases", "results", "gpu"}
     assert all(finding.fix for finding in found if finding.status != "ok")

@@ -26,6 +26,9 @@ LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
 """Name of the merged configuration in messages; ``planning.load.name_files`` replaces it by the file."""
 
+FIRST_RUN = "first-run/report.json"
+"""Below the results: what `automedbench first-run` found."""
+
 
 @dataclass(eq=False)
 class Campaign:
@@ -332,6 +335,13 @@ def is_written(campaign: Campaign) -> bool:
     """Check whether the record is there and agrees with the campaign."""
     path = Path(campaign_file(campaign))
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == _text(campaign)
+
+
+def lacks_first_run(campaign: Campaign) -> bool:
+    """Check whether real models take part that nothing was tried with: no first run, and no run of agents either."""
+    is_real = any(campaign.agents[name].paid for name in campaign.takes_part)
+    results = Path(campaign.config.results)
+    return is_real and not (results / FIRST_RUN).is_file() and not (results / "runs").is_dir()
 
 
 def _card_text(card: TaskCard) -> str:

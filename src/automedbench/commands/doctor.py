@@ -13,34 +13,10 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, describe_options, select_campaign
-from automedbench.commands._machine import containers, inputs, local, profile
-from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, report_lines
+from automedbench.commands._machine.examine import Host, ProbeResult, examine, fail, report_lines
+from automedbench.commands._machine.table import PROBES
 from automedbench.commands._output import show
 from automedbench.planning.load import DEFAULT
-
-PROBES = (
-    HostProbe("python", local.python),
-    HostProbe("clock", local.clock),
-    HostProbe("limits", local.limits),
-    HostProbe("memory", local.memory_limit),
-    HostProbe("trace", local.trace),
-    HostProbe("disks", local.disks),
-    HostProbe("files", local.room, 20),
-    HostProbe("apptainer", containers.apptainer),
-    HostProbe("user namespaces", containers.namespaces),
-    HostProbe("fuse", containers.fuse),
-    HostProbe("images", containers.images, 30),
-    HostProbe("isolation", containers.isolation, 45),
-    HostProbe("proxied network", containers.proxied_network, 45),
-    HostProbe("gpu", containers.gpu),
-    HostProbe("slurm", profile.slurm, 40),
-    HostProbe("keys", inputs.keys),
-    HostProbe("endpoints", inputs.endpoints, 20),
-    HostProbe("raw data", inputs.raw),
-    HostProbe("data", inputs.data, 30),
-    HostProbe("resources", inputs.resources),
-)
-"""In the order of the report."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +32,7 @@ def main(options: argparse.Namespace) -> None:
     campaign, wrong = _campaign(options)
     default = Path(campaign.config.containers.folder if campaign else "images")
     host = Host(campaign, options.images or default, profile=options.profile)
-    findings = [*wrong, *examine(host, PROBES)]
+    findings = [*wrong, *examine(host, [probe for probe in PROBES if probe.doctor])]
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     show(options, findings, report_lines(findings, coloured=coloured))
     if any(finding.status == "FAIL" for finding in findings):

@@ -45,6 +45,8 @@ class Host:
     """The repository's folder: pins and profiles."""
     profile: str = ""
     """The profile that is compared with the campaign and the cluster; empty: the one that is there."""
+    record: Path | None = None
+    """Folder in which tries keep the answers of servers; None: they are not kept."""
 
     @property
     def image_names(self) -> list[str]:
@@ -70,11 +72,18 @@ ProbeResults = Iterable[ProbeResult]
 
 @dataclass(frozen=True)
 class HostProbe:
-    """A named probe and how long it may take."""
+    """A named probe and how long it may take: one that looks, free of charge, or with ``doctor=False`` one that tries.
+
+    ``usd``: the most that a try may cost, None where a price is not known; free without it. ``first_run`` is false for
+    a look that a try makes unnecessary.
+    """
 
     name: str
     look: Callable[[Host], ProbeResults]
     limit_s: float = 15.0
+    doctor: bool = True
+    usd: Callable[[Host], float | None] = lambda _host: 0.0
+    first_run: bool = True
 
 
 def ok(probe: str, message: str) -> ProbeResult:
@@ -98,15 +107,21 @@ def result_of_error(probe: str, error: Exception | str, status: Status = "FAIL")
     return ProbeResult(probe=probe, status=status, message=message, fix=fix)
 
 
-def examine(host: Host, probes: Sequence[HostProbe], deadline_s: float = DEADLINE_S) -> list[ProbeResult]:
+def examine(
+    host: Host,
+    probes: Sequence[HostProbe],
+    deadline_s: float = DEADLINE_S,
+    ended: Callable[[HostProbe, list[ProbeResult]], None] = lambda _probe, _found: None,
+) -> list[ProbeResult]:
     """Results of all probes in their order. A probe that hangs or breaks is a finding itself.
 
-    Probes run in daemon threads: one that waits for a dead file server cannot be ended, only be left behind.
+    ``ended`` is called with what a probe has found when it ends, or when its time does. Probes run in daemon threads:
+    one that waits for a dead file server cannot be ended, only be left behind.
     """
     started = time.monotonic()
     found: list[list[ProbeResult]] = [[] for _ in probes]
     threads = [
-        threading.Thread(target=_look, args=(host, probe, found[place]), name=probe.name, daemon=True)
+        threading.Thread(target=_look, args=(host, probe, found[place], ended), name=probe.name, daemon=True)
         for place, probe in enumerate(probes)
     ]
     for thread in threads:
@@ -116,21 +131,25 @@ def examine(host: Host, probes: Sequence[HostProbe], deadline_s: float = DEADLIN
         if thread.is_alive():
             late = warn(probe.name, f"no answer within {min(probe.limit_s, deadline_s):.0f} s", _LATE)
             found[place] = [*found[place], late]
-    return [_mask(finding) for findings in found for finding in list(findings)]
+            ended(probe, found[place])
+    return [finding for findings in found for finding in list(findings)]
 
 
-_LATE = "Look at the load of this machine and at its network file systems, then run the doctor again."
+_LATE = "Look at the load of this machine and at its network file systems, then run the command again."
 
 
-def _look(host: Host, probe: HostProbe, into: list[ProbeResult]) -> None:
+def _look(
+    host: Host, probe: HostProbe, into: list[ProbeResult], ended: Callable[[HostProbe, list[ProbeResult]], None]
+) -> None:
     try:
         for finding in probe.look(host):
-            into.append(finding)
+            into.append(_mask(finding))
     except AutoMedBenchError as error:
-        into.append(result_of_error(probe.name, error))
+        into.append(_mask(result_of_error(probe.name, error)))
     except Exception as error:
         fix = "This is a fault of the probe, not of the machine: please report it."
-        into.append(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix))
+        into.append(_mask(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix)))
+    ended(probe, into)
 
 
 def _mask(result: ProbeResult) -> ProbeResult:

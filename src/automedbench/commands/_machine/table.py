@@ -1,0 +1,30 @@
+"""The table of probes: `doctor` runs those that look, `first-run` those that try as well."""
+
+from __future__ import annotations
+
+from automedbench.commands._machine import containers, inputs, local, profile
+from automedbench.commands._machine.examine import HostProbe
+
+PROBES = (
+    HostProbe("python", local.python),
+    HostProbe("clock", local.clock),
+    HostProbe("limits", local.limits),
+    HostProbe("memory", local.memory_limit),
+    HostProbe("trace", local.trace),
+    HostProbe("disks", local.disks),
+    HostProbe("files", local.room, 20),
+    HostProbe("apptainer", containers.apptainer),
+    HostProbe("user namespaces", containers.namespaces),
+    HostProbe("fuse", containers.fuse),
+    HostProbe("images", containers.images, 30),
+    HostProbe("isolation", containers.isolation, 45),
+    HostProbe("proxied network", containers.proxied_network, 45),
+    HostProbe("gpu", containers.gpu),
+    HostProbe("slurm", profile.slurm, 40),
+    HostProbe("keys", inputs.keys),
+    HostProbe("endpoints", inputs.endpoints, 20, first_run=False),
+    HostProbe("raw data", inputs.raw),
+    HostProbe("data", inputs.data, 30),
+    HostProbe("resources", inputs.resources),
+)
+"""In the order of the report."""
