@@ -2,42 +2,41 @@
 
 Format: ATIF-v1.6, as Harbor and trainers of agents read it; checked with the models of Harbor 0.26.0. Code calls are
 tool calls of the step in which the agent made them, what they printed is its observation; scores stand in `extra`.
+
+``python tools/export_atif.py --out trajectories``
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from automedbench.base.files import write_json
-from automedbench.base.plaintable import counted
-from automedbench.base.records import Message
-from automedbench.commands._export import (
+from exported_runs import (
     TOOL,
     LoggedRun,
     MessageWithCalls,
-    add_selection,
     arguments,
     call_id,
     messages_by_turn,
+    parse_selection,
     read_logged_run,
     render_result,
     scored_runs,
 )
+
+from automedbench.base.console import run_script
+from automedbench.base.files import write_json
+from automedbench.base.plaintable import counted
+from automedbench.base.records import Message
 from automedbench.commands._output import show
 
 VERSION = "ATIF-v1.6"
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of ``automedbench export-atif``."""
-    add_selection(parser, "trajectories")
-
-
-def main(options: argparse.Namespace) -> None:
+def main(words: list[str]) -> None:
     """Write the trajectories and say how many."""
+    options = parse_selection(words, __doc__, "trajectories")
     written = []
     for folder in scored_runs(options):
         run = read_logged_run(folder)
@@ -112,3 +111,7 @@ def _steps(turn: MessageWithCalls) -> Iterator[dict[str, Any]]:
 
 def _extra(message: Message) -> dict[str, Any]:
     return {"turn": message.turn} | ({"by_program": True} if message.by_program else {})
+
+
+if __name__ == "__main__":
+    run_script(main)

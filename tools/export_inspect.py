@@ -1,37 +1,37 @@
-"""Write scored runs as logs of Inspect AI, one JSON file per agent, task and tier, for `inspect view`."""
+"""Write scored runs as logs of Inspect AI, one JSON file per agent, task and tier, for `inspect view`.
+
+``python tools/export_inspect.py --out logs/inspect``
+"""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from automedbench.base.files import write_json
-from automedbench.base.plaintable import counted
-from automedbench.base.records import CodeCall, Conversation, Message, Tokens
-from automedbench.commands._export import (
+from exported_runs import (
     TOOL,
     LoggedRun,
-    add_selection,
     arguments,
     call_id,
     messages_by_turn,
+    parse_selection,
     read_logged_run,
     render_result,
     scored_runs,
 )
+
+from automedbench.base.console import run_script
+from automedbench.base.files import write_json
+from automedbench.base.plaintable import counted
+from automedbench.base.records import CodeCall, Conversation, Message, Tokens
 from automedbench.commands._output import show
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of ``automedbench export-inspect``."""
-    add_selection(parser, "logs")
-
-
-def main(options: argparse.Namespace) -> None:
+def main(words: list[str]) -> None:
     """Write the logs and say how many."""
+    options = parse_selection(words, __doc__, "logs")
     folders = scored_runs(options)
     cells = [list(found) for _, found in groupby(folders, key=lambda folder: folder.parent)]
     written = []
@@ -194,3 +194,7 @@ def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
         "input_tokens_cache_write": sum(item.cache_write for item in tokens),
         "reasoning_tokens": sum(item.reasoning for item in tokens),
     }
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import read_record
+from automedbench.base.files import read_record, set_sharing
 from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord
 from automedbench.commands._campaign import add_campaign_options, find_results
 
@@ -38,12 +38,15 @@ class MessageWithCalls(NamedTuple):
     results: list[Message]
 
 
-def add_selection(parser: argparse.ArgumentParser, files: str) -> None:
-    """Options: which runs, and the folder for their files."""
+def parse_selection(arguments: list[str], description: str | None, files: str) -> argparse.Namespace:
+    """Options: which runs, and the folder for their files, which only their owner can read."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agent", help="only this agent")
     parser.add_argument("--task", help="only this task")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for the {files}")
     add_campaign_options(parser)
+    set_sharing("private")
+    return parser.parse_args(arguments)
 
 
 def scored_runs(options: argparse.Namespace) -> list[Path]:

@@ -104,11 +104,10 @@ def test_a_wrong_record_is_told_by_its_file(planned: Callable[[str], Path]) -> N
         select_campaign(asked("--results", "results/mine"))
 
 
-@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["explain", "E1"], ["prune"], ["export-atif"]])
+@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["explain", "E1"], ["prune"]])
 def test_the_one_other_campaign_is_hinted_at(planned: Callable[[str], Path], words: list[str]) -> None:
     Path("results").mkdir()
     planned("results/demo")
-    words = [*words, *(["--out", "out"] if words == ["export-atif"] else [])]
     with pytest.raises(MissingDataError, match=r"There are some in results/demo: add --results results/demo$"):
         main(words)
     planned("results/second")  # which of the two is meant cannot be told

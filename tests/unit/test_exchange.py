@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from export_atif import main, trajectory
+from exported_runs import LoggedRun
 from factories import (
     ROOT,
     make_call,
@@ -22,9 +24,6 @@ from factories import (
 
 from automedbench.base.files import write_record
 from automedbench.base.records import Message
-from automedbench.commands import main
-from automedbench.commands._export import LoggedRun
-from automedbench.commands.export_atif import trajectory
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 
 
@@ -78,7 +77,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_commands(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["export-atif", "--results", str(results), "--out", str(tmp_path / "atif")])
+    main(["--results", str(results), "--out", str(tmp_path / "atif")])
     assert len(list((tmp_path / "atif").glob("*.json"))) == 3
 
 

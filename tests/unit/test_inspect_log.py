@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from export_inspect import eval_log, log_name, main
+from exported_runs import LoggedRun
 from factories import make_call, make_conversation, make_run, make_run_record, make_score, make_scores, run_records
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_json, write_record
 from automedbench.base.records import Message, Totals
-from automedbench.commands import main
-from automedbench.commands._export import LoggedRun
-from automedbench.commands.export_inspect import eval_log, log_name
 
 
 def logged(repeat: int = 1, task: float = 0.5, **changes: object) -> LoggedRun:
@@ -91,7 +90,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_command(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["export-inspect", "--results", str(results), "--out", str(tmp_path / "logs")])
+    main(["--results", str(results), "--out", str(tmp_path / "logs")])
     names = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert [name.rpartition("_")[0] for name in names] == [
         "2026-01-02T03-04-05+00-00_bccd-det-task-lite-a",
@@ -103,7 +102,7 @@ def test_command(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_nothing_to_export(results: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no scored run"):
-        main(["export-inspect", "--results", str(results), "--agent", "c", "--out", str(tmp_path / "logs")])
+        main(["--results", str(results), "--agent", "c", "--out", str(tmp_path / "logs")])
 
 
 def test_inspect_reads_it(tmp_path: Path) -> None:

@@ -30,8 +30,6 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("explain", "E3", *CAMPAIGN), {"code", "count", "cost", "runs"}),
     (("explain-signature", RUN, *CAMPAIGN), {"fields"}),
     (("explain-signature", RUN, RUN, *CAMPAIGN), {"fields", "conclusion"}),
-    (("export-atif", "--out", "atif", *CAMPAIGN), {"runs", "files"}),
-    (("export-inspect", "--out", "inspect", *CAMPAIGN), {"runs", "files"}),
     (("tasks", *CAMPAIGN), {"task", "ready", "cases"}),
     (("tasks", "show", TASK, *CAMPAIGN), {"id", "dataset", "briefs"}),
     (("tasks", "show", TASK, "--brief", *CAMPAIGN), {"brief"}),

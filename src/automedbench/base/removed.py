@@ -8,7 +8,9 @@ COMMANDS = {
     "announce": "write the server's URL into the `endpoint_file`, one a line; see docs/serving.md",
     "check-sources": "run `python tools/check_sources.py` in a clone of the repository; see docs/data.md",
     "completion": "`automedbench --help` and `automedbench COMMAND --help` list commands and options",
+    "export-atif": "run `python tools/export_atif.py` in a clone of the repository; see docs/bundles.md",
     "export-evaluator": "read results/runs/*/score.json; docs/bundles.md has the ten lines",
+    "export-inspect": "run `python tools/export_inspect.py` in a clone of the repository; see docs/bundles.md",
     "log": "keep the admitted bundles in a Git repository with signed commits; see docs/bundles.md",
     "promote": "use `automedbench compare A B`; docs/bundles.md has a gate of ten lines",
 }
