@@ -26,8 +26,8 @@ from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.score import gaussian_weights
-from automedbench.tracks.enhancement.settings import BaselineQuality, LegacyScale
-from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
+from automedbench.tracks.enhancement.settings import BaselineQuality
+from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, make_bands, rate
 
 golden = functools.partial(golden_of, "enh")
 load = functools.partial(load_golden, "enh")
@@ -135,17 +135,6 @@ def test_rating(case: Any) -> None:
     expected = "F" if case["verdict"] == "wrong: must be F" else case["expected"]["rating"]
     found = rate(published(given["task"]), number(given["mean_ssim"]), number(given["mean_psnr"]), all_valid=complete)
     assert found == expected
-
-
-@pytest.mark.parametrize("case", golden("rating_clinical", key="clinical"))
-def test_legacy_clinical(case: Any) -> None:
-    """The former score, a diagnostic; an undefined mean leaves it undefined instead of NaN."""
-    given = case["input"]
-    scale = LegacyScale(**load("rating_clinical")["task_norm"][given["task"]])
-    values = [number(given[name]) for name in ("mean_psnr", "mean_ssim", "mean_lpips")]
-    known = [None if math.isnan(value) else value for value in values]
-    expected = case["expected"]["clinical"]
-    assert legacy_clinical(scale, *known) == (None if expected == "NaN" else pytest.approx(expected, abs=1.01e-4))
 
 
 # --- whole submissions ----------------------------------------------------------------------------------------

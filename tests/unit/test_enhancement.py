@@ -327,19 +327,18 @@ def test_lpips_auto_without_weights_is_null_with_a_note(tmp_path: Path) -> None:
     task = large(Task(tmp_path, lpips="auto"))
     score = task.score()
     assert score.quality == pytest.approx(1, abs=1e-12)
-    assert (score.metrics["mean_lpips"], score.metrics["legacy_clinical"]) == (None, None)
+    assert score.metrics["mean_lpips"] is None
     assert any("no weights are configured" in note for note in score.notes)
     assert enhancement.preflight(task.card, {}) == []
 
 
 @pytest.mark.radiology
 def test_lpips_auto_with_weights(tmp_path: Path) -> None:
-    """Zero heads: 0 everywhere; the former score then is the mean of three ones (99 dB, SSIM 1, LPIPS 0)."""
+    """Zero heads: 0 everywhere."""
     task = large(Task(tmp_path, lpips="auto"))
     score = task.score(lpips=lpips_folder(tmp_path / "weights"))
     assert [row.metrics["lpips"] for row in score.cases] == [0, 0, 0]
     assert (score.metrics["mean_lpips"], score.metrics["control_lpips"]) == (0, 0)
-    assert score.metrics["legacy_clinical"] == 1
     assert score.quality == pytest.approx(1, abs=1e-12)
 
 

@@ -58,7 +58,6 @@ class ImageFilesOptions(ImageFiles):
     """Grey images in folders: PNG, JPEG, TIFF or .npy files chosen by patterns, one image per file."""
 
     offset: float = Field(0.0, description="added to every stored value, for example -32768 to get HU")
-    degraded: SlicePair | None = Field(None, description="how the degraded twin of an image is found")
 
 
 def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -67,13 +66,10 @@ def image_files(raw: Path, card: TaskCard) -> list[SourceSlice]:
     Raises MissingDataError when there is none, InfrastructureError for a name without patient or two images of one id.
     """
     options = validate(card.staging.options, ImageFilesOptions, card.id, "staging.options")
-    images = []
-    for found in find_images(raw, options):
-        twin = _twin(raw, found.path, options.degraded)
-        degraded = None if twin is None else functools.partial(read_grey, twin, options)
-        pixels = functools.partial(read_grey, found.path, options)
-        images.append(SourceSlice(found.id, found.subject, found.path, pixels, degraded))
-    return images
+    return [
+        SourceSlice(found.id, found.subject, found.path, functools.partial(read_grey, found.path, options))
+        for found in find_images(raw, options)
+    ]
 
 
 def read_grey(path: Path, options: ImageFilesOptions) -> NDArray[np.float32]:

@@ -25,7 +25,6 @@ from automedbench.tracks.enhancement.truth import (
     RATINGS,
     BaselineBands,
     Ranges,
-    legacy_clinical,
     output_shape,
     rate,
     read_bands,
@@ -182,9 +181,6 @@ class EnhancementReport:
             "pass_rate": sum(found.ssim >= self._bands.pass_threshold for found in self._found) / len(self._rows),
             "pass_threshold": self._bands.pass_threshold,
             "rating": self._rating(),
-            "legacy_clinical": legacy_clinical(
-                self._settings.legacy, self._mean.get("psnr"), self._mean.get("ssim"), self._mean.get("lpips")
-            ),
             "n_cases": len(self._rows),
             "n_completed": len(self._found),
         }

@@ -17,14 +17,6 @@ class BaselineQuality(Model):
     mean_psnr: Number
 
 
-class LegacyScale(Model):
-    """Mapping of PSNR and LPIPS to 0…1 in the public implementation's former score."""
-
-    psnr_low: float = 20.0
-    psnr_high: float = 50.0
-    lpips_max: float = Field(1.0, gt=0)
-
-
 class EnhancementSettings(MetricSettings):
     """Metric settings of an enhancement card."""
 
@@ -44,7 +36,6 @@ class EnhancementSettings(MetricSettings):
         default_factory=dict, description="published means; none: computed when the task is staged"
     )
     classical: str = Field("classical", description="which of the baselines the pass rate is measured against")
-    legacy: LegacyScale = LegacyScale()
 
     @model_validator(mode="after")
     def _consistent(self) -> EnhancementSettings:

@@ -22,7 +22,7 @@ from automedbench.base.records import CaseEntry, Model, Number
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
 from automedbench.tracks.common.staging import csv_bytes
-from automedbench.tracks.enhancement.settings import BaselineQuality, LegacyScale
+from automedbench.tracks.enhancement.settings import BaselineQuality
 
 BANDS = "baseline_bands.json"
 Letter = Literal["A", "B", "C", "F"]
@@ -98,20 +98,6 @@ def rate(bands: BaselineBands, mean_ssim: float | None, mean_psnr: float | None,
         if mean_ssim >= band.ssim_min and mean_psnr >= band.psnr_min:
             return letter
     return "F"
-
-
-def legacy_clinical(
-    scale: LegacyScale, mean_psnr: float | None, mean_ssim: float | None, mean_lpips: float | None
-) -> float | None:
-    """The public implementation's former score, mean of three normalised means; null when one of them is undefined."""
-    if mean_psnr is None or mean_ssim is None or mean_lpips is None:
-        return None
-    parts = (
-        (mean_psnr - scale.psnr_low) / (scale.psnr_high - scale.psnr_low),
-        mean_ssim,
-        1 - mean_lpips / scale.lpips_max,
-    )
-    return round(sum(min(1.0, max(0.0, part)) for part in parts) / 3, 4)
 
 
 def _reachable(anchor_ssim: float, step: float) -> float:
