@@ -2,6 +2,8 @@
 
 Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
 transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.
+
+``python tools/judge_eval.py``
 """
 
 from __future__ import annotations
@@ -11,16 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.option_types import whole_number
-from automedbench.base.plaintable import counted, table
-from automedbench.base.records import JudgedStage
-from automedbench.base.untrusted.picture import small_picture
-from automedbench.campaign.agents import load_judges
-from automedbench.commands._output import add_json, show
-from automedbench.judge import judge_run
-from automedbench.judge.evidence import neutralise
-from automedbench.judge.gold import (
+from gold_set import (
     MIN_TRANSCRIPTS,
     SPLITS,
     CriterionFigures,
@@ -38,6 +31,18 @@ from automedbench.judge.gold import (
     scorer_pairs,
     verdict_pairs,
 )
+
+from automedbench.base.console import run_script
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import set_sharing
+from automedbench.base.option_types import whole_number
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import JudgedStage
+from automedbench.base.untrusted.picture import small_picture
+from automedbench.campaign.agents import load_judges
+from automedbench.commands._output import add_json, show
+from automedbench.judge import judge_run
+from automedbench.judge.evidence import neutralise
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
 from automedbench.judge.rules import HeuristicJudge
@@ -46,8 +51,9 @@ from automedbench.scoring.run import AGENTIC_WEIGHTS
 WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options: the judge, the gold set, and where to write."""
+def _parser() -> argparse.ArgumentParser:
+    """Options: the judge, and the gold set."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--panel", nargs="+", metavar="NAME", help="judges of the judges file; default: the rules")
     parser.add_argument("--judges", type=Path, default=Path("config/judges.yaml"), help="the judges file")
     parser.add_argument(
@@ -60,10 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=["all", *SPLITS], default="all", help="part of the gold set (all)")
     parser.add_argument("--verbose", action="store_true", help="also print every verdict that differs")
     add_json(parser)
+    return parser
 
 
-def main(options: argparse.Namespace) -> None:
-    """Measure, print, write; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
+def main(arguments: list[str]) -> None:
+    """Measure and print; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
+    options = _parser().parse_args(arguments)
+    set_sharing("private")
     gold = load_gold(options.gold, options.track, options.split)
     if not gold:
         raise ConfigError(
@@ -209,3 +218,7 @@ def number(value: float | None, *, sign: bool = False) -> str:
 
 def _range(low: float | None, high: float | None, *, sign: bool = False) -> str:
     return "" if low is None or high is None else f"{number(low, sign=sign)} to {number(high, sign=sign)}"
+
+
+if __name__ == "__main__":
+    run_script(main)

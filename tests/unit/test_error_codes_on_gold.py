@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from failed_runs import TASKS, case, codes_of, found_by
-
-from automedbench.judge.gold import GoldTranscript, load_gold
+from gold_set import GoldTranscript, load_gold
 
 GOLD = load_gold(Path(__file__).resolve().parents[2] / "config/gold")
 

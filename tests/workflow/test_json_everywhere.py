@@ -37,7 +37,6 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("site", "--dumps", "tests/sites/mig", "--out", "site", *CAMPAIGN), {"profile", "files", "messages", "warnings"}),
     (("doctor", "--machine-only"), {"probe", "status", "message", "fix"}),
     (("first-run", "--only", "clock", *CAMPAIGN), {"probe", "status", "message", "fix"}),
-    (("judge-eval", "--track", "vqa"), {"judge", "stages", "criteria"}),
 ]
 """In an order in which each finds what it reads, with keys of the document, or of the first of its list."""
 

@@ -42,7 +42,7 @@ SUBSTITUTIONS = {
         r"automedbench site\1 --dumps tests/sites/preemptible-partition",
         "reads the reader's cluster",
     ),
-    r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
+    r"python tools/judge_eval.py --panel .+": ("python tools/judge_eval.py --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"pip install .+": ("pip --version", "installs packages"),
     r"litellm .+": ("true", "a gateway that is installed elsewhere, and lasts as long as its user wants it"),
