@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import html.parser
 import json
+import zlib
 from typing import Any
 
 
@@ -40,8 +42,12 @@ class Reader(html.parser.HTMLParser):
 
     @property
     def json(self) -> dict[str, Any]:
-        """Embedded JSON by the id of its element."""
-        return {str(a["id"]): json.loads(text) for a, text in self.scripts if a.get("type") == "application/json"}
+        """Embedded JSON by the id of its element, packed JSON by its keys."""
+        found = {str(a["id"]): json.loads(text) for a, text in self.scripts if a.get("type") == "application/json"}
+        for attributes, text in self.scripts:
+            if attributes.get("type") == "text/plain":
+                found |= json.loads(zlib.decompress(base64.b64decode(text)))
+        return found
 
     @property
     def programs(self) -> list[str]:

@@ -54,7 +54,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
     papers = {f"{name}.tex" for name in ("overall", "tracks", "stages", "tiers")}
     pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
-    single = {"index.html", "beside.html", "leaderboard.json"}
+    single = {"index.html", "beside.html", "leaderboard.json", "run.css", "run.js", "run-pages.json"}
     assert tables | papers | pages | single <= written
     others = written - tables - papers - pages - single
     assert others and all(name.startswith("charts/") for name in others)
@@ -62,7 +62,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
 
 
 def test_what_a_killed_build_left_is_gone(tmp_path: Path, root: Path) -> None:
-    left = [tmp_path / "leaderboard" / name for name in (".runs.csv.0a1b2c3d.tmp", "runs/a/r1.html.tmp")]
+    left = [tmp_path / "leaderboard" / name for name in (".runs.csv.0a1b2c3d.tmp", "runs/a/.r1.html.0000002a.tmp")]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")

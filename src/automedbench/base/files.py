@@ -134,14 +134,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
 
 
-def remove_temporaries(folder: Path, also: str = "") -> None:
+def remove_temporaries(folder: Path) -> None:
     """Remove what killed writers left in ``folder`` and below: temporary files of ``atomic_path``.
 
-    ``also``: ending of the temporary names of other writers. Only for a folder without another writer.
+    Only for a folder without another writer.
     """
     for place, _, names in os.walk(folder):
         for name in names:
-            if _TEMPORARY.fullmatch(name) or (also and name.endswith(also)):
+            if _TEMPORARY.fullmatch(name):
                 Path(place, name).unlink(missing_ok=True)
 
 

@@ -166,10 +166,10 @@ def build_leaderboard(
         for entry in match_scores(plan.runs, gathered.scores, tracks)
     ]
     texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}
-    remove_temporaries(out, also=".html.tmp")
+    remove_temporaries(out)
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
-        pages = beside.submit(write_run_pages, results, out / "runs", list_scores(entries), known, texts)
+        pages = beside.submit(write_run_pages, results, out, list_scores(entries), known, texts)
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)

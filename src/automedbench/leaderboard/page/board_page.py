@@ -6,7 +6,6 @@ Its script gets tables without repeated keys, texts and compiled charts. Nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -229,9 +228,8 @@ SCRIPTS = (
 )
 
 
-def write_board(path: Path, board: Board, ended: Mapping[str, datetime] | None = None) -> None:
-    """Write ``index.html``; the same board gives the same bytes. ``ended``: agent → time when its last run ended."""
-    dates = {agent: time.date().isoformat() for agent, time in (ended or {}).items()}
+def write_board(path: Path, board: Board, dates: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write ``index.html``; the same board gives the same bytes. ``dates``: agent → day of its last run."""
     write_html(path, "board.html", page_context(board, dates))
 
 

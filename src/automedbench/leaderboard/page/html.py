@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def script(*names: str) -> str:
     """Template scripts joined in one function: they share its scope and leave nothing on ``window``."""
-    return '"use strict";\n(() => {\n' + "\n".join(map(_asset, names)) + "\n})();\n"
+    return '"use strict";\n(async () => {\n' + "\n".join(map(_asset, names)) + "\n})();\n"
 
 
 def style(*names: str) -> str:

@@ -1,19 +1,20 @@
-"""Run pages: one per scored run, everything that led to its scores, in a file that loads nothing.
+"""Run pages: one per scored run, with everything that led to its scores, built again when that has changed.
 
-What is the same for all runs (style, script, policy) is rendered once; for each run only its data are spliced in, as
-JSON that no text of an agent can leave. Several processes write many pages.
+A page holds only its run's records, packed; style, script and the pictures that runs of a task share lie beside the
+board. Several processes write many pages.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import html
 import multiprocessing
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +22,22 @@ import pydantic_core
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import RunId, ScoreRecord
+from automedbench.base.files import known_record, sha256_bytes, write_text
+from automedbench.base.records import Model, RunId, ScoreRecord
+from automedbench.base.views import CaseViews, Frame, ViewLayer
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.page.details import read_detail
-from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
+from automedbench.leaderboard.page.html import environment, script, style
 from automedbench.scoring.codes.taxonomy import CODES
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "framed.js", "run.js")
+ROOT = "../../../.."
+"""The leaderboard's folder as a page sees it."""
+PAGES = "run-pages.json"
+"""Beside the board: what its pages of runs were made of."""
 
 # What every record repeats of the score, which is embedded whole.
 _EXCLUDED_FIELDS: dict[str, Any] = {
@@ -44,20 +51,24 @@ _EXCLUDED_FIELDS: dict[str, Any] = {
 
 
 @functools.cache
-def load_template() -> list[bytes]:
-    """The rendered template, cut where a run's own text goes: title, shared words, detail."""
-    looks, code = style(*STYLES), script(*SCRIPTS)
-    slots = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
-    own = {"style": safe_source(looks), "script": safe_source(code)} | slots
-    page = environment().get_template("run.html").render(policy=content_policy([looks], [code]), **own)
-    return [part.encode() for part in re.split("|".join(slots.values()), page)]
+def load_template() -> str:
+    """The rendered template with ``@@name@@`` where a run's own text goes: title, nonce, packed records."""
+    slots = {name: f"@@{name}@@" for name in ("title", "nonce", "packed")}
+    # No number used once can be in what an agent wrote: it is the digest of that.
+    only = f"'nonce-{slots['nonce']}'"
+    policy = (
+        f"default-src 'none'; script-src {only}; style-src {only}; img-src data: 'self' file:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return environment().get_template("run.html").render(policy=policy, root=ROOT, **slots)
 
 
-def fill_page(template: Sequence[bytes], title: str, shared: str, detail: str) -> bytes:
+def fill_page(title: str, shared: str, detail: str) -> bytes:
     """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
-    own = (html.escape(title), escaped_json(shared), escaped_json(detail), "")
-    texts = (text.encode("utf-8", "backslashreplace") for text in own)
-    return b"".join(part for pair in zip(template, texts, strict=True) for part in pair)
+    packed = zlib.compress(f'{{"shared":{shared},"detail":{detail}}}'.encode("utf-8", "backslashreplace"))
+    own = {"title": html.escape(title), "nonce": sha256_bytes(packed), "packed": base64.b64encode(packed).decode()}
+    page = re.sub("@@([a-z]+)@@", lambda slot: own[slot[1]], load_template())
+    return page.encode("utf-8", "backslashreplace")
 
 
 def shared_words(title: str, access: str, track: str, rubric: Rubric | None, siblings: Sequence[int]) -> dict[str, Any]:
@@ -96,14 +107,32 @@ _MANY = 1000
 _CHUNK = 50
 
 
+class PageRecord(Model):
+    """A written page: what it was made of, the day its run ended, and the shared pictures that it shows."""
+
+    made_of: str
+    day: str | None
+    pictures: list[str]
+
+
+class PageRecords(Model):
+    """``run-pages.json``: pages by the path of their run."""
+
+    pages: dict[str, PageRecord]
+
+
 class _Job(NamedTuple):
-    """A page: folder of the run, also as the page sees it, and the words that it shares with others, as JSON."""
+    """A page, the folder of its run and of the board, the words that it shares with others (JSON), how it was made."""
 
     run: RunId
     folder: str
-    folder_label: str
-    page: str
+    out: str
     words: str
+    before: PageRecord | None
+
+    @property
+    def page(self) -> str:
+        return f"{self.out}/runs/{self.run.path}.html"
 
 
 def write_run_pages(
@@ -112,22 +141,30 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-) -> dict[str, datetime]:
-    """Write ``out/<run path>.html`` for every score, remove all other pages below ``out``.
+) -> dict[str, str]:
+    """Write ``out/runs/<run path>.html`` for every score and what pages share; remove all other pages and pictures.
 
-    Returns the time at which the last run of each agent ended, where it is known.
+    Pages whose records are as they were stay. Returns the day on which the last run of each agent ended, where it is
+    known.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
     _require_plain_names(scores)
-    runs = os.path.relpath(results / "runs", out).replace(os.sep, "/")
+    known = known_record(out / PAGES, PageRecords)
+    before = known.pages if known else {}
     jobs = [
-        _Job(run, f"{results}/runs/{run.path}", f"../../../{runs}/{run.path}", f"{out}/{run.path}.html", words)
+        _Job(run, f"{results}/runs/{run.path}", str(out), words, before.get(run.path))
         for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
     ]
-    _remove_others(out, {job.run.path for job in jobs})
-    ended = zip((job.run.agent for job in jobs), _write_all(jobs), strict=True)
-    return dict(sorted((agent, time) for agent, time in ended if time))  # of equal keys the last, so the latest, stays
+    write_text(out / "run.css", style(*STYLES))
+    write_text(out / "run.js", script(*SCRIPTS))
+    _remove_others(out / "runs", {f"{job.run.path}.html" for job in jobs}, ".html")
+    made = _write_all(jobs)
+    _remove_others(out / "pictures", {name for page in made for name in page.pictures})
+    pages = {job.run.path: page for job, page in zip(jobs, made, strict=True)}
+    write_text(out / PAGES, PageRecords(pages=pages).model_dump_json())
+    ended = ((job.run.agent, page.day) for job, page in zip(jobs, made, strict=True))
+    return dict(sorted((agent, day) for agent, day in ended if day))  # of equal keys the last, so the latest, stays
 
 
 def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
@@ -162,23 +199,22 @@ def _shared(
         yield words(run.task, score.track, tuple(siblings))
 
 
-def _remove_others(out: Path, kept: set[str]) -> None:
-    """Pages of runs that are not there any more, and folders that this leaves empty."""
-    for folder, _, names in os.walk(out, topdown=False):
-        place = Path(folder)
+def _remove_others(folder: Path, kept: set[str], ending: str = "") -> None:
+    """Files of an ending that are not ``kept`` (relative paths), and folders that this leaves empty."""
+    for place, _, names in os.walk(folder, topdown=False):
         for name in names:
-            path = place / name
-            if path.suffix == ".html" and path.relative_to(out).with_suffix("").as_posix() not in kept:
+            path = Path(place, name)
+            if name.endswith(ending) and path.relative_to(folder).as_posix() not in kept:
                 path.unlink()
-        if place != out and not any(place.iterdir()):
-            place.rmdir()
+        if Path(place) != folder and not os.listdir(place):
+            os.rmdir(place)
 
 
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def _write_all(jobs: Sequence[_Job]) -> list[datetime | None]:
-    """Write pages, many of them in a few processes; when their runs ended."""
+def _write_all(jobs: Sequence[_Job]) -> list[PageRecord]:
+    """Write pages, many of them in a few processes."""
     if len(jobs) < _MANY:
         return list(map(_write, jobs))
     workers = min(4, len(os.sched_getaffinity(0)))
@@ -187,19 +223,68 @@ def _write_all(jobs: Sequence[_Job]) -> list[datetime | None]:
         return list(pool.map(_write, jobs, chunksize=_CHUNK))
 
 
-def _write(job: _Job) -> datetime | None:
-    """Write one page under another name first. Without fsync: a page can always be made again."""
-    detail = read_detail(job.folder, folder_label=job.folder_label)
-    records = detail.model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
+def _write(job: _Job) -> PageRecord:
+    """Write one page and its pictures, or leave them as they are."""
+    made_of = f"{_last_change(job.folder)}.{_digest(job.words)}"
+    if job.before and job.before.made_of == made_of and os.path.exists(job.page):
+        return job.before
+    folder = f"{ROOT}/{os.path.relpath(job.folder, job.out).replace(os.sep, '/')}"
+    detail = read_detail(job.folder, folder_label=folder)
+    views, pictures = share_pictures(detail.views, job.run.task) if detail.views else (None, {})
+    records = detail.model_copy(update={"views": views}).model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
-    page, temporary = fill_page(load_template(), title, job.words, records), f"{job.page}.tmp"
+    for name, picture in pictures.items():
+        if not os.path.exists(path := f"{job.out}/pictures/{name}"):
+            _write_file(path, base64.b64decode(picture))
+    _write_file(job.page, fill_page(title, job.words, records))
+    day = detail.run.ended_at.date().isoformat() if detail.run else None
+    return PageRecord(made_of=made_of, day=day, pictures=list(pictures))
+
+
+def _last_change(folder: str) -> int:
+    """When a run's folder, or a file in it, was last written or renamed, in nanoseconds; copying sets it too."""
     try:
-        os.makedirs(os.path.dirname(job.page), exist_ok=True)
-        Path(temporary).write_bytes(page)
-        os.replace(temporary, job.page)
+        files = [entry.stat(follow_symlinks=False).st_ctime_ns for entry in os.scandir(folder)]
+        return max([os.stat(folder).st_ctime_ns, *files])
+    except OSError:
+        return 0  # reading the score will say why
+
+
+@functools.cache
+def _digest(words: str) -> str:
+    """Everything else that a page is made of."""
+    return sha256_bytes("".join([words, load_template(), style(*STYLES), script(*SCRIPTS)]).encode())[:16]
+
+
+def share_pictures(views: CaseViews, task: str) -> tuple[CaseViews, dict[str, str]]:
+    """Views whose inputs and references, which all runs of a task have, are links; file below ``pictures`` → base64."""
+    files: dict[str, str] = {}
+
+    def share(layer: ViewLayer) -> ViewLayer:
+        if layer.side in ("prediction", "difference"):
+            return layer
+        kind, _, content = layer.picture.removeprefix("data:image/").partition(";base64,")
+        name = f"{task}/{sha256_bytes(content.encode())[:16]}.{kind}"
+        files[name] = content
+        return layer.model_copy(update={"picture": f"{ROOT}/pictures/{name}"})
+
+    def reduce(frame: Frame) -> Frame:
+        return frame.model_copy(update={"layers": list(map(share, frame.layers))})
+
+    cases = [case.model_copy(update={"frames": list(map(reduce, case.frames))}) for case in views.cases]
+    return views.model_copy(update={"cases": cases}), files
+
+
+def _write_file(path: str, content: bytes) -> None:
+    """Write under another name first. Without fsync: what is lost can be made again."""
+    place, name = os.path.split(path)
+    temporary = f"{place}/.{name}.{os.getpid():08x}.tmp"  # as ``remove_temporaries`` knows it
+    try:
+        os.makedirs(place, exist_ok=True)
+        Path(temporary).write_bytes(content)
+        os.replace(temporary, path)
     except OSError as error:
         raise InfrastructureError(
-            f"Cannot write {job.page}: {error.strerror or error}.\nFree space or fix the permissions of its folder, "
+            f"Cannot write {path}: {error.strerror or error}.\nFree space or fix the permissions of its folder, "
             "then build the leaderboard again."
         ) from error
-    return detail.run.ended_at if detail.run else None

@@ -36,6 +36,11 @@ const facts = (pairs) =>
 // --- data --------------------------------------------------------------------------------------------------
 
 const data = (id) => JSON.parse(document.getElementById(id).textContent);
+// JSON that was deflated, in base64.
+function unpacked(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (char) => char.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+}
 // Tables of the board come by columns, repeated values as numbers of levels.
 function ledger({ n, columns }) {
   const values = Object.entries(columns).map(([name, column]) =>

@@ -1,7 +1,6 @@
-// The page of one run. All data comes from two JSON script elements.
+// The page of one run. Its records come packed in one script element.
 
-const DETAIL = data("detail");
-const SHARED = data("shared");
+const { shared: SHARED, detail: DETAIL } = await unpacked("packed");
 const { score, run, report, judge, audit } = DETAIL;
 const ID = score.run;
 const STAGES = Object.keys(SHARED.stages);
