@@ -112,7 +112,7 @@ def open_sandbox(
             decoy = stack.enter_context(Decoy(layout, plan.manifest.case_ids, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
         if plan.sandbox.has_egress:
-            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
+            egress = stack.enter_context(open_egress(plan, attempt.log / EGRESS_LOG, folder))
         if plan.sandbox.network == "open":
             from automedbench.sandbox.egress import site_certificates
 
@@ -135,7 +135,8 @@ def open_sandbox(
         yield stack.enter_context(sandbox)
 
 
-def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
+def open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
+    """The egress of a run, which the caller closes; ``log`` is the file of its requests, ``folder`` of its sockets."""
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.rules import label_hashes, read_index
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,9 +11,12 @@ import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automedbench.agent.opening import EGRESS_LOG, open_egress
+from automedbench.agent.plan import RunPlan
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Model
@@ -32,8 +36,7 @@ from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.remedies import FUSE, NAMESPACES
-from automedbench.sandbox.egress import PROXY_PORT, Egress
-from automedbench.sandbox.egress.rules import EgressSettings
+from automedbench.sandbox.egress import site_certificates
 
 OLDEST = (1, 2)
 """First version of Apptainer with every option in use that works without root."""
@@ -167,16 +170,13 @@ def isolation(host: Host) -> ProbeResults:
     if not host.agent_image.is_file():
         yield warn("isolation", "not tried: there is no agent image yet", BUILD)
         return
-    gpu = host.campaign.config.sandbox.gpu if host.campaign and list_cards() else 0  # none: the probe 'gpu' tells
-    done, enforced = _run_inside(host, f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}", gpu=gpu)
-    _, mark, text = done.stdout.partition("FOUND")
-    if not mark:
+    found = run_inside(host, f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}")
+    report = found.report()
+    if report is None:
         fix = f"Look by hand, as this user: apptainer exec {host.agent_image} python3 -V"
-        yield fail("isolation", f"the probe inside did not finish ({done.status}): {done.stderr[-200:]}", fix)
+        yield fail("isolation", f"the probe inside did not finish: {found.last_words}", fix)
         return
-    yield from _judge(ContainerProbe.model_validate_json(text), enforced.seccomp)
-    if gpu:
-        yield ok("gpu", f"{', '.join(enforced.gpu_names)} is seen inside, and no other card")
+    yield from _judge(ContainerProbe.model_validate(report), found.enforced.seccomp)
 
 
 def gpu(host: Host) -> ProbeResults:
@@ -197,25 +197,55 @@ def gpu(host: Host) -> ProbeResults:
         yield ok("gpu", "none here, none configured")
 
 
-def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -> tuple[CodeResult, Enforced]:
-    """Run code in a container; its result, and the limits enforced. Raises InfrastructureError where none starts."""
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True))
+@dataclass(frozen=True)
+class Inside:
+    """What code in an agent container did, the limits enforced, and the requests in the log of its egress."""
+
+    done: CodeResult
+    enforced: Enforced
+    requests: list[dict[str, Any]]
+
+    def report(self) -> Any:
+        """The JSON that the code printed after ``FOUND``; None without one."""
+        _, mark, text = self.done.stdout.partition("FOUND")
+        return json.loads(text) if mark else None
+
+    @property
+    def last_words(self) -> str:
+        """The last line of what it complained of."""
+        lines = self.done.stderr.strip().splitlines() or self.done.stdout.strip().splitlines()
+        return f"{self.done.status}: {lines[-1][-300:] if lines else 'no output'}"
+
+
+def run_inside(host: Host, code: str, *, plan: RunPlan | None = None, gpu: int = 0, timeout_s: float = 30) -> Inside:
+    """Run Python code in a container with the flags of a run: sealed, or with the network of the run that is planned.
+
+    Raises InfrastructureError where none starts.
+    """
+    with tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True) as folder:
         public, workspace, log, services = (Path(folder, name) for name in ("public", "workspace", "log", "services"))
         for path in (public, workspace, log, services):
             path.mkdir()
-        try:
+        requests = log / EGRESS_LOG
+        with contextlib.ExitStack() as stack:
             reached: dict[str, Any] = {}
-            if proxied:
-                egress = stack.enter_context(Egress(EgressSettings(allow=()), log / "egress.jsonl", services))
-                reached = {"network": "proxied", "services": egress.services}
-            sandbox = ApptainerSandbox(image=host.agent_image, public=public, workspace=workspace, gpu=gpu, **reached)
-            done = stack.enter_context(sandbox).run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
-        except InfrastructureError as error:
-            if os.geteuid() != 0:
-                raise
-            raise InfrastructureError(f"{str(error).splitlines()[0]}\n{AS_ROOT}") from error
-        return done, sandbox.enforced
+            if plan is not None:
+                egress = stack.enter_context(open_egress(plan, requests, services)) if plan.sandbox.has_egress else None
+                own = site_certificates(services) if plan.sandbox.network == "open" else None
+                reached = {"network": plan.sandbox.network, "egress": egress, "services": own}
+            model = host.campaign.config.sandbox.gpu_model if host.campaign else None
+            sandbox = ApptainerSandbox(
+                image=host.agent_image, public=public, workspace=workspace, gpu=gpu, gpu_model=model, **reached
+            )
+            try:
+                box = stack.enter_context(sandbox)
+                done = box.run_code("python", code, call=1, turn=1, log=log, timeout_s=timeout_s)
+            except InfrastructureError as error:
+                if os.geteuid() != 0:
+                    raise
+                raise InfrastructureError(f"{str(error).splitlines()[0]}\n{AS_ROOT}") from error
+        lines = requests.read_text("utf-8").splitlines() if requests.is_file() else []
+        return Inside(done, sandbox.enforced, [json.loads(line) for line in lines])
 
 
 class ContainerProbe(Model):
@@ -251,31 +281,6 @@ def _judge(inside: ContainerProbe, filtered: bool) -> Iterator[ProbeResult]:
 
 
 _SECCOMP = "Use an Apptainer that was built with libseccomp (`apptainer buildcfg`), kernel with CONFIG_SECCOMP_FILTER."
-
-
-# Runs inside a container without network: the forwarder and the proxy answer for a name that no rule allows.
-ASK_PROXY = """
-import socket
-with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:
-    link.sendall(b"CONNECT doctor.invalid:443 HTTP/1.1\\r\\nHost: doctor.invalid:443\\r\\n\\r\\n")
-    print("ANSWER", link.recv(200).split(b"\\r\\n")[0].decode())
-"""
-
-
-def proxied_network(host: Host) -> ProbeResults:
-    """Start the proxy and let code in a container ask it for something that is refused."""
-    if host.campaign is None or host.campaign.config.sandbox.network != "proxied":
-        return
-    if shutil.which("apptainer") is None or not host.agent_image.is_file():
-        yield warn("proxied network", "not tried: no image yet", BUILD)
-        return
-    done, _ = _run_inside(host, f"PORT = {PROXY_PORT}\n{ASK_PROXY}", proxied=True)
-    if re.search(r"ANSWER HTTP/1\.1 403", done.stdout):
-        yield ok("proxied network", "code inside reaches the proxy, which refuses what is not allowed")
-    else:
-        words = (done.stdout + done.stderr)[-200:]
-        fix = "Do not use sandbox.network: proxied here before this works; docs/security.md."
-        yield fail("proxied network", f"code inside did not get the expected refusal: {words}", fix)
 
 
 def _host_paths(host: Host) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from automedbench.commands._machine import containers, inputs, local, profile
 from automedbench.commands._machine.examine import HostProbe
+from automedbench.commands._machine.first import inside
 
 PROBES = (
     HostProbe("python", local.python),
@@ -18,7 +19,6 @@ PROBES = (
     HostProbe("fuse", containers.fuse),
     HostProbe("images", containers.images, 30),
     HostProbe("isolation", containers.isolation, 45),
-    HostProbe("proxied network", containers.proxied_network, 45),
     HostProbe("gpu", containers.gpu),
     HostProbe("slurm", profile.slurm, 40),
     HostProbe("keys", inputs.keys),
@@ -26,5 +26,9 @@ PROBES = (
     HostProbe("raw data", inputs.raw),
     HostProbe("data", inputs.data, 30),
     HostProbe("resources", inputs.resources),
+    HostProbe("packages", inside.packages, 240, doctor=False),
+    HostProbe("checkpoint", inside.checkpoint, 480, doctor=False),
+    HostProbe("kernel", inside.kernel, 240, doctor=False),
+    HostProbe("case", inside.case, 480, doctor=False),
 )
 """In the order of the report."""
