@@ -5,6 +5,7 @@ Each goes the way of a run: its egress, image, limits and cards, and the scripts
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -28,6 +29,7 @@ from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import way_to_data
 from automedbench.datasets.sampling import replace_sampling
 from automedbench.planning.rehearsal import has_stand_in
+from automedbench.sandbox.container.gpus import list_cards
 from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.egress.rules import read_index
 from automedbench.steps.run_agent import plan_with_manifest
@@ -179,9 +181,10 @@ def _place(source: Source) -> dict[str, Any]:
 def kernel(host: Host) -> ProbeResults:
     """Take a card as a run does, and compute on it in the image."""
     campaign, problems = _ready(host, "kernel")
-    if campaign is None or not campaign.config.sandbox.gpu:
-        return
     yield from problems
+    elsewhere = shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not list_cards()
+    if campaign is None or not campaign.config.sandbox.gpu or elsewhere:
+        return
     found = run_inside(host, KERNEL, gpu=campaign.config.sandbox.gpu, timeout_s=KERNEL_S)
     names, report = ", ".join(found.enforced.gpu_names), found.report() or {"error": found.last_words, "driver": 0}
     holds, driver = record_beside(host.agent_image), report["driver"] // 1000
@@ -235,8 +238,8 @@ def case(host: Host) -> ProbeResults:
                 yield _broken_step(host, trial, step, text)
                 return
         report = read_record(trial.run / "detail_report.json", DetailReport)
-        score = f"{report.quality_name} {report.quality:.2f}"
-        yield ok("case", f"{trial.card.id}, {given}: staged, run, collected and scored ({score} of the reference)")
+        score = f"{report.quality_name} {report.quality:.2f} for a constant answer"
+        yield ok("case", f"{trial.card.id}, {given}: staged, run, collected and scored ({score})")
 
 
 def _cheapest(campaign: Campaign) -> tuple[TaskCard, bool] | None:
