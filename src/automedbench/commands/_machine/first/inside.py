@@ -31,7 +31,7 @@ from automedbench.datasets.sampling import replace_sampling
 from automedbench.planning.rehearsal import has_stand_in
 from automedbench.sandbox.container.gpus import list_cards
 from automedbench.sandbox.container.image import record_beside
-from automedbench.sandbox.egress.rules import read_index
+from automedbench.sandbox.egress.rules import PYPI, read_index
 from automedbench.steps.run_agent import plan_with_manifest
 from automedbench.steps.stage_task import expected_manifest
 from automedbench.tracks import judges_answers, preflight
@@ -98,7 +98,7 @@ def packages(host: Host) -> ProbeResults:
         yield fail("packages", f"code inside could not ask for a package: {found.last_words}", "See 'isolation'.")
         return
     index = read_index()
-    place = index.url or f"https://{next(iter(index.hosts), 'pypi.org')}/simple"
+    place = index.url or f"https://{(index.hosts or PYPI.hosts)[0]}/simple"
     yield from _told(found, "pip", f"pip install {wheel} from {place}", report["pip"])
     yield from _told(found, "hub", f"a file of {model} from {egress.hub}", report["hub"])
 
