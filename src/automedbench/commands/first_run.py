@@ -8,6 +8,7 @@ consent. What worked is not tried again while the campaign stays as it is. Exit 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import sys
@@ -137,7 +138,7 @@ def refuse_spending(host: Host, tries: Sequence[HostProbe], options: argparse.Na
     if not costs:
         return ""
     if most > options.usd:
-        return f"{what}: add --usd {most:.2g}, or choose with --only."
+        return f"{what}: add --usd {math.ceil(most * 100) / 100:.2f}, or choose with --only."
     if options.yes:
         return ""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -19,7 +19,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.cards import Source, TaskCard
+from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import known_record
 from automedbench.base.plaintable import GAP, counted, table
@@ -175,10 +175,15 @@ def way_to_data(campaign: Campaign, card: TaskCard) -> str:
     folders = [Path(source.where) for source in card.dataset.sources if source.kind == "path"]
     if name in campaign.config.datasets or any(map(Path.is_dir, folders)):
         return "own copy"
-    missing = [_missing_variables(source) for source in card.dataset.sources if not _is_manual(source)]
-    if any(not names for names in missing):
+    if list_downloads(card.dataset):
         return "download"
+    missing = [_missing_variables(source) for source in card.dataset.sources if not _is_manual(source)]
     return f"set {', '.join(missing[0])}" if missing else "by hand"
+
+
+def list_downloads(dataset: DataSet) -> list[Source]:
+    """Sources of a data set that can be downloaded with the credentials that are set."""
+    return [source for source in dataset.sources if not _is_manual(source) and not _missing_variables(source)]
 
 
 def _is_manual(source: Source) -> bool:

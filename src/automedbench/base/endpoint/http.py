@@ -155,10 +155,10 @@ class EndpointHttp(Closing):
         is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
         return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
 
-    def list_models(self, url: str, credentials: Mapping[str, str], timeout_s: float) -> tuple[int, list[str] | None]:
-        """Status and names of models (None: not listed) of a list of models; raises what stands in ``FAILURES``."""
+    def list_models(self, url: str, credentials: Mapping[str, str], timeout_s: float) -> tuple[int, bytes]:
+        """Status and body of a list of models; raises what stands in ``FAILURES``."""
         response = self._get(url, credentials, timeout_s)
-        return response.status_code, parse_model_ids(response.content)
+        return response.status_code, response.content
 
     def _get(self, url: str, headers: Mapping[str, str] | None, timeout_s: float) -> httpx2.Response:
         self._request.end = self._clock() + timeout_s
@@ -316,6 +316,20 @@ def parse_model_ids(body: bytes) -> list[str] | None:
     except (ValueError, KeyError, TypeError):
         return None
 
+
+def parse_context(body: bytes, model: str) -> int | None:
+    """Tokens of a model's window, by a list of models; None where it does not tell."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        listing = json.loads(body)
+        for each in [*(listing.get("data") or []), *(listing.get("models") or [])]:
+            if model in (each.get("id"), str(each.get("name", "")).removeprefix("models/")):
+                told = [(each | (each.get("meta") or {})).get(name) for name in _CONTEXT]
+                return next((tokens for tokens in told if isinstance(tokens, int) and tokens > 0), None)
+    return None
+
+
+_CONTEXT = ("max_model_len", "n_ctx", "context_length", "context_window", "max_context_length", "inputTokenLimit")
+"""Names that servers have for it: vLLM and SGLang, llama.cpp, OpenRouter and Together, Groq, Mistral, Gemini."""
 
 FAILURES = (ReplyTooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
 """Everything that an attempt may raise."""

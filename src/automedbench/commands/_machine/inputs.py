@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -32,7 +33,7 @@ STAGE = "Stage it: `snakemake prepare`."
 
 def keys(host: Host) -> ProbeResults:
     """A key for every agent and judge of the campaign; never its value."""
-    for name, client in _list_clients(host.campaign).items():
+    for name, client in list_clients(host.campaign).items():
         where = client.api_key_env or client.api_key_file
         try:
             found = read_keys(client, os.environ)
@@ -45,51 +46,67 @@ def keys(host: Host) -> ProbeResults:
         yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
 
 
+Client = Agent | JudgeModel
+Ask = Callable[[str, Client, str, str], ProbeResults]
+"""What is asked of an endpoint: name of the client, its settings, base URL, key."""
+
+
 def endpoints(host: Host) -> ProbeResults:
     """Every endpoint answers with this key."""
-    clients = _list_clients(host.campaign)
-    if not clients:
-        return
+    return ask_each("endpoints", list_clients(host.campaign), _probe_endpoint)
+
+
+def ask_each(probe: str, clients: Mapping[str, Client], ask: Ask) -> ProbeResults:
+    """What ``ask`` finds at every endpoint of some clients, side by side, and files that name none."""
+
+    def of_client(item: tuple[str, Client]) -> list[ProbeResult]:
+        name, client = item
+        try:
+            key, urls = read_keys(client, os.environ)[0], _list_urls(client)
+        except ConfigError as error:
+            return [fail(probe, f"{name}: {error}", "Correct the file: docs/serving.md.")]
+        except (AutoMedBenchError, IndexError):
+            return []  # the probe 'keys' says so
+        if not urls:
+            fix = "Start one (docs/serving.md); runs wait for it for half an hour."
+            return [warn(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)]
+        return [finding for url in urls for finding in ask(name, client, url, key)]
+
     with ThreadPoolExecutor(max_workers=8) as pool:
-        for findings in pool.map(lambda item: list(_check_client(*item)), clients.items()):
+        for findings in pool.map(of_client, clients.items()):
             yield from findings
 
 
-def _check_client(name: str, client: Agent | JudgeModel) -> Iterator[ProbeResult]:
-    """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
-    try:
-        key = read_keys(client, os.environ)[0]
-    except (AutoMedBenchError, IndexError):
-        return  # the probe 'keys' says so
-    urls, path = [client.base_url] if client.base_url else [], parse_file_url(client.address)
-    try:
-        urls = urls or (read_servers(path) if path else [])
-    except ConfigError as error:
-        yield fail("endpoints", f"{name}: {error}", "Correct the file: docs/serving.md.")
-        return
-    except OSError:  # no such file yet
-        pass
-    if not urls:
-        fix = "Start one (docs/serving.md); runs wait for it for half an hour."
-        yield warn("endpoints", f"{name}: no server stands in {path}", fix)
-    yield from (_probe_endpoint(name, client, url, key) for url in urls)
+def _list_urls(client: Client) -> list[str]:
+    """Base URLs of an endpoint: of its own servers, those that stand in their file."""
+    path = parse_file_url(client.address)
+    with contextlib.suppress(OSError):  # no such file yet
+        return read_servers(path) if path else [client.address]
+    return []
 
 
-def _probe_endpoint(name: str, client: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
+def name_place(name: str, client: Client, url: str) -> str:
+    """Name and place of an endpoint for messages, with the proxy that leads to it."""
     from automedbench.base.endpoint.http import describe_proxy
 
-    place = f"{name}: {shown_place(url)}{describe_proxy(client.address)}"
+    return f"{name}: {shown_place(url)}{describe_proxy(client.address)}"
+
+
+def _probe_endpoint(name: str, client: Client, url: str, key: str) -> ProbeResults:
+    place = name_place(name, client, url)
     try:
         status, models = ask_for_models(client, url, key)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
         if client.endpoint_file:
             fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
-        return fail("endpoints", f"{place} gives no answer: {error}", fix)
-    return _judge_answer(place, status, models, client.model)
+        return [fail("endpoints", f"{place} gives no answer: {error}", fix)]
+    return [_judge_answer(place, status, models, client.model)]
 
 
-def _judge_answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
+def _judge_answer(place: str, status: int, body: bytes, model: str) -> ProbeResult:
+    from automedbench.base.endpoint.http import parse_model_ids
+
     if status in (401, 402, 403):
         return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
     if status == 429:
@@ -100,11 +117,16 @@ def _judge_answer(place: str, status: int, models: list[str] | None, model: str)
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
+    models = parse_model_ids(body)
     if models and model not in models:
-        listed = f"{', '.join(models[:LISTED])}{f' and {len(models) - LISTED} more' * (len(models) > LISTED)}"
-        fix = f"Set 'model' to one that it lists: {listed}{suggestion(model, models)}."
-        return warn("endpoints", f"{place} answers, but does not list '{model}'", fix)
+        return warn("endpoints", f"{place} answers, but does not list '{model}'", name_listed(model, models))
     return ok("endpoints", f"{place} answers and takes the key")
+
+
+def name_listed(model: str, models: list[str]) -> str:
+    """What to set instead of a model that an endpoint does not have."""
+    listed = f"{', '.join(models[:LISTED])}{f' and {len(models) - LISTED} more' * (len(models) > LISTED)}"
+    return f"Set 'model' to one that it lists: {listed}{suggestion(model, models)}."
 
 
 LISTED = 5
@@ -112,8 +134,9 @@ LISTED = 5
 _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
 
 
-def ask_for_models(client: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
-    """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
+def ask_for_models(client: Client, base_url: str, key: str) -> tuple[int, bytes]:
+    """Status and body of the protocol's list of models, as a run would ask: free everywhere, and refused without a
+    valid key almost everywhere.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when a proxy cannot be used; no text of
     theirs holds a key.
@@ -194,12 +217,11 @@ def resources(host: Host) -> ProbeResults:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
-def _list_clients(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:
+def list_clients(campaign: Campaign | None) -> dict[str, Client]:
     """Agents and judges of the campaign that ask an endpoint."""
     if campaign is None:
         return {}
-    names = dict.fromkeys(run.agent for run in campaign.runs)
-    agents = {name: agent for name in names if (agent := campaign.agents[name]).paid}
+    agents = {name: agent for name in campaign.takes_part if (agent := campaign.agents[name]).paid}
     return agents | {f"judge {name}": judge for name, judge in campaign.judges.items()}
 
 

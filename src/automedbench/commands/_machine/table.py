@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from automedbench.commands._machine import containers, inputs, local, profile
 from automedbench.commands._machine.examine import HostProbe
-from automedbench.commands._machine.first import inside
+from automedbench.commands._machine.first import inside, models, servers
 
 PROBES = (
     HostProbe("python", local.python),
@@ -26,6 +26,9 @@ PROBES = (
     HostProbe("raw data", inputs.raw),
     HostProbe("data", inputs.data, 30),
     HostProbe("resources", inputs.resources),
+    HostProbe("hosts", servers.hosts, 240, doctor=False),
+    HostProbe("models", models.models, 300, doctor=False, usd=models.models_usd),
+    HostProbe("judges", models.judges, 300, doctor=False, usd=models.judges_usd),
     HostProbe("packages", inside.packages, 240, doctor=False),
     HostProbe("checkpoint", inside.checkpoint, 480, doctor=False),
     HostProbe("kernel", inside.kernel, 240, doctor=False),

@@ -162,6 +162,35 @@ def _attempt(request: Request, part: Path, watch: DownloadProgress) -> None:
             raise _Again(f"expected {total} bytes, the connection ended after {sink.size}")
 
 
+def look_up(request: Request, watch: DownloadProgress, tries: int = 2) -> tuple[int | None, Mapping[str, str]]:
+    """Bytes of a file, None where its host does not tell, and the headers: of its first byte, which is all that comes.
+
+    Raises MissingDataError when the host does not give it, ContentMismatch when its size is not the published one.
+    """
+    import requests
+
+    headers = _headers("*", 0) | {"Range": "bytes=0-0"}
+    for attempt in range(1, tries + 1):
+        try:
+            with send_request(request, headers) as answer:
+                return _read_size(answer, request), answer.headers
+        except requests.RequestException as error:
+            failure = _Again(describe_error(error))
+        except _Again as error:
+            failure = error
+        if attempt < tries:
+            watch.pause(attempt, failure.after and min(failure.after, 10.0))
+    raise SourceUnreachable(f"{request.name}: {failure}")
+
+
+def _read_size(answer: Any, request: Request) -> int | None:
+    if answer.status_code not in (200, 206, 416):
+        raise _refusal(answer, request)
+    if answer.headers.get("Content-Type", "").startswith("text/html") and not request.name.endswith((".html", ".htm")):
+        raise MissingDataError(f"{request.name}: expected the file, found a web page (a login, or a licence to accept)")
+    return _check_size(total_length(answer), request)
+
+
 def send_request(request: Request, headers: Mapping[str, str], method: str = "GET") -> Any:
     """Send a request and return the response, its body unread; follows redirects. Raises as requests does."""
     import requests
@@ -233,14 +262,19 @@ def _look_at(answer: Any, request: Request, sink: _Sink, version: str, part: Pat
     if answer.status_code == 200:
         sink.restart()
         _note_of(part).write_text(_strong(answer) or answer.headers.get("Last-Modified", ""))
-    total = total_length(answer)
+    total = _check_size(total_length(answer), request)
+    if total is not None:
+        check_space(part.parent, total - sink.size, request.name)
+    return total
+
+
+def _check_size(total: int | None, request: Request) -> int | None:
+    """The length of a file; raises ContentMismatch where another one is published."""
     if request.size is not None and total is not None and total != request.size:
         raise ContentMismatch(
             f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
             "The file was changed at its source; nothing was installed."
         )
-    if total is not None:
-        check_space(part.parent, total - sink.size, request.name)
     return total
 
 
