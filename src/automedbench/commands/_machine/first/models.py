@@ -130,7 +130,7 @@ def _most_usd(client: Client) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _TriedReply:
     """A reply, whether it came as a stream, its headers, and the limit of tokens that the request set."""
 
     reply: Reply
@@ -146,7 +146,7 @@ class _Answer:
 
 
 @dataclass(frozen=True)
-class _Endpoint:
+class _TriedEndpoint:
     """An agent's endpoint, asked once for each reply; ``record``: folder of the answers, by protocol."""
 
     agent: Agent
@@ -154,7 +154,7 @@ class _Endpoint:
     key: str
     record: Path | None
 
-    def ask(self, messages: Sequence[ChatMessage], limit: int) -> _Answer | Fault:
+    def ask(self, messages: Sequence[ChatMessage], limit: int) -> _TriedReply | Fault:
         """The answer to one request, or its fault; nothing is asked twice."""
         agent, data = _limited(self.agent, limit), b""
         body = whole_or_stream(agent, PROTOCOLS[agent.protocol].make_request(agent, messages, [TOOL]))
@@ -171,7 +171,7 @@ class _Endpoint:
                 self._keep(body, fault.status, fault.body.encode())
                 return replace(fault, body=masked(fault.body, secret_forms([self.key])))
             self._keep(body, 200, data)
-            return _Answer(reply, is_stream(data), http.headers, asked_tokens(body))
+            return _TriedReply(reply, is_stream(data), http.headers, asked_tokens(body))
 
     def _keep(self, body: Mapping[str, object], status: int | None, data: bytes) -> None:
         """Add request and answer to the recordings, one JSON object a line; no answer is none."""
@@ -212,7 +212,7 @@ class _Try:
 
     def __call__(self, name: str, client: Client, url: str, key: str) -> Iterator[ProbeResult]:
         assert isinstance(client, Agent)
-        place, endpoint = name_place(name, client, url), _Endpoint(client, url, key, self.record)
+        place, endpoint = name_place(name, client, url), _TriedEndpoint(client, url, key, self.record)
         first = endpoint.ask(FORM if self.probe == "judges" else CALL, REPLY_TOKENS)
         if isinstance(first, Fault):
             yield fail(self.probe, *_explain(place, endpoint, first))
@@ -226,7 +226,7 @@ class _Try:
             yield ok(self.probe, f"{place} answers{_describe(client, first)}")
 
 
-def _describe(agent: Agent, answer: _Answer) -> str:
+def _describe(agent: Agent, answer: _TriedReply) -> str:
     """What was seen of a good answer: form, tokens, price, limits."""
     reply, rate = answer.reply, read_rate_limits(answer.headers).rate
     cost = agent.pricing.cost(Billed(reply.usage, reply.service_tier)) if agent.pricing else None
@@ -243,7 +243,7 @@ def _describe(agent: Agent, answer: _Answer) -> str:
 Problem = tuple[Status, str, str]
 
 
-def _check_form(probe: str, agent: Agent, answer: _Answer) -> Iterator[Problem]:
+def _check_form(probe: str, agent: Agent, answer: _TriedReply) -> Iterator[Problem]:
     reply = answer.reply
     if probe == "judges" and "response_format" in agent.extra_body and not parse_json_object(reply.content):
         fix = "Set the judge's structured: text (answer_judge: json_mode: false), or choose another model."
@@ -259,7 +259,7 @@ def _check_form(probe: str, agent: Agent, answer: _Answer) -> Iterator[Problem]:
         yield "warn", "answers whole, although 'stream: true' asks for streams", "Set stream: false."
 
 
-def _check_facts(endpoint: _Endpoint, answer: _Answer) -> Iterator[Problem]:
+def _check_facts(endpoint: _TriedEndpoint, answer: _TriedReply) -> Iterator[Problem]:
     """Usage, price, window and clock."""
     agent, reply = endpoint.agent, answer.reply
     if reply.usage.estimated:
@@ -276,7 +276,7 @@ def _check_facts(endpoint: _Endpoint, answer: _Answer) -> Iterator[Problem]:
     yield from check_clock(answer.headers.get("date", ""), "it")
 
 
-def _read_context(endpoint: _Endpoint) -> int | None:
+def _read_context(endpoint: _TriedEndpoint) -> int | None:
     with contextlib.suppress(AutoMedBenchError):
         return parse_context(ask_for_models(endpoint.agent, endpoint.url, endpoint.key)[1], endpoint.agent.model)
     return None
@@ -293,7 +293,7 @@ def check_clock(date: str, whose: str) -> Iterator[Problem]:
         yield "FAIL", text, "Set the clock: timedatectl set-ntp true."
 
 
-def _check_limit(answer: _Answer | Fault) -> Iterator[Problem]:
+def _check_limit(answer: _TriedReply | Fault) -> Iterator[Problem]:
     """The reply was cut where the request says; some providers refuse so low a limit, which is no problem."""
     if isinstance(answer, Fault) or answer.limit is None or answer.tokens <= 2 * answer.limit:
         return
@@ -316,7 +316,7 @@ TRUST_FIX = (
 )
 
 
-def _explain(place: str, endpoint: _Endpoint, fault: Fault) -> tuple[str, str]:
+def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, str]:
     """What is wrong with an endpoint that gave no reply, and what to do."""
     agent, says = endpoint.agent, _excerpt(fault.body)
     key = agent.api_key_env or agent.api_key_file
@@ -350,7 +350,7 @@ def _explain(place: str, endpoint: _Endpoint, fault: Fault) -> tuple[str, str]:
     return f"{place} answers HTTP {fault.status}: {says}", "Look at the provider's status or the server's log."
 
 
-def _list_others(endpoint: _Endpoint) -> str:
+def _list_others(endpoint: _TriedEndpoint) -> str:
     """What to set where the endpoint lists models and not this one; else empty."""
     with contextlib.suppress(AutoMedBenchError):
         models = parse_model_ids(ask_for_models(endpoint.agent, endpoint.url, endpoint.key)[1])
