@@ -24,6 +24,7 @@ from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
+from snakemake_executor_plugin_automedbench.batches import end_batches
 from snakemake_logger_plugin_automedbench.dry_run import print_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import print_at_end
 
@@ -33,6 +34,7 @@ try:
         refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
     if "--unlock" in sys.argv:
         heads.refuse_while_head_lives()
+        end_batches()
     GIVEN = parse_keys(workflow.config_settings.config_args)
     CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
 except ConfigError as error:

@@ -63,17 +63,28 @@ class Batches:
         self._answers: dict[Any, Answer] = {}
         self._lock = threading.RLock()
 
-    def request(self, job: Any, within_s: float | None = None) -> Batch | Answer:
-        """Known result of a step; else its batch, new (``members`` holds only this step) or under way.
+    def knows(self, job: Any) -> bool:
+        """Return whether a step's result is known, or its batch under way."""
+        with self._lock:
+            return job in self._answers or job in self._batch_of
 
-        A new one begins no step later than ``within_s`` after its start.
+    def count_shared(self) -> int:
+        """Batches of cheap steps that are under way."""
+        with self._lock:
+            return len({batch.path for batch in self._batch_of.values() if is_batched(batch.head)})
+
+    def request(self, job: Any, within_s: float | None = None, others: Sequence[Any] = ()) -> Batch | Answer:
+        """Known result of a step; else its batch, new (``members`` holds the requested steps) or under way.
+
+        A new one takes ``others``, requested with it, and begins no step later than ``within_s`` after its start.
         """
         with self._lock:
             if job in self._answers:
                 return self._answers.pop(job)
             batch = self._batch_of.get(job)
             if batch is None:
-                batch = self._make_batch(job, within_s)
+                batch = self._make_batch(job, within_s, others)
+                batch.members += others
             batch.members.append(job)
             return batch
 
@@ -107,9 +118,9 @@ class Batches:
         lost = [job for job in members if job.jobid in begun or batch.head.jobid not in begun]
         return lost, [job for job in members if job not in lost]
 
-    def _make_batch(self, job: Any, within_s: float | None) -> Batch:
+    def _make_batch(self, job: Any, within_s: float | None, others: Sequence[Any]) -> Batch:
         batched = is_batched(job)
-        heads = [job, *(self._list_waiting(job) if batched else [])]
+        heads = [job, *others, *(self._list_waiting(job) if batched and not others else [])]
         jobs = tuple(step for head in heads for step in self._add_followers(head)) if batched else (job,)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
@@ -149,6 +160,12 @@ class Batches:
         if not (is_batched(job) and dag.needrun(job) and job not in self._batch_of):
             return False
         return all(each in taken or not dag.needrun(each) or dag.finished(each) for each in dag.dependencies[job])
+
+
+def end_batches(folder: Path = FOLDER) -> None:
+    """Let processes of heads that are dead begin no further step: what the next one plans would change under it."""
+    for path in [*folder.glob("*.json"), *folder.glob("*.verdicts")]:
+        path.unlink(missing_ok=True)
 
 
 def _remove(batch: Batch) -> None:

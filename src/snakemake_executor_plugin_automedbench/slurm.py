@@ -1,12 +1,14 @@
 """The Slurm plugin's executor, with one lean process per Slurm job in place of two Snakemakes and an ``srun``.
 
 What the plugin knows (options, accounts, partitions, the line of sbatch) is its own. Different are: cheap steps share a
-job; the steps themselves report how they ended, and Slurm counts only where they did not; sbatch's refusals are
-waited for; a run that another call of Snakemake still works on is not submitted; and SIGTERM ends the call.
+job, and finished runs wait for each other for a while; the steps themselves report how they ended, and Slurm counts
+only where they did not; sbatch's refusals are waited for; a run that another call of Snakemake still works on is not
+submitted; and SIGTERM ends the call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import shlex
@@ -15,7 +17,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +36,12 @@ from snakemake_executor_plugin_automedbench.batches import Batch, Batches, comma
 
 AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
+ENOUGH, GATHER_S = 20, 120.0
+"""Cheap steps are submitted when so many runs wait, when the first has waited so long, or when no other can join."""
+SHARE = 10
+"""Of ``--jobs``, one in so many may do cheap steps at a time, beside those that ``--jobs`` counts."""
 LOOK_S = 3.0
 """Between two looks at the reports of steps; Slurm is queried at ``--seconds-between-status-checks``."""
-LOOKS = 2
-"""Looks at the queue, one after the other, after which a job that is not in it has ended."""
 BUSY_S = 20.0
 HINTS = {
     "OUT_OF_MEMORY": "It had {mem} MB. Raise mem_mb of {rule} (docs/cluster.md), then run the same command again.",
@@ -68,7 +74,9 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         self._registered: set[Any] = set()
         self._held: list[Batch] = []
         self._watch = Watch()
-        self._gone: dict[str, int] = {}
+        self._gathered: dict[Any, float] = {}
+        self._scoring = ThreadPoolExecutor(1)  # not behind hundreds of agents that are still to be submitted
+        self._gone: dict[str, float] = {}
         self._queried_at = float("-inf")
         self._limiter: Any = None
         self._busy = False
@@ -88,6 +96,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
                 if not is_batched(job):
                     self.workflow.async_run(job.prepare())
                 self._begin(job)
+        self._free_slots([job for job in jobs if job not in others and is_batched(job)])
         if others:
             super().run_jobs(others)
 
@@ -98,24 +107,57 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             self._limiter, scheduler.job_rate_limiter = scheduler.job_rate_limiter, None
             scheduler.resources["_job_count"] = sys.maxsize
 
+    def _free_slots(self, jobs: list[Any]) -> None:
+        """Let ``--jobs`` count no steps that share a Slurm job: agents are submitted while they gather."""
+        scheduler = self.workflow.scheduler
+        with scheduler._lock:
+            for job in jobs:
+                taken = job.scheduler_resources
+                scheduler.resources["_nodes"] += taken["_nodes"]
+                job._scheduler_resources = taken | {"_nodes": 0}
+        if jobs:
+            scheduler._open_jobs.release()
+
     def _begin(self, job: Any) -> None:
+        if is_batched(job) and not self._batches.knows(job):
+            self._gathered[job] = time.monotonic()
+        else:
+            self._request(job)
+
+    def _submit_gathered(self) -> None:
+        """Submit the steps that have gathered, each rule's when its time has come."""
+        if not self._gathered:
+            return
+        scheduler, now = self.workflow.scheduler, time.monotonic()
+        with scheduler._lock:
+            alone = all(map(is_batched, [*scheduler.running, *self.workflow.dag.ready_jobs]))
+        room = max(1, self.workflow.resource_settings.nodes // SHARE) - self._batches.count_shared()
+        for jobs in take_due(dict(self._gathered), now, alone)[: max(0, room)]:
+            for job in jobs:
+                del self._gathered[job]
+            self._request(*jobs)
+
+    def _request(self, job: Any, *others: Any) -> None:
+        """Begin a step, and others in the same Slurm job if it is not under way yet."""
         runtime = job.resources.get("runtime")
         within_s = 30.0 * runtime if isinstance(runtime, int) and is_batched(job) else None
-        known = self._batches.request(job, within_s)
+        with self.workflow.scheduler._lock:  # it changes what is ready
+            known = self._batches.request(job, within_s, others)
         if isinstance(known, str):
             info = SubmittedJobInfo(job)
             self.workflow.scheduler.submit_callback(job)
             job.register()
             self._report(info, known)
         elif known.head is job:
-            self._job_submission_executor.submit(self._submit, known)
+            (self._scoring if is_batched(job) else self._job_submission_executor).submit(self._submit, known)
         else:
             self._register(known)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Cancel the jobs of this call, each once, and submit no more."""
         self._stopping.set()
-        self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
+        for submitting in (self._scoring, self._job_submission_executor):
+            submitting.shutdown(wait=True, cancel_futures=True)
         by_number = {info.external_jobid: info for info in [*active_jobs, *self.active_jobs] if info.external_jobid}
         super().cancel_jobs(list(by_number.values()))
 
@@ -134,7 +176,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
                 self._register(batch)
         except Exception as error:  # in a thread: nothing else would ever report it
             for job in batch.members[:]:
-                self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}")
+                self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}\n")
             self._batches.close(batch)  # others of it are submitted by themselves when they are requested
 
     def _number_of(self, call: str) -> str | None:
@@ -204,6 +246,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         self.next_seconds_between_status_checks = min(
             LOOK_S, self.workflow.remote_execution_settings.seconds_between_status_checks
         )
+        await asyncio.to_thread(self._submit_gathered)  # Snakemake's own questions need a loop of their own
         held, self._held = self._held, []
         for batch in held:
             waits = self._holder(batch.head) is not None
@@ -225,18 +268,22 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         return [info for info in infos if info.job not in answers]
 
     def _report_ended(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
-        """Report steps whose Slurm job has ended without a report of theirs; the others."""
+        """Report steps whose Slurm job has ended without a report of theirs; the others.
+
+        Their report and their files may be seen late: they are waited for as long as for any file of another node.
+        """
         pause = self.workflow.remote_execution_settings.seconds_between_status_checks
         if not infos or time.monotonic() - self._queried_at < pause:
             return infos
         states = states_in_queue(self.run_uuid)
-        self._queried_at = time.monotonic()
+        now = self._queried_at = time.monotonic()
         if states is None:
             return infos
         numbers = {str(info.external_jobid) for info in infos}
         out = {number for number in numbers if states.get(number, "GONE") in ENDED | {"GONE"}}
-        self._gone = {number: self._gone.get(number, 0) + 1 for number in out}
-        ended = {number for number, looks in self._gone.items() if looks >= LOOKS}
+        self._gone = {number: self._gone.get(number, now) for number in out}
+        patience = max(self.workflow.execution_settings.latency_wait, pause)
+        ended = {number for number, since in self._gone.items() if now - since >= patience}
         if not ended:
             return infos
         states |= states_in_accounting(ended - states.keys())
@@ -272,7 +319,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         hint = HINTS.get(state, GO_ON).format(
             mem=resources.get("mem_mb"), time=resources.get("runtime"), rule=info.job.rule.name
         )
-        self._report(info, "failed", f"Slurm job {info.external_jobid} {message}.\n{hint}")
+        self._report(info, "failed", f"Slurm job {info.external_jobid} {message}.\n{hint}\n")
 
     def _report(self, info: SubmittedJobInfo, answer: str, message: str | None = None) -> None:
         log = (info.aux or {}).get("slurm_logfile")
@@ -283,6 +330,18 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             self.report_job_success(info)
         else:
             self.report_job_error(info, msg=message, aux_logs=[str(log)] if log is not None and message else [])
+
+
+def take_due(gathered: Mapping[Any, float], now: float, alone: bool) -> list[list[Any]]:
+    """Lists of steps to submit now, of one rule each; ``gathered``: step → since when it waits, ``now`` in s.
+
+    ``alone``: nothing else is under way that could join them.
+    """
+    by_rule: dict[str, list[Any]] = defaultdict(list)
+    for job in gathered:
+        by_rule[job.rule.name].append(job)
+    due = [jobs for jobs in by_rule.values() if alone or len(jobs) >= ENOUGH or now - gathered[jobs[0]] >= GATHER_S]
+    return [jobs[first : first + AT_ONCE] for jobs in due for first in range(0, len(jobs), AT_ONCE)]
 
 
 def _batch(info: SubmittedJobInfo) -> Batch | None:

@@ -84,7 +84,7 @@ def read_verdicts(path: Path) -> dict[int, State]:
 
 
 def do_steps(path: Path) -> bool:
-    """Do the steps of a list; True when all of them are done."""
+    """Do the steps of a list, until it is removed; True when all of them are done."""
     steps, began = read_list(path), time.monotonic()
     done = {number for number, state in read_verdicts(path).items() if state == "done"}  # Slurm began the job again
     with open(verdict_path(path), "a", buffering=1) as lines:
@@ -95,6 +95,8 @@ def do_steps(path: Path) -> bool:
             os.fsync(lines.fileno())
 
         for step in steps.steps:
+            if not _is_wanted(path):
+                break
             late = steps.begin_within_s is not None and time.monotonic() - began > steps.begin_within_s
             if late or step.number in done or not done.issuperset(step.after):
                 continue
@@ -106,6 +108,15 @@ def do_steps(path: Path) -> bool:
             record(step, "failed" if code else "done")
             done |= set() if code else {step.number}
     return len(done) == len(steps.steps)
+
+
+def _is_wanted(path: Path) -> bool:
+    """Return whether the list is still there; opened, as a network file system looks anew only then."""
+    try:
+        path.open().close()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _wait_for(files: Sequence[str], patience_s: float) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 LOG_LINES = 20
 LOG_BYTES = 64_000
+NAMES = 3
 
 
 @dataclass
@@ -41,9 +43,13 @@ class Steps:
 
     @property
     def now(self) -> str:
-        """Number of failed steps, and names of those that run."""
+        """Number of failed steps, and names of those that run; of more than three, how many of each rule."""
         failed = [f"{len(self.failed)} failed"] if self.failed else []
-        return " · ".join([*failed, *self.running.values()])
+        names = list(self.running.values())
+        rules = Counter(name.split(" ")[0] for name in names)
+        return " · ".join(
+            [*failed, *(names if len(names) <= NAMES else (f"{n} × {rule}" for rule, n in rules.items()))]
+        )
 
 
 def step_name(rule: str, wildcards: Mapping[str, str] | None) -> str:

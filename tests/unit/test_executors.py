@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from automedbench.base.slurm import is_busy, read_states, states_in_accounting, states_in_queue
-from snakemake_executor_plugin_automedbench import together
-from snakemake_executor_plugin_automedbench.batches import Batch, Batches
+from snakemake_executor_plugin_automedbench import slurm, together
+from snakemake_executor_plugin_automedbench.batches import Batch, Batches, end_batches
+from snakemake_executor_plugin_automedbench.slurm import SlurmExecutor, take_due
 from snakemake_executor_plugin_automedbench.together import (
     Step,
     StepList,
@@ -80,6 +82,18 @@ def test_no_step_is_begun_too_late(place: Path) -> None:
     assert read_verdicts(place) == {1: "done"}
 
 
+def test_a_removed_list_ends_after_the_step_that_runs(place: Path) -> None:
+    """As its head is dead and the next one plans these steps anew."""
+    write_list(place, StepList([Step(1, "sleep 0.5"), Step(2, "touch second")]))
+    process = subprocess.Popen([sys.executable, "-P", together.__file__, str(place)])
+    deadline = time.monotonic() + 30
+    while not verdict_path(place).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    end_batches(place.parent)
+    assert process.wait(30) == 1
+    assert not Path("second").exists() and not verdict_path(place).exists()
+
+
 def test_a_signal_reaches_the_step_and_ends_the_list(place: Path) -> None:
     """A step that was asked to end is neither done nor failed: its Slurm job may be begun again."""
     write_list(
@@ -107,6 +121,7 @@ class Job:
     output: list[str]
     input: list[str] = field(default_factory=list)
     batched: int = 0
+    resources: dict[str, int] = field(default_factory=dict)
 
     @property
     def rule(self) -> Any:
@@ -231,6 +246,31 @@ def test_what_a_process_took_with_it_is_told_from_what_it_had_not_begun(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_steps_that_gathered_share_a_batch(tmp_path: Path) -> None:
+    plan = Plan(runs=3)
+    known = batches(plan, tmp_path, at_once=1)
+    first, second, third = (plan.jobs[run][0] for run in range(3))
+    plan.ready_jobs = set()  # all are requested
+    batch = asked(known.request(first, None, [second]))
+    assert batch.members == [second, first] and known.request(second) is batch
+    assert [step.number for step in read_list(batch.path).steps] == [1, 2, 3, 4, 11, 12, 13, 14]
+    assert known.knows(plan.jobs[1][3]) and not known.knows(third) and known.count_shared() == 1
+
+
+def test_finished_runs_wait_for_each_other() -> None:
+    """Twenty go at once, fewer after two minutes, the last ones as soon as no agent runs; 100 in a job at most."""
+    collect = [Job(number, "collect", []) for number in range(120)]
+    audit = Job(200, "audit", [])
+
+    def due(waits: dict[Job, float], alone: bool = False) -> list[int]:
+        return [len(jobs) for jobs in take_due(waits, 1000.0, alone)]
+
+    assert due(dict.fromkeys([*collect[:19], audit], 881.0)) == []
+    assert due(dict.fromkeys(collect[:20], 999.0)) == [20]
+    assert due(dict.fromkeys(collect[:3], 999.0) | {audit: 880.0}) == [1]
+    assert due(dict.fromkeys([*collect, audit], 999.0), alone=True) == [100, 20, 1]
+
+
 def test_a_step_has_made_its_files_when_none_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("0").mkdir()
@@ -262,6 +302,31 @@ def test_defaults_of_the_user_hide_no_job(tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in ({"PATH": f"{tmp_path}:/usr/bin:/bin"} | own).items():
         monkeypatch.setenv(name, value)
     assert states_in_queue("campaign") == states_in_accounting(["17"]) == {"17": "PENDING"}
+
+
+def test_a_report_that_is_seen_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm says that jobs 1 and 2 have ended; 1 reports 50 s later, as from NFS, 2 never, and the latency is 60 s."""
+    plan, clock, reported = Plan(runs=2), [1000.0], []
+    executor = SlurmExecutor.__new__(SlurmExecutor)
+    waits = SimpleNamespace(seconds_between_status_checks=20)
+    executor.workflow = SimpleNamespace(
+        remote_execution_settings=waits, execution_settings=SimpleNamespace(latency_wait=60)
+    )
+    executor.run_uuid, executor._gone, executor._queried_at = "head", {}, 0.0
+    executor._batches = batches(plan, tmp_path, at_once=1)
+    monkeypatch.setattr(executor, "_report", lambda info, how, *_: reported.append((info.external_jobid, how)))
+    monkeypatch.setattr(slurm, "states_in_queue", lambda _: {"1": "COMPLETED", "2": "COMPLETED"})
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: clock[0])
+    made = [asked(executor._batches.request(plan.jobs[run][0])) for run in (0, 1)]
+    infos = [SubmittedJobInfo(each.head, str(n), {"batch": each}) for n, each in enumerate(made, 1)]
+    for batch in made:
+        write_verdicts(batch, {batch.head.jobid: "begun"})
+    for now in (1000.0, 1025.0, 1050.0, 1075.0):
+        clock[0] = now
+        if now == 1050.0:
+            write_verdicts(made[0], {1: "done"})
+        infos = executor._report_ended(executor._report_news(infos))
+        assert reported == [("1", "done")] * (now >= 1050) + [("2", "failed")] * (now > 1060)
 
 
 BUSY = (

@@ -342,6 +342,13 @@ def test_live_line_without_steps() -> None:
     assert stream.getvalue() == ""
 
 
+def test_what_runs_is_counted_where_it_is_much() -> None:
+    steps = Steps(running={number: f"run_agent a/{number}" for number in range(3)}, failed=["collect a/9"])
+    assert steps.now == "1 failed · run_agent a/0 · run_agent a/1 · run_agent a/2"
+    steps.running |= {3: "run_agent a/3", 4: "score_run a/4"}
+    assert steps.now == "1 failed · 4 × run_agent · 1 × score_run"
+
+
 def test_names() -> None:
     assert step_name("all", {}) == "all"
     assert step_name("run_agent", SimpleNamespace(values=lambda: ["a", 1])) == "run_agent a/1"  # type: ignore[arg-type]

@@ -323,6 +323,35 @@ def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: SiteOp
     assert len(str(caught.value).splitlines()) <= 3
 
 
+def test_an_urgent_partition_is_used_only_by_name() -> None:
+    """Beside urgent (tier 100) day (10) can be preempted as well, and stays the usual place; scavenge (1) does not."""
+    site = site_of("preemptible-partition")
+    day = dataclasses.replace(next(each for each in site.partitions if each.name == "day"), preempt_mode="REQUEUE")
+    urgent = dataclasses.replace(day, name="urgent", default=False, tier=100)
+    site = dataclasses.replace(
+        site, partitions=(urgent, day, *(each for each in site.partitions if "scavenge" in each.name))
+    )
+
+    def place_of_runs(options: SiteOptions) -> str:
+        return next(line for line in draft_profile(site, RUN, options).messages if line.startswith("runs: ")).split()[2]
+
+    assert place_of_runs(PLAIN) == "day,"
+    assert place_of_runs(SiteOptions(partition="urgent")) == "urgent,"
+    assert place_of_runs(PREEMPTIBLE) == "scavenge,"
+
+
+def test_a_qos_that_preempts_the_usual_one_is_used_only_by_name() -> None:
+    site = site_of("qos-limits")
+    urgent = dataclasses.replace(site.qos["normal"], preempts=frozenset({"normal"}))
+    own = tuple(dataclasses.replace(each, qos=("urgent", *each.qos)) for each in site.associations)
+    site = dataclasses.replace(site, preempt_type="qos", associations=own, qos={**site.qos, "urgent": urgent})
+    site = dataclasses.replace(
+        site, partitions=tuple(dataclasses.replace(each, preempt_mode="REQUEUE") for each in site.partitions)
+    )
+    assert draft_profile(site, RUN, PLAIN).messages[2].startswith("runs: partition normal, account users, 90 min")
+    assert "QOS urgent" in draft_profile(site, RUN, SiteOptions(qos="urgent")).messages[2]
+
+
 def test_accounts_are_needed_where_they_are_enforced() -> None:
     dumps = {**read_dumps(SITES / "mig"), "associations": ""}
     with pytest.raises(ConfigError, match="small needs an account, and sacctmgr shows none of yours"):

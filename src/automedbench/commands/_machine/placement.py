@@ -107,6 +107,8 @@ def check_partition(
         return place
     if place.minutes < needs.minutes:
         return f"ends jobs after {place.minutes:.0f} min"
+    if _preempts(site, partition) and not named:
+        return "takes the place of other users' jobs: only where it is named"
     if preemptible and not place.preemptible:
         return "preempts no jobs"
     if place.preemptible and not preemptible and not named:
@@ -150,7 +152,7 @@ def _choose_account(
         if not allowed or account in partition.denied or association.partition not in ("", partition.name):
             continue
         if options.account in (None, account):
-            names = _list_qos(association, partition, options.qos)
+            names = _list_qos(site, association, partition, options.qos)
             found += [_make_choice(site, partition, association, qos) for qos in names]
     if not found:
         return f"does not take {f'account {options.account}' if options.account else 'any account or QOS of this user'}"
@@ -164,13 +166,17 @@ def _rank_account(site: Site, account: str, needs: Needs) -> tuple[bool, bool, s
     return other, account != site.default_account, account
 
 
-def _list_qos(association: Association, partition: Partition, wanted: str | None) -> Iterable[str]:
-    """QOS that a job may name there, the default first; "" is the default one, unnamed."""
+def _list_qos(site: Site, association: Association, partition: Partition, wanted: str | None) -> Iterable[str]:
+    """QOS that a job may name there, the default first; "" is the default one, unnamed.
+
+    None that takes the place of jobs of the default one, unless it is ``wanted``.
+    """
     names = [name for name in association.qos if partition.allowed_qos is None or name in partition.allowed_qos]
     if wanted is not None:
         return [wanted] if wanted in names else []
     default = association.usual_qos
-    rest = [name for name in names if name != default]
+    preempting = {name for name, each in site.qos.items() if default in each.preempts and not _BORROWED.search(default)}
+    rest = [name for name in names if name != default and name not in preempting]
     return ["", *rest] if default in names or not association.qos else rest
 
 
@@ -180,7 +186,7 @@ def _make_choice(site: Site, partition: Partition, association: Association, qos
     submits |= {f"QOS {name}": site.qos[name].submit for name in (named, partition.qos) if name in site.qos}
     strictest = min(submits, key=lambda name: submits[name])
     limit = min(partition.minutes, _limit_of_qos(site, named), _limit_of_qos(site, partition.qos))
-    preempted = _is_preempted(site, partition, named)
+    preempted = _is_preempted(site, partition, named, association.usual_qos)
     return PartitionChoice(partition, association.account, qos, limit, submits[strictest], strictest, preempted)
 
 
@@ -188,15 +194,28 @@ def _limit_of_qos(site: Site, qos: str) -> float:
     return site.qos[qos].minutes if qos in site.qos and site.limits_jobs else math.inf
 
 
-def _is_preempted(site: Site, partition: Partition, qos: str) -> bool:
-    """Check whether jobs there can be preempted."""
+def _is_preempted(site: Site, partition: Partition, qos: str, usual_qos: str = "") -> bool:
+    """Check whether jobs there can be preempted by usual ones; what urgent jobs preempt as well is the usual place."""
     if site.preempt_type == "none" or partition.preempt_mode == "OFF":
         return False
     if site.preempt_type == "qos":
         preempted = {name for each in site.qos.values() for name in each.preempts}
+        preempted -= {usual_qos} if not _BORROWED.search(usual_qos) else set()
         return bool(preempted & {qos, partition.qos}) or bool(_BORROWED.search(partition.name))
-    higher = any(each.tier > partition.tier for each in site.partitions)
-    return higher or bool(_BORROWED.search(partition.name))
+    return partition.tier < _usual_tier(site) or bool(_BORROWED.search(partition.name))
+
+
+def _preempts(site: Site, partition: Partition) -> bool:
+    """Check whether jobs there take the place of those in the usual partitions."""
+    between = range(_usual_tier(site), partition.tier)
+    preempted = any(each.tier in between and each.preempt_mode != "OFF" for each in site.partitions)
+    return site.preempt_type == "partition_prio" and preempted
+
+
+def _usual_tier(site: Site) -> int:
+    """Tier of the default partition, else the highest."""
+    default = [each.tier for each in site.partitions if each.default and not _BORROWED.search(each.name)]
+    return max(default or [each.tier for each in site.partitions])
 
 
 def _rank(place: PartitionChoice, needs: Needs) -> tuple[Any, ...]:
