@@ -36,8 +36,9 @@ _AUTH = frozenset({401, 402, 403})
 _GATEWAY = 407
 _OVERFLOW = re.compile(
     r"context.?(?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
-    r"|max(?:imum)?[ _]?(?:prompt|input)[ _](?:tokens|length)|reduce the length|context.?limit|input token count"
-    r"|request_too_large",
+    r"|max(?:imum)?[ _]?(?:prompt|input|model)[ _](?:tokens|length)|reduce the length|context.?limit|input token count"
+    r"|request_too_large|n_ctx|`inputs` (?:tokens \+|must have less)|(?:prompt token count|input tokens) .{0,20}exceed"
+    r"|model token limit",
     re.IGNORECASE,
 )
 _POLICY = re.compile(
@@ -45,12 +46,18 @@ _POLICY = re.compile(
     r"|flagged|blocked by",
     re.IGNORECASE,
 )
-_NO_CREDIT = re.compile(r"\binsufficient_quota\b")
+_NO_CREDIT = re.compile(
+    r"\binsufficient_quota\b|exceeded_current_quota|insufficient balance|budget.?(?:has been )?exceeded",
+    re.IGNORECASE,
+)
 _OVERLOAD = re.compile(
     r"overloaded|server_error|internal.?(?:server.?)?error|api_error|unavailable|timeout", re.IGNORECASE
 )
 _RATE = re.compile(r"rate.?limit|too many requests|resource.?exhausted|quota.{0,200}(?:minute|second)", re.IGNORECASE)
-_KEY = re.compile(r"api.?key.?(?:not.?valid|invalid)|(?:authentication|permission|billing)_error", re.IGNORECASE)
+_KEY = re.compile(
+    r"api.?key.?(?:not.?valid|invalid)|(?:authentication|permission|billing)_error|no_db_connection|credit balance",
+    re.IGNORECASE,
+)
 _INVALID = re.compile(r"invalid_request|invalid_argument|not_found_error|invalid_prompt", re.IGNORECASE)
 
 
@@ -78,13 +85,13 @@ def classify_status(status: int, body: str) -> FaultKind:
     """Kind of an HTTP error."""
     if status == 429:
         return "auth" if _NO_CREDIT.search(body) else "rate_limit"
+    if status in (400, 413, 422, 500) and _OVERFLOW.search(body):
+        return "context_overflow"
     if status in _SERVER:
         return "server"
-    if status in (400, 413, 422) and _OVERFLOW.search(body):
-        return "context_overflow"
     if status in (400, 403) and _POLICY.search(body):
         return "content_policy"
-    if status == 400 and _KEY.search(body):
+    if status == 400 and (_KEY.search(body) or _NO_CREDIT.search(body)):
         return "auth"
     if status < 400:
         # A page of maintenance or a log-in page of the network: no answer of the endpoint, and often gone soon.
@@ -148,6 +155,7 @@ def pause(fault: Fault, attempt: int, random: float) -> float:
 
 _BY_WORDS: tuple[tuple[re.Pattern[str], FaultKind], ...] = (
     (_OVERFLOW, "context_overflow"),
+    (_NO_CREDIT, "auth"),
     (_RATE, "rate_limit"),
     (_OVERLOAD, "server"),
     (_POLICY, "content_policy"),
