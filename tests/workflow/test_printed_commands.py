@@ -42,6 +42,10 @@ SUBSTITUTIONS = {
         r"automedbench site\1 --dumps tests/sites/preemptible-partition",
         "reads the reader's cluster",
     ),
+    r"automedbench first-run(.*)": (
+        r"automedbench first-run\1 --only clock",
+        "test_first_run.py tries servers and jobs",
+    ),
     r"python tools/judge_eval.py --panel .+": ("python tools/judge_eval.py --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"pip install .+": ("pip --version", "installs packages"),

@@ -49,6 +49,9 @@ def _hub_item(source: Source, collector: Collector, commit: str, spec: Download,
     sized = spec.model_copy(update={"bytes": spec.bytes or facts.get("size")})
     published = f"sha256:{digest}" if digest else None
     name = f"{source.where}/{spec.name}"
+    told = "" if collector.access.stand_in else spec.checksum or ""
+    if published and told.startswith("sha256:") and told != published:
+        raise ContentMismatch(f"{name}: expected {told} as the card says, found {published}.\nNothing was installed.")
     return file_item(source, collector, url, spec.name, sized, checksum=published, name=name)
 
 

@@ -17,7 +17,7 @@ from automedbench.commands._machine.first.models import TRUST_FIX, check_clock
 from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import list_downloads, way_to_data
 from automedbench.datasets.download.access import Access, describe
-from automedbench.datasets.download.collecting import Collector, DownloadItem
+from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.download.transfer import ContentMismatch, Request, SourceUnreachable, look_up
 from automedbench.datasets.fetchers import PLANNERS
 from automedbench.datasets.fetchers.web import expand_numbers
@@ -36,7 +36,7 @@ def hosts(host: Host) -> ProbeResults:
     sets = [card.dataset for card in cards.values() if way_to_data(campaign, card) == "download"]
     access = Access(campaign.config.fetch.mirrors)
     with tempfile.TemporaryDirectory(prefix="first-run-") as folder, ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda dataset: list(_try(dataset, Collector(Path(folder), access))), sets):
+        for found in pool.map(lambda dataset: list(_try(dataset, Collector(Path(folder, dataset.name), access))), sets):
             yield from found
     if not sets:
         yield ok("hosts", "no data set of this campaign has to be downloaded")
@@ -45,82 +45,102 @@ def hosts(host: Host) -> ProbeResults:
 def _try(dataset: DataSet, collector: Collector) -> Iterator[ProbeResult]:
     """The first source that works, and what is wrong with those before it."""
     failures: list[ProbeResult] = []
+    page = next(iter(dataset.homepages), "")
     for source in list_downloads(dataset):
         place = f"{dataset.name}: {describe(source)}"
         try:
-            parts = [_try_part(part, collector) for part in (source, *source.also)]
+            parts = [look_at(part, _smallest(part), collector) for part in (source, *source.also)]
         except (InfrastructureError, ConfigError) as error:
-            text = " ".join(str(error).partition("\n")[0].split())
-            failures.append(fail("hosts", f"{dataset.name}: {text}", _remedy(error, dataset, source)))
+            text, own = (
+                " ".join(str(error).partition("\n")[0].split()),
+                f"datasets: {{{dataset.name}: {{path: FOLDER}}}}",
+            )
+            fix = f"{find_remedy(error, page or source.where, source)} A copy of your own: {own}."
+            failures.append(fail("hosts", f"{dataset.name}: {text}", fix))
             continue
         yield from (warn("hosts", each.message, f"{each.fix} Another source of it works.") for each in failures)
         for _, date in parts:
             yield from (fail("hosts", f"{place} {text}", fix) for _, text, fix in check_clock(date, "it"))
         yield ok("hosts", f"{place}: {', '.join(text for text, _ in parts)}; licence {dataset.licence}")
-        yield from _try_licence(dataset, collector)
+        if page and _is_gone(page, collector):
+            fix = "Look whether its terms still hold, and report it."
+            yield warn("hosts", f"{dataset.name}: the page of its licence is gone: {page}", fix)
         return
     yield from failures
 
 
-def _try_part(source: Source, collector: Collector) -> tuple[str, str]:
-    """What was tried of one place, and the ``Date`` of its host; raises why it cannot be had."""
+def list_entries(source: Source) -> list[Download]:
+    """Files that a source names, one for each entry: of numbered ones first and last, of rows their table."""
+    tables = [each if each.rows is None else Download(name=each.rows.table, unpack=False) for each in source.downloads]
+    spread = [each.model_copy(update={"numbers": (n, n)}) for each in tables for n in dict.fromkeys(each.numbers or ())]
+    return [*(each for each in tables if each.numbers is None), *expand_numbers(spread)]
+
+
+def _smallest(source: Source) -> Download | None:
+    return min(list_entries(source), key=lambda each: each.bytes or math.inf, default=None)
+
+
+def look_at(
+    source: Source, entry: Download | None, collector: Collector, whole_bytes: int = WHOLE_BYTES
+) -> tuple[str, str]:
+    """What there is of an entry (None: of the whole source), and the ``Date`` of its host; raises why it is not there.
+
+    A file of at most ``whole_bytes`` is downloaded, and its checksum compared.
+    """
     if source.kind == "git":
-        url = collector.access.url(source.where)
-        status, text = run_program(["env", "GIT_TERMINAL_PROMPT=0", "git", "ls-remote", url, "HEAD"], GIT_S)
-        if status:
-            raise SourceUnreachable(f"{describe(source)}: {text.splitlines()[-1] if text else f'status {status}'}")
-        return "the repository answers", ""
-    item = _smallest(source, collector)
+        return _look_at_commit(source, collector), ""
+    if source.kind == "manual" and "://" in source.where:
+        return "its page answers", look_up(_page(source.where, collector), collector.watch)[1].get("Date", "")
+    one = source.model_copy(update={"downloads": [entry] if entry else []})
+    items = [item for item in PLANNERS[source.kind](one, collector).items if item.request]
+    item = min(items, key=lambda each: each.bytes or math.inf)
     assert item.request is not None
     size, headers = look_up(replace(item.request, size=item.bytes), collector.watch)
-    date, name = headers.get("Date", ""), item.name.rpartition("/")[2]
-    if size is None or size > WHOLE_BYTES:
-        return f"{name} ({'size not told' if size is None else f'{size / 1e6:.0f} MB'})", date
-    collector.one(item)
-    return f"{name} ({size} bytes, {'checksum' if item.checksum else 'size'} compared)", date
+    text = item.name.rpartition("/")[2] + (", size not told" if size is None else f", {size:,} bytes")
+    if size is not None and size <= whole_bytes:
+        collector.one(item)
+        text += f", {'checksum' if item.checksum else 'size'} compared"
+    return text, headers.get("Date", "")
 
 
-def _smallest(source: Source, collector: Collector) -> DownloadItem:
-    """The smallest file that a source names, as the fetcher of its kind would get it."""
-    named = [_as_file(each) for each in source.downloads]
-    spec = min(named, key=lambda each: each.bytes or math.inf, default=None)
-    one = source.model_copy(update={"downloads": [*expand_numbers([spec])][:1]}) if spec else source
-    items = PLANNERS[source.kind](one, collector).items
-    return min((item for item in items if item.request), key=lambda item: item.bytes or math.inf)
+def _look_at_commit(source: Source, collector: Collector) -> str:
+    """Get the commit alone, without its files where the server can leave them out."""
+    folder, wanted = collector.folder / "git", source.revision or "HEAD"
+    run_program(["git", "init", "--quiet", str(folder)])
+    ask = ["env", "GIT_TERMINAL_PROMPT=0", "git", "-C", str(folder), "fetch", "--quiet", "--depth=1", "--filter=tree:0"]
+    status, text = run_program([*ask, collector.access.url(source.where), wanted], GIT_S)
+    if status:
+        raise SourceUnreachable(f"{describe(source)} at {wanted}: {text.splitlines()[-1] if text else status}")
+    return f"{wanted[:12]} is there"
 
 
-def _as_file(told: Download) -> Download:
-    """A download itself; the table of one that has a file for each row."""
-    return told if told.rows is None else Download(name=told.rows.table, unpack=False)
+def _page(url: str, collector: Collector) -> Request:
+    return Request(collector.access.url(url), f"{url}#.html")
 
 
-def _remedy(error: Exception, dataset: DataSet, source: Source) -> str:
-    """What to do about a source that does not give its file."""
-    text, page = str(error), next(iter(dataset.homepages), source.where)
-    own = f"or name a copy of your own: datasets: {{{dataset.name}: {{path: FOLDER}}}}"
+def _is_gone(page: str, collector: Collector) -> bool:
+    """Check whether a page is there no more; one that only refuses programs is."""
+    try:
+        look_up(_page(page, collector), collector.watch, tries=1)
+    except MissingDataError as error:
+        return re.search(r"HTTP (404|410)", str(error)) is not None
+    return False
+
+
+def find_remedy(error: Exception, page: str, source: Source) -> str:
+    """What to do about a source that does not give its file; ``page``: where people read about it."""
+    text = str(error)
     if isinstance(error, ContentMismatch):
-        return f"The data set was changed: look at {page}; a newer version may know it, {own}."
+        return f"It was changed: look at {page}; a newer version of the card may know it."
     if "certificate" in text:
         return TRUST_FIX
-    if "web page" in text or "gated" in text or "401" in text:
+    if re.search("web page|gated|HTTP 401|not set in the environment", text):
         login = f" and set {' and '.join(source.credentials)}" if source.credentials else ""
-        return f"Log in at {page}, accept the terms{login}, {own}."
+        return f"Log in at {page}, accept the terms{login}."
     if re.search(r"HTTP (404|410)", text):
-        return f"The file was moved: look at {page} and report it, {own}."
+        return f"It was moved: look at {page} and report it."
     if "HTTP 403" in text:
-        return f"Try {page} in a browser: your address may be blocked. Set fetch.mirrors, {own}."
+        return f"Try {page} in a browser: your address may be blocked; fetch.mirrors names another place."
     if "HTTP 429" in text:
         return "Wait an hour: this address has asked too often."
-    return f"Check the network and HTTPS_PROXY; fetch.mirrors names another place, {own}."
-
-
-def _try_licence(dataset: DataSet, collector: Collector) -> Iterator[ProbeResult]:
-    """The page with the licence is there; a page that only refuses programs is."""
-    page = next(iter(dataset.homepages), "")
-    try:
-        if page:
-            look_up(Request(collector.access.url(page), f"{page}/.html"), collector.watch, tries=1)
-    except MissingDataError as error:
-        if re.search(r"HTTP (404|410)", str(error)):
-            fix = "Look whether its terms still hold, and report it."
-            yield warn("hosts", f"{dataset.name}: the page of its licence is gone: {page}", fix)
+    return "Check the network and HTTPS_PROXY; fetch.mirrors names another place."
