@@ -7,7 +7,6 @@ import io
 import itertools
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 from PIL import Image
@@ -25,7 +24,6 @@ from automedbench.tracks.common.pictures import (
     intensity_window,
     label_layer,
     magnified,
-    orientation,
     outlined,
     photo_layer,
     pick_slices,
@@ -80,22 +78,6 @@ def test_every_way_of_storing_gives_the_same_picture(order: tuple[int, int, int]
     expected = np.zeros((5, 4))
     expected[0, 0] = 1
     assert np.array_equal(picture, expected)
-
-
-def test_orientation_is_nibabels() -> None:
-    """Oblique, sheared, flat and degenerate matrices, whose axes point somewhere or nowhere."""
-    random = np.random.default_rng(7)
-    matrices = [np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 1, 0])]
-    for _ in range(300):
-        matrix = random.normal(size=(3, 3)) * random.choice([1e-3, 1, 1e3], size=3)
-        lost = matrix.copy()
-        lost[:, random.integers(3)] = 0
-        matrices += [matrix, np.round(matrix), lost]
-    nibabel: Any = nib
-    for matrix in matrices:
-        affine = np.eye(4)
-        affine[:3, :3] = matrix
-        np.testing.assert_array_equal(orientation(matrix), nibabel.orientations.io_orientation(affine))
 
 
 def test_spacing_follows_the_axes() -> None:

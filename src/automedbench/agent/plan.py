@@ -306,7 +306,7 @@ def _environment(folder: Path, wording: Wording) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": _number, "capitalize_first": _capitalise}
+    environment.filters |= {"number": _number, "capitalize_first": lambda text: text[:1].upper() + text[1:].rstrip(".")}
     return environment
 
 
@@ -377,7 +377,3 @@ _CONSTANTS = {
 
 def _number(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e6 else f"{value:.0f}"
-
-
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".")

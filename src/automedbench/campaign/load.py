@@ -324,7 +324,8 @@ def write_campaign(campaign: Campaign) -> None:
         close_folder(place, campaign.config.share)
     files = {Path(campaign_file(campaign)): _text(campaign)}
     if campaign.config.preset != DEFAULT:
-        files |= {Path(campaign.card_paths[task]): _card_text(card) for task, card in campaign.cards.items()}
+        cards = {Path(campaign.card_paths[task]): card for task, card in campaign.cards.items()}
+        files |= {path: to_json(card.model_dump(mode="json", by_alias=True)) for path, card in cards.items()}
     for path, text in files.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,11 +343,6 @@ def lacks_first_run(campaign: Campaign) -> bool:
     is_real = any(campaign.agents[name].paid for name in campaign.takes_part)
     results = Path(campaign.config.results)
     return is_real and not (results / FIRST_RUN).is_file() and not (results / "runs").is_dir()
-
-
-def _card_text(card: TaskCard) -> str:
-    """A card as a preset makes it: JSON, which is YAML as well."""
-    return to_json(card.model_dump(mode="json", by_alias=True))
 
 
 def _text(campaign: Campaign) -> str:

@@ -63,7 +63,7 @@ def neutralise(text: str) -> str:
     text = LINE_END.sub("\n", text)
     if not text.isascii() or not text.isprintable():
         text = _show_unseen(text)
-    return _CHAT.sub(_broken, text)
+    return _CHAT.sub(lambda mark: f"{BREAK}>" if mark[0] == ">" else f"{mark[0]}{BREAK}", text)
 
 
 def restore(text: str) -> str:
@@ -117,10 +117,6 @@ def _colours(text: str, at: int) -> bool:
 @lru_cache(maxsize=20_000)
 def _unseen(char: str) -> bool:
     return char == "⟨" or unicodedata.category(char) in _UNSEEN_CATEGORIES or bool(_UNSEEN_LETTERS.match(char))
-
-
-def _broken(match: re.Match[str]) -> str:
-    return f"{BREAK}>" if match[0] == ">" else f"{match[0]}{BREAK}"
 
 
 def _meant(match: re.Match[str]) -> str:

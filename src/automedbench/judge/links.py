@@ -118,7 +118,11 @@ def fact_lines(history: History, effect: Effect) -> tuple[str, ...]:
     marked = {history.pilot, history.full}
     told = [index for place, index in enumerate(wrote) if place < MAX_FACTS or index in marked]
     rest = [history.events[index].call for index in wrote if index not in told]
-    opened = [event.call for event in history.events if opened_weights(event.call)]
+    opened = [
+        event.call
+        for event in history.events
+        if any(WEIGHTS.search(path) for process in event.call.processes or [] for path in process.reads)
+    ]
     failed = [event.call for event in history.events if event.failed]
     traced = any(event.call.processes is not None for event in history.events)
     return (
@@ -141,11 +145,6 @@ def _wrote(history: History, index: int) -> str:
 
 def _counted(what: str, calls: Sequence[CodeCall]) -> list[str]:
     return [f"{what}: {len(calls)} calls, turns {turn_ranges(call.turn for call in calls)}"] if calls else []
-
-
-def opened_weights(call: CodeCall) -> bool:
-    """Check whether a process of the call opened a file named like weights, by the kernel trace."""
-    return any(WEIGHTS.search(path) for process in call.processes or [] for path in process.reads)
 
 
 def effect_line(effect: Effect) -> str:

@@ -302,8 +302,11 @@ def find_pilot(events: list[Event]) -> int | None:
 
 
 def first_batch(events: list[Event]) -> int | None:
-    """Index of the first call that created outputs of more cases than a pilot does."""
-    limit = _pilot_size(events)
+    """Index of the first call that created outputs of more cases than a pilot does.
+
+    A pilot has at most max(2, 10 %) of the cases (docs/specification.md, 8.8).
+    """
+    limit = max(2, sum(len(event.new_cases) for event in events) // 10)
     return next((i for i, event in enumerate(events) if _is_batch(event, limit)), None)
 
 
@@ -318,11 +321,6 @@ def full_run(events: list[Event], pilot: int, n_cases: int) -> int | None:
 
 def _is_batch(event: Event, limit: int) -> bool:
     return event.whole or len(event.new_cases) > limit
-
-
-def _pilot_size(events: list[Event]) -> int:
-    """Largest number of cases that make a pilot: max(2, 10 %) (docs/specification.md, 8.8)."""
-    return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 
 def last_line(text: str) -> str:
@@ -371,12 +369,11 @@ class History:
     @cached_property
     def tested(self) -> tuple[int, CodeLine] | None:
         """One call that does the first case, checks it, and goes on; where it checks."""
-        several = ((i, event) for i, event in enumerate(self.events) if event.ok and self._many(event))
+        several = (
+            (i, event) for i, event in enumerate(self.events) if event.ok and (event.whole or len(event.new_cases) > 1)
+        )
         found = ((i, event.tested) for i, event in several)
         return next(((i, line) for i, line in found if line is not None and self._counts(i, line)), None)
-
-    def _many(self, event: Event) -> bool:
-        return event.whole or len(event.new_cases) > 1
 
     def _counts(self, index: int, line: CodeLine) -> bool:
         return not self.content or line in self.events[index].content_checks

@@ -233,12 +233,12 @@ def settle_verdicts(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tie
     found |= {rule.id: credit_criterion(rule, tier) for rule in rubric.criteria if tier in rule.auto_tiers}
     if not gpu and found:
         stages = {criterion.stage for criterion in found.values()}
-        found |= {rule.id: _not_applicable(rule) for rule in rubric.criteria if rule.gpu and rule.stage in stages}
+        found |= {
+            rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=0.0, applicable=False, reason="the run had no GPU")
+            for rule in rubric.criteria
+            if rule.gpu and rule.stage in stages
+        }
     return [found[rule.id] for rule in rubric.criteria if rule.id in found]
-
-
-def _not_applicable(rule: RubricCriterion) -> Criterion:
-    return Criterion(id=rule.id, stage=rule.stage, verdict=0.0, applicable=False, reason="the run had no GPU")
 
 
 def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, Criterion]:

@@ -200,7 +200,7 @@ def decide(findings: Findings) -> tuple[Verdict, str]:
         ("none", _copied),
         ("unclear", _not_comparable),
         ("none", _all_alike),
-        ("unclear", _too_few),
+        ("unclear", lambda found: f"{found.n} outputs are too few to tell" if found.n < FEWEST else None),
         ("shown", _shown),
         ("none", _no_difference),
         ("none", _no_gain),
@@ -233,10 +233,6 @@ def _all_alike(found: Findings) -> str | None:
     if found.crossed.p <= SIGNIFICANT and found.crossed.value > found.margin:
         return None
     return f"{found.alike:.0%} of {found.n} outputs are one and the same, of the answers {found.answers_alike:.0%}"
-
-
-def _too_few(found: Findings) -> str | None:
-    return f"{found.n} outputs are too few to tell" if found.n < FEWEST else None
 
 
 def _shown(found: Findings) -> str | None:

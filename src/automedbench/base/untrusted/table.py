@@ -48,10 +48,8 @@ class Table:
         if found:
             raise InvalidSubmission(COLUMNS, f"has the column {name} {len(found)} times; one is needed")
         hint = "; columns are separated by commas" if len(self.columns) == 1 else ""
-        raise InvalidSubmission(COLUMNS, f"lacks the column {name} (has {self._list_columns()}){hint}")
-
-    def _list_columns(self) -> str:
-        return ", ".join(shown(column, 20) for column in self.columns[:4]) + (", …" if len(self.columns) > 4 else "")
+        listed = ", ".join(shown(column, 20) for column in self.columns[:4]) + (", …" if len(self.columns) > 4 else "")
+        raise InvalidSubmission(COLUMNS, f"lacks the column {name} (has {listed}){hint}")
 
 
 def read_table(data: bytes, bounds: Bounds = Bounds(), delimiter: str = ",") -> Table:

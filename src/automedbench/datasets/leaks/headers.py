@@ -47,11 +47,11 @@ def inspect_headers(path: Path, name: str) -> tuple[list[str], bytes | None]:
 
 def _header_texts(path: Path, name: str) -> list[str]:
     if name.endswith(".png"):
-        return _png(path)
+        return [f"a chunk {chunk}" for chunk in _png_chunks(path) if chunk not in _PIXEL_CHUNKS]
     if name.endswith((".nii.gz", ".nii")):
         return _nifti(path)
-    if name.endswith(".npy"):
-        return _npy(path)
+    if name.endswith(".npy") and not _npy_type(path):
+        return ["no NPY header that can be read, or one with more than type, order and shape"]
     return _json(path) if name.endswith(".json") else []
 
 
@@ -71,10 +71,6 @@ def _jpeg(path: Path) -> tuple[list[str], bytes | None]:
     clean = jpeg.without_metadata() == data
     findings = [] if clean else ["metadata (EXIF, a comment or other segments, or something behind its end)"]
     return findings, jpeg.compression()
-
-
-def _png(path: Path) -> list[str]:
-    return [f"a chunk {chunk}" for chunk in _png_chunks(path) if chunk not in _PIXEL_CHUNKS]
 
 
 def _png_chunks(path: Path) -> Iterator[str]:
@@ -117,10 +113,6 @@ def _nifti_head(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error):
         return b""
     return head
-
-
-def _npy(path: Path) -> list[str]:
-    return [] if _npy_type(path) else ["no NPY header that can be read, or one with more than type, order and shape"]
 
 
 def _npy_type(path: Path) -> str:

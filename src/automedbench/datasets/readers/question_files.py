@@ -89,16 +89,12 @@ def question_files(raw: Path, card: TaskCard) -> Questions:
     patterns = _list(options.questions)
     reader = _QuestionReader(raw, options)
     for place, row in read_tables(raw, patterns, options.columns()):
-        if _is_kept(row, options.keep):
+        if all(str(row.get(key)) == value for key, value in options.keep.items()):
             reader.take(place, row)
     if not reader.questions:
         left_out = f" (left out: {dict(reader.left_out)})" if reader.left_out else ""
         raise unreadable(raw / patterns[0], f"contains no question that the card's options let through{left_out}")
     return Questions(reader.questions.values(), reader.left_out)
-
-
-def _is_kept(row: Row, keep: Mapping[str, str]) -> bool:
-    return all(str(row.get(key)) == value for key, value in keep.items())
 
 
 def _list(value: str | list[str] | None) -> list[str]:

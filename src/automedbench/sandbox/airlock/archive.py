@@ -321,17 +321,15 @@ def unpack_submission(files: RunFiles) -> Iterator[Path]:
         names = collected_files(record)
         with _open_archive(files.file(OUTPUTS)) as (tar, members):
             for member in members:
-                if _is_collected(member, names.get(member.name)) and is_plain(member.name):
+                entry = names.get(member.name)
+                is_collected = entry is not None and member.isreg() and member.size == entry.bytes
+                if is_collected and is_plain(member.name):
                     place = scratch / member.name
                     place.parent.mkdir(parents=True, exist_ok=True)
                     tar.makefile(member, place)
         if made.is_dir():
             shutil.copytree(made, scratch, copy_function=shutil.copyfile, dirs_exist_ok=True)
         yield scratch
-
-
-def _is_collected(member: tarfile.TarInfo, entry: FileEntry | None) -> bool:
-    return entry is not None and member.isreg() and member.size == entry.bytes
 
 
 def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:

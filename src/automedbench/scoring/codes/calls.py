@@ -105,13 +105,9 @@ def _matters(facts: RunFacts, number: int) -> bool:
     return (
         not before
         or bool(event.cases)
-        or _about_outputs(event)
+        or any(OUTPUT_FOLDER in line.code for line in event.lines)
         or bool(setup_message(event) or exhausted_resource(event))
     )
-
-
-def _about_outputs(event: Event) -> bool:
-    return any(OUTPUT_FOLDER in line.code for line in event.lines)
 
 
 def _stopped_by_rule(event: Event) -> bool:

@@ -150,13 +150,10 @@ def _read_table(output: OutputFile, cases: frozenset[str], submission: Path) -> 
     for name, label in rows:
         labels[name].append(label)
     unknown = [name for name, _ in rows if name not in cases]
-    remarks = [_problem("unknown_id", f"{path} has {_unknown(unknown, len(rows))}")] if unknown else []
+    message = f"{path} has {len(unknown)} of {len(rows)} rows whose {ID_COLUMN} is no case, the first "
+    remarks = [_problem("unknown_id", message + shown(unknown[0]))] if unknown else []
     many = len(unknown) > MAX_UNKNOWN_SHARE * len(rows)
     return _LabelTable(path, files, dict(labels), faults=remarks if many else [], remarks=[] if many else remarks)
-
-
-def _unknown(names: list[str], n_rows: int) -> str:
-    return f"{len(names)} of {n_rows} rows whose {ID_COLUMN} is no case, the first {shown(names[0])}"
 
 
 def _read_file(output: OutputFile, case: CaseEntry, submission: Path) -> _LabelFile:

@@ -185,25 +185,6 @@ def _uri(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def orientation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each stored axis of a 3×3 matrix to RAS the axis of the world closest to it, and 1 or -1 for its direction.
-
-    What nibabel's ``io_orientation`` says, without its start of 0.2 s; a row of NaN for an axis that points nowhere.
-    """
-    sizes = np.sqrt((matrix**2).sum(axis=0))
-    left, strength, right = np.linalg.svd(matrix / np.where(sizes == 0, 1, sizes))
-    keep = strength > strength.max() * 3 * np.finfo(np.float64).eps
-    rotation = left[:, keep] @ right[keep]
-    found = np.full((3, 2), np.nan)
-    for axis in np.argsort((-(rotation**2)).min(axis=0), kind="stable"):
-        column = rotation[:, axis]
-        if not np.allclose(column, 0):
-            world = int(np.argmax(np.abs(column)))
-            found[axis] = world, np.sign(column[world])
-            rotation[world] = 0  # taken
-    return found
-
-
 @dataclass(frozen=True)
 class AxialView:
     """Axial cut of a stored volume: ``axis`` runs along the body, ``rows`` and ``columns`` are the stored axes of a
@@ -222,9 +203,11 @@ class AxialView:
         """The view for an affine (4×4, to RAS in mm); one that points nowhere counts as RAS, a flat image stays."""
         if math.prod(shape[2:3]) == 1:
             return cls(2, 1, 0, False, False, False)
+        from nibabel.orientations import io_orientation
+
         try:
             with np.errstate(all="ignore"):
-                found = orientation(np.asarray(affine, dtype=np.float64)[:3, :3])
+                found = np.asarray(io_orientation(np.asarray(affine, dtype=np.float64)))  # type: ignore[no-untyped-call]
         except (ValueError, np.linalg.LinAlgError):
             found = np.full((3, 2), np.nan)
         if not np.isfinite(found).all():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.detection import check, effect, score, settings, show, stage
@@ -25,17 +24,16 @@ MISHAPS = {
 def no_boxes(outputs: Outputs) -> str | None:
     """Detect a submission without boxes on images that have objects."""
     return find_in_most(
-        _with_objects(outputs), lambda case: not case.metrics.get("n_predictions"), "no box", _n_objects
+        _with_objects(outputs),
+        lambda case: not case.metrics.get("n_predictions"),
+        "no box",
+        lambda case: f"0 boxes, {case.metrics.get('n_truth') or 0:g} objects",
     )
 
 
 def _with_objects(outputs: Outputs) -> Outputs:
     cases = [case for case in outputs.detail.cases if case.metrics.get("n_truth")]
     return replace(outputs, detail=outputs.detail.model_copy(update={"cases": cases}))
-
-
-def _n_objects(case: CaseScore) -> str:
-    return f"0 boxes, {case.metrics.get('n_truth') or 0:g} objects"
 
 
 def zero_scores(outputs: Outputs) -> str | None:
