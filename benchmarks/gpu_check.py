@@ -333,6 +333,7 @@ def check(node: Node, name: str) -> tuple[str, str]:
 
 DRIVER = """
 int cuInit(unsigned flags) { return FAULT; }
+int cuDriverGetVersion(int *version) { *version = 12040; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
 int cuCtxCreate_v2(void **context, unsigned flags, int device) { *context = &cuInit; return 0; }

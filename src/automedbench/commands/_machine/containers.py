@@ -41,7 +41,7 @@ from automedbench.sandbox.egress import site_certificates
 OLDEST = (1, 2)
 """First version of Apptainer with every option in use that works without root."""
 HASHED_BYTES = 8 * 2**30
-INSTALL = "Install Apptainer or load its module; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
+INSTALL = "Load its module, or install it: containers/README.md; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
 BUILD = "Build it (`snakemake prepare`), then repeat."
 AS_ROOT = "Containers need an ordinary user: run doctor and campaign as the user that Slurm or you use, not as root."
 

@@ -79,9 +79,12 @@ def grant_cards(
     if model and "SLURM_JOB_ID" not in environment:  # there the names are the site's, and the cards are chosen
         own = [card for card in own if _normalize_name(model) in _normalize_name(card.name)]
     if len(own) < number:
+        asked = "and at gpu_model in the config"
+        if "SLURM_JOB_ID" in environment:
+            asked = "and at the GRES of `scontrol show job`: the profile's `gpu` of run_agent requests it"
         raise InfrastructureError(
             f"sandbox.gpu asks for {number} GPU(s){f' {model}' if model else ''}, but this job has {len(own)}.\n"
-            "Look at `nvidia-smi -L` here, at CUDA_VISIBLE_DEVICES, and at gpu_model in the config."
+            f"Look at `nvidia-smi -L` here, at CUDA_VISIBLE_DEVICES, {asked}."
         )
     ends = time.monotonic() + patience_s
     while True:

@@ -29,7 +29,7 @@ from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import way_to_data
 from automedbench.datasets.sampling import replace_sampling
 from automedbench.planning.rehearsal import has_stand_in
-from automedbench.sandbox.container.gpus import list_cards
+from automedbench.sandbox.container import gpus
 from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.egress.rules import PYPI, read_index
 from automedbench.steps.run_agent import plan_with_manifest
@@ -112,22 +112,23 @@ def _told(found: Inside, service: str, what: str, error: str | None) -> Iterator
     if error is None:
         return
     requests = [each for each in found.requests if (each["service"] == "hub") == (service == "hub")]
-    bad = next((each for each in requests if each["verdict"] == "refused" or each["reason"] in _BROKEN), None)
+    bad = next((each for each in requests if each["verdict"] == "refused" or each["reason"] in _FAILED), None)
     if not error:
         yield ok("packages", f"{what}: works in the container")
-    elif bad is not None and bad["reason"] in _BROKEN:
+    elif bad is not None and bad["reason"] == "not_cached":
+        yield fail("packages", f"{what}: is not in the cache, which is all that runs can reach", FILL)
+    elif bad is not None and bad["reason"] in ("unreachable", "broken"):
         yield fail("packages", f"{what}: {bad['host']} does not answer from this node", NO_WAY)
     elif bad is not None and bad["reason"] in ("private", "address"):
         yield fail("packages", f"{what}: {bad['host']} has a private address, which is refused", PRIVATE)
     elif bad is not None and service == "pip":
         yield fail("packages", f"{what}: files come from {bad['host']}, which runs may not reach", ALLOW)
     else:
-        yield fail("packages", f"{what}: {error}", next((fix for sign, fix in _FIXES.items() if sign in error), NO_WAY))
+        yield fail("packages", f"{what}: {error}", explain(error))
 
 
-_BROKEN = ("unreachable", "broken")
+_FAILED = ("unreachable", "broken", "not_cached")
 _FIXES = {
-    "Not in this campaign's cache": FILL,
     "No matching distribution": "Let the index mirror PyPI, or name in pip's index-url one that does.",
     "HTTP 401": TOKEN,
     "HTTP 403": TOKEN,
@@ -138,6 +139,11 @@ _FIXES = {
     "No module named": "Build the image again: `make images` (docs/cluster.md).",
     "too old": "Update the driver, or build the image with a PyTorch for its CUDA.",
 }
+
+
+def explain(error: str, otherwise: str = NO_WAY) -> str:
+    """Next step for an error of a download, of a checkpoint or of a card in a container."""
+    return next((fix for sign, fix in _FIXES.items() if sign in error), otherwise)
 
 
 def _filled(code: str, values: dict[str, Any]) -> str:
@@ -167,8 +173,7 @@ def checkpoint(host: Host) -> ProbeResults:
     found = run_inside(host, _filled(CHECKPOINT, asked), plan=plan, timeout_s=LOAD_S)
     report = found.report() or {"error": found.last_words, "where": sources[0].where}
     if error := report["error"]:
-        fix = next((fix for sign, fix in _FIXES.items() if sign in error), NO_WAY)
-        yield fail("checkpoint", f"{report['where']}: {error}", fix)
+        yield fail("checkpoint", f"{report['where']}: {error}", explain(error))
     else:
         yield ok("checkpoint", f"{report['where']}: {report['text']}")
 
@@ -182,7 +187,7 @@ def kernel(host: Host) -> ProbeResults:
     """Take a card as a run does, and compute on it in the image."""
     campaign, problems = _ready(host, "kernel")
     yield from problems
-    elsewhere = shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not list_cards()
+    elsewhere = shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not gpus.list_cards()
     if campaign is None or not campaign.config.sandbox.gpu or elsewhere:
         return
     found = run_inside(host, KERNEL, gpu=campaign.config.sandbox.gpu, timeout_s=KERNEL_S)
@@ -193,10 +198,7 @@ def kernel(host: Host) -> ProbeResults:
         why = f"{names}: the driver is too old, it has CUDA {driver}, and the image CUDA {cuda}"
         yield fail("kernel", why, _FIXES["too old"])
     elif report["error"]:
-        fix = next(
-            (fix for sign, fix in _FIXES.items() if sign in report["error"]), "benchmarks/gpu_check.sh tells more."
-        )
-        yield fail("kernel", f"{names}: {report['error']}", fix)
+        yield fail("kernel", f"{names}: {report['error']}", explain(report["error"], "See containers/gpus.md."))
     else:
         yield ok("kernel", f"{names}: {report['text']}")
 
