@@ -94,10 +94,17 @@ class Board:
     def tables(self) -> dict[str, BoardTable]:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
+        conditions = {
+            score.run.path: own for score, own in zip(self.runs.score, self.runs.conditions, strict=True) if score
+        }
         found = [
             BoardTable(
                 "runs",
-                [ledger_row(entry.score, entry.outdated, entry.other_judge) for entry in self.entries if entry.score],
+                [
+                    ledger_row(entry.score, entry.outdated, entry.other_judge, conditions[entry.run.path])
+                    for entry in self.entries
+                    if entry.score
+                ],
             ),
             BoardTable("overall", overall.rows.frame),
             BoardTable("tracks", tracks.rows.frame),

@@ -6,6 +6,7 @@ what a benchmark compares, but rows of one agent are checked for that too. Pure:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -303,10 +304,26 @@ def _join(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
 
 def find_differences(runs: Iterable[RecordedConditions]) -> list[str]:
     """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
+    return list(_compared(frozenset(runs))[0])
+
+
+@functools.lru_cache(10_000)
+def _compared(runs: frozenset[RecordedConditions]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Conditions that are not the same for all, and the signature's keys and values; most runs are alike."""
     values = frozenset[tuple[str, tuple[object, ...], object]]().union(*(recorded.values for recorded in runs))
     counts = Counter((name, alike) for name, alike, _ in values)
     differing = {name for (name, _), count in counts.items() if count > 1}
-    return [name for name in BY_NAME if name in differing]
+    mixed = tuple(name for name in BY_NAME if name in differing)
+    found = {"amb": FORM}
+    if mixed:
+        found["mixed"] = ",".join(name.replace(" ", "-") for name in mixed)
+    texts: dict[str, dict[tuple[str, str], set[str]]] = {}
+    for key, task, tier, text in set().union(*(recorded.texts for recorded in runs)):
+        texts.setdefault(key, {}).setdefault((task, tier), set()).add(text)
+    for key, parts in KEYS.items():
+        if not differing & {part.name for part in parts} and (text := _common(texts.get(key, {}))):
+            found[key] = text
+    return mixed, found
 
 
 def find_outdated(score: ScoreRecord, requested: Mapping[str, object]) -> tuple[str, ...]:
@@ -322,17 +339,8 @@ def signature(runs: Iterable[RecordedConditions]) -> str:
     do not have, such as a limit of cost, the signature says the one that there is.
     """
     known = list(runs)
-    if not known:
-        return ""
-    found = {"amb": FORM}
-    mixed = find_differences(known)
-    if mixed:
-        found["mixed"] = ",".join(name.replace(" ", "-") for name in mixed)
-    texts = frozenset[tuple[str, str, str, str]]().union(*(recorded.texts for recorded in known))
-    for key, parts in KEYS.items():
-        if not {part.name for part in parts} & {*mixed} and (text := _common(key, texts)):
-            found[key] = text
-    return "|".join(f"{key}:{text}" for key, text in (found | {"n": str(len(known))}).items())
+    found = _compared(frozenset(known))[1] | {"n": str(len(known))} if known else {}
+    return "|".join(f"{key}:{text}" for key, text in found.items())
 
 
 def mixed_names(text: str) -> list[str]:
@@ -340,11 +348,8 @@ def mixed_names(text: str) -> list[str]:
     return [name for name in BY_NAME if name.replace(" ", "-") in text.split(",")]
 
 
-def _common(key: str, texts: Iterable[tuple[str, str, str, str]]) -> str:
-    cells: dict[tuple[str, str], list[str]] = {}
-    for named, task, tier, text in texts:
-        if named == key:
-            cells.setdefault((task, tier), []).append(text)
+def _common(cells: Mapping[tuple[str, str], Iterable[str]]) -> str:
+    """What a signature says of one key: ``cells``: task and tier → its texts."""
     chosen = {
         cell: max(found, key=lambda text: (UNKNOWN not in text, len(text), text)) for cell, found in cells.items()
     }

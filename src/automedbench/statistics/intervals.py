@@ -135,10 +135,11 @@ def bounded_limits(
     mean = float(weights @ [own.mean() for own in values])
     shares, added = bounded_weights(n, method.resamples, method.seed)
     worst = (1 - added) * mean + shares @ deviations
-    shared = _combine(_shared_parts([side], places, weights, measure))
+    parts = _shared_parts([side], places, weights, measure)
+    shared = _combine(parts)
     worst += shared.standard_error * student_draws(_round_down(shared.degrees), method.resamples, method.seed)
     tail = (1 - method.confidence) / 2
-    spread = spread_within([side], places, weights, measure)
+    spread = _combine([*_run_parts([side], places, weights, measure), *parts])
     reach = student_quantile(1 - tail / 2, spread.degrees) * spread.standard_error
     high = float(np.quantile(worst + added, 1 - tail / 2))
     if all(own.any() for own in values):
@@ -191,17 +192,22 @@ def spread_within(
     sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, *, same_cases: bool = True
 ) -> Spread:
     """These very tasks: variance of repeats within cells, and of cases and judges, which runs share."""
-    parts = [
+    shared = _shared_parts(sides, places, weights, measure, same_cases=same_cases)
+    return _combine([*_run_parts(sides, places, weights, measure), *shared])
+
+
+Part = tuple[float, float]
+"""A variance of an estimate, and its degrees of freedom."""
+
+
+def _run_parts(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> list[Part]:
+    """Repeats of each cell."""
+    return [
         (weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n, cell.n - 1.0)
         for side in sides
         for place, weight in zip(places, weights, strict=True)
         for cell in [side.cells[place]]
     ]
-    return _combine([*parts, *_shared_parts(sides, places, weights, measure, same_cases=same_cases)])
-
-
-Part = tuple[float, float]
-"""A variance of an estimate, and its degrees of freedom."""
 
 
 def _combine(parts: Sequence[Part]) -> Spread:
@@ -280,8 +286,10 @@ def judge_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, 
         for side in sides
         for place, weight in zip(places, weights, strict=True)
     ]
-    judges = sorted(set.intersection(*(set(run.judged) for _, cell in cells for run in cell.runs)))
+    judges = sorted(set.intersection(*(set(cell.judged) for _, cell in cells)))
     if share == 0 or len(judges) < 2:
         return []
-    terms = [(factor, np.array([[run.judged[name] for name in judges] for run in cell.runs])) for factor, cell in cells]
+    terms = [
+        (factor, np.array(list(zip(*(cell.judged[name] for name in judges), strict=True)))) for factor, cell in cells
+    ]
     return [_shared_rows(terms)]

@@ -115,7 +115,18 @@ class RunCell:
     def values(self, measure: Measure) -> Floats:
         """Scores of the runs on a measure, (n,)."""
         agentic, task = SHARES[measure]
-        return np.array([agentic * run.agentic + task * run.task_score for run in self.runs], float)
+        found: Floats = agentic * self._halves[0] + task * self._halves[1]
+        return found
+
+    @cached_property
+    def _halves(self) -> Floats:
+        return np.array([[run.agentic for run in self.runs], [run.task_score for run in self.runs]], float)
+
+    @cached_property
+    def judged(self) -> dict[str, list[float]]:
+        """Each judge that judged all runs → the agentic scores that it alone would give."""
+        shared = set.intersection(*(set(run.judged) for run in self.runs))
+        return {name: [run.judged[name] for run in self.runs] for name in shared}
 
     @cached_property
     def cases(self) -> Floats | None:

@@ -6,7 +6,7 @@ Every row of a table is made of whole cells, and every table can be recomputed f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from math import fsum
 from statistics import fmean
@@ -17,7 +17,7 @@ import pandas as pd
 
 from automedbench.base.files import hash_json
 from automedbench.base.records import TIERS, ScoreRecord
-from automedbench.leaderboard.conditions import judge_class, read_conditions, signature
+from automedbench.leaderboard.conditions import RecordedConditions, judge_class, read_conditions, signature
 from automedbench.leaderboard.entries import (
     BoardEntry,
     group_by,
@@ -88,7 +88,11 @@ def tabulate_cells(runs: pd.DataFrame) -> pd.DataFrame:
     """A row per cell with a scored run: means of its scores, numbers of runs and medals, overall score of each run."""
     scored = select_scored(runs)
     groups = scored.groupby(list(CELL), sort=False)
-    counts = {"n_scored": groups.size(), "n_medals": groups.medal.sum(), "every": groups.overall.agg(list)}
+    counts = {
+        "n_scored": groups.size(),
+        "n_medals": groups.medal.sum(),
+        "every": reduce_groups(groups, "overall", list),
+    }
     return _group_means(scored, CELL, SCORES).assign(everything=True, **counts).reset_index()
 
 
@@ -116,6 +120,12 @@ def _group_means(rows: pd.DataFrame, keys: Sequence[str], columns: Sequence[str]
     parts = np.split(rows[list(columns)].to_numpy(float)[order], np.flatnonzero(np.diff(codes[order])) + 1)
     means = [[fmean(column) for column in part.T.tolist()] for part in parts if len(part)]
     return pd.DataFrame(means, index=groups.size().index, columns=list(columns), dtype=float)
+
+
+def reduce_groups(groups: Any, column: str, reduce: Callable[[list[Any]], Any]) -> pd.Series:
+    """Group → ``reduce`` of its values, in their order; pandas would make a series of every group's values first."""
+    values = groups.obj[column].tolist()
+    return pd.Series({key: reduce([values[i] for i in places]) for key, places in groups.indices.items()}, dtype=object)
 
 
 def split_by_track(runs: pd.DataFrame) -> list[tuple[str | None, pd.DataFrame]]:
@@ -165,12 +175,18 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
 _MICRO = Decimal("0.000001")
 
 
-def ledger_row(score: ScoreRecord, outdated: Sequence[str] = (), other_judge: bool = False) -> dict[str, Any]:
+def ledger_row(
+    score: ScoreRecord,
+    outdated: Sequence[str] = (),
+    other_judge: bool = False,
+    conditions: RecordedConditions | None = None,
+) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
     found = (
         dict(score) | dict(score.run) | dict(score.totals) | dict(score.used) | dict(score.recipe) | _computed(score)
     )
     found |= {"outdated": ", ".join(outdated), "other_judge": other_judge}
+    found["signature"] = signature([conditions or read_conditions(score)])
     return {name: found[name] for name in TABLES["runs"].columns}
 
 
@@ -192,7 +208,6 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,
         "n_judgements": len(score.panel) or 1,
-        "signature": signature([read_conditions(score)]),
         **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
         "judge_cost_usd": _money(score.judge_cost_usd),
         "attempts_cost_usd": _money(score.attempts_cost_usd),

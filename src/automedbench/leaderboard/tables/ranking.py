@@ -24,6 +24,7 @@ from automedbench.leaderboard.tables.cells import (
     find_unranked,
     has_other_tasks,
     pool_scores,
+    reduce_groups,
     select_scored,
     tabulate_cells,
 )
@@ -41,6 +42,7 @@ _WHERE: dict[Scope, list[str]] = {
     "cell": ["track", "task", "tier"],
 }
 _NAMED = ("preset", "sandbox", "judge")
+_PRICES = {"mean_cost_usd": "cost", "judge_cost_usd": "judge_cost", "attempts_cost_usd": "attempts_cost"}
 _UNSCORED = {**dict.fromkeys(_NAMED, ""), "mixed": "", "outdated": "", "made_up": False, "other_judge": False}
 
 
@@ -64,7 +66,7 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
         return NO_RANKING
     where = _WHERE[scope]
     table = _sort_rows(_numbers(runs, [*where, "agent"], method.pooling), where)
-    samples = select_scored(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
+    samples = reduce_groups(select_scored(runs).groupby([*where, "agent"], sort=False), "sample", list).to_dict()
     found: list[dict[str, Any]] = []
     comparisons: list[dict[str, Any]] = []
     for place, rows in table.groupby(where, sort=False):
@@ -72,7 +74,8 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: StatisticsMethod) ->
         agents = {name: samples[*place, name] for name in sorted(rows.agent) if (*place, name) in samples}
         pairs = compare_pairs(agents, method)
         found += _infer(agents, rows, pairs, method)
-        comparisons += [{"track": track} | vars(pair) for pair in pairs]
+        if scope in ("overall", "track"):
+            comparisons += [{"track": track} | vars(pair) for pair in pairs]
     inferred = pd.DataFrame(found, index=table.index, dtype=object)
     absent = dict.fromkeys({"track", "task", "tier"} - set(where))
     return Ranking(BoardTable("cells", table.assign(**inferred, **absent)), comparisons)
@@ -171,17 +174,15 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
     """Means over scored runs, grouped, and the conditions they ran under."""
     return {
         "failure_rate": runs.failed.mean(),
-        "no_medal_rate": runs.medal.agg(lambda won: float((~won).mean())),
+        "no_medal_rate": 1 - runs.medal.mean(),
         **{f"mean_{name}": runs[name].mean() for name in USED},
-        "mean_cost_usd": runs.cost.agg(mean_cost),
-        "judge_cost_usd": runs.judge_cost.agg(mean_cost),
-        "attempts_cost_usd": runs.attempts_cost.agg(mean_cost),
-        **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
+        **{name: reduce_groups(runs, column, mean_cost) for name, column in _PRICES.items()},
+        **{name: reduce_groups(runs, name, lambda names: " + ".join(sorted(set(names)))) for name in _NAMED},
         "made_up": runs.made_up.any(),
         "other_judge": runs.other_judge.any(),
-        "mixed": runs.conditions.agg(lambda conditions: ", ".join(find_differences(conditions))),
-        "signature": runs.conditions.agg(signature),
-        "outdated": runs.outdated.agg(lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
+        "mixed": reduce_groups(runs, "conditions", lambda conditions: ", ".join(find_differences(conditions))),
+        "signature": reduce_groups(runs, "conditions", signature),
+        "outdated": reduce_groups(runs, "outdated", lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
     }
 
 

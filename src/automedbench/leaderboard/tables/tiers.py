@@ -26,10 +26,10 @@ def build_tiers(runs: pd.DataFrame, pooling: Pooling) -> BoardTable:
 def _rows(track: str | None, runs: pd.DataFrame, pooling: Pooling) -> Iterator[dict[str, Any]]:
     cells = tabulate_cells(runs)
     both = cells[cells.groupby(["agent", "task"]).tier.transform("nunique") == len(HEADLINE_TIERS)]
-    means = pool_scores(both, ["agent", "tier"], pooling, list(_MEASURES.values()))
+    means = pool_scores(both, ["agent", "tier"], pooling, list(_MEASURES.values())).to_dict("index")
     for agent, own in both.groupby("agent"):
         found = {
-            f"{name}_{tier}": float(means[column][agent, tier])
+            f"{name}_{tier}": means[agent, tier][column]
             for name, column in _MEASURES.items()
             for tier in HEADLINE_TIERS
         }
