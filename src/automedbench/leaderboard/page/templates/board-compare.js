@@ -101,4 +101,4 @@ function taskComparison(a, b) {
     table(columns, both, { label: "Both agents by task and tier", tall: both.length > 12, sorted: { title: "A − B", down: true } }));
 }
 
-onChange(["compare"], drawComparison);
+onChange("compare", ["compare"], drawComparison);

@@ -112,4 +112,4 @@ function stageTable() {
   return el("details.numbers", {}, el("summary", {}, "By stage"), table(columns, rows, { label: "Error codes by stage" }));
 }
 
-onChange(SCORE_KEYS, drawErrors);
+onChange("errors", SCORE_KEYS, drawErrors);

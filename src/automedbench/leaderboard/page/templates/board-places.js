@@ -137,10 +137,10 @@ function drawPublished() {
   fill("published-table", table(columns, Object.entries(agents), { label: "Published numbers, theirs" }));
 }
 
-onChange(["tier", "hide", "rows", "score"], drawTracks);
-onChange(SCORE_KEYS, drawTiers);
-onChange(["hide", "rows"], drawAgents);
-onChange(["agent"], drawAgent);
-onChange([], drawDataSets);
-onChange([], drawRules);
-onChange([], drawPublished);
+onChange("tracks", ["tier", "hide", "rows", "score"], drawTracks);
+onChange("tracks", SCORE_KEYS, drawTiers);
+onChange("agents", ["hide", "rows"], drawAgents);
+onChange("agents", ["agent"], drawAgent);
+onChange("data-sets", [], drawDataSets);
+onChange("rules", [], drawRules);
+onChange("published", [], drawPublished);

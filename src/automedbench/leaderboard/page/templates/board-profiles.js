@@ -106,5 +106,5 @@ function frontierOf(rows) {
   return found;
 }
 
-onChange([...SCORE_KEYS, "radar"], drawProfiles);
-onChange([...SCORE_KEYS, "x"], drawFrontier);
+onChange("profiles", [...SCORE_KEYS, "radar"], drawProfiles);
+onChange("frontier", [...SCORE_KEYS, "x"], drawFrontier);

@@ -285,6 +285,6 @@ function poolingFigure() {
 
 const signed = (value) => (known(value) ? `${value >= 0.0005 ? "+" : value <= -0.0005 ? "−" : ""}${percent(Math.abs(value))}` : DASH);
 
-onChange([...SCORE_KEYS, "k"], () => { drawControls(); drawRanking(); });
-onChange(SCORE_KEYS, drawResources);
-onChange(SCORE_KEYS, drawCertainty);
+onChange("ranking", [...SCORE_KEYS, "k"], () => { drawControls(); drawRanking(); });
+onChange("ranking", SCORE_KEYS, drawResources);
+onChange("ranking", SCORE_KEYS, drawCertainty);

@@ -112,6 +112,6 @@ function outcomeTags(run) {
   return run.failed ? [tag("✕ failed", "bad"), run.outcome !== "submitted" && tag(outcome)] : tag(`✓ ${outcome}`, "good");
 }
 
-onChange(["stage", "track", "task"], drawStages);
-onChange([], drawAgreement);
-onChange(RUN_KEYS, drawRuns);
+onChange("stages", ["stage", "track", "task"], drawStages);
+onChange("stages", [], drawAgreement);
+onChange("runs", RUN_KEYS, drawRuns);

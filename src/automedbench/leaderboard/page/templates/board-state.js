@@ -74,14 +74,17 @@ function change(changes, { replace = false } = {}) {
   applyState();
 }
 
-const SECTIONS = []; // { keys, draw }: drawn again when one of the keys changes
-const onChange = (keys, draw) => SECTIONS.push({ keys, draw, drawn: false });
+const SECTIONS = []; // { id, keys, draw }: a part of a section, drawn again when one of the keys changes and it is not folded
+const onChange = (id, keys, draw) => SECTIONS.push({ id, keys, draw, drawn: false });
+const isFolded = ({ id }) => document.getElementById(id).classList.contains("folded");
+const drawMissing = () => SECTIONS.filter((part) => !part.drawn && !isFolded(part)).forEach(drawSection);
 
 function applyState() {
   const next = readState();
   const changed = new Set(Object.keys(next).filter((key) => next[key] !== state[key]));
   state = next;
-  keepFocus(() => SECTIONS.filter((part) => part.drawn && part.keys.some((key) => changed.has(key))).forEach(drawSection));
+  for (const part of SECTIONS) part.drawn &&= !part.keys.some((key) => changed.has(key));
+  keepFocus(drawMissing);
   if (state.go && changed.has("go")) goTo(state.go);
 }
 
@@ -107,7 +110,7 @@ function drawAll() {
 }
 
 function goTo(id) {
-  SECTIONS.filter((part) => !part.drawn).forEach(drawSection);
+  drawMissing();
   const target = document.getElementById(`${id}-title`) ?? document.getElementById(id);
   if (target) fold(target.closest("section"), false);
   target?.scrollIntoView({ block: "start" });
@@ -127,6 +130,7 @@ function foldSections() {
 function fold(section, folded) {
   section?.querySelector("h2 > .fold")?.setAttribute("aria-expanded", String(!folded));
   section?.classList.toggle("folded", folded);
+  if (!folded) drawMissing();
 }
 
 function scopeText() {
@@ -155,4 +159,4 @@ document.addEventListener("click", (event) => {
 window.addEventListener("popstate", applyState);
 window.addEventListener("hashchange", applyState);
 window.addEventListener("beforeprint", () => document.querySelectorAll("section.folded").forEach((section) => fold(section, false)));
-window.addEventListener("beforeprint", () => SECTIONS.filter((part) => !part.drawn).forEach(drawSection));
+window.addEventListener("beforeprint", drawMissing);

@@ -75,5 +75,5 @@ function coverage(tasks, agents, table_of) {
   return `Coverage: ${full} of ${tasks.length * agents.length} fields complete.`;
 }
 
-onChange(["task", "at", "hide", "k"], drawTask);
-onChange(["at", "hide", "track", "rows"], drawMatrix);
+onChange("tasks", ["task", "at", "hide", "k"], drawTask);
+onChange("tasks", ["at", "hide", "track", "rows"], drawMatrix);
