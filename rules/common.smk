@@ -25,6 +25,7 @@ from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
 from snakemake_executor_plugin_automedbench.batches import end_batches
+from snakemake_executor_plugin_automedbench.locks import keep_locks_of_others
 from snakemake_logger_plugin_automedbench.dry_run import print_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import print_at_end
 
@@ -52,6 +53,7 @@ AGAIN = f"{SETTINGS.results}/again"
 
 print_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
 plan_behind_ancient_inputs()
+keep_locks_of_others()
 print_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 

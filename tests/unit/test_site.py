@@ -18,6 +18,7 @@ from snakemake.cli import get_profile_dir, parse_args
 from snakemake_executor_plugin_slurm.partitions import get_best_partition, read_partition_file
 
 from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.records import Used
 from automedbench.campaign.load import Campaign
 from automedbench.commands import main
 from automedbench.commands._machine.draft import ProfileDraft, draft_profile, partitions_text, profile_text, write_files
@@ -36,7 +37,7 @@ from automedbench.commands._machine.slurm import (
     write_dumps,
 )
 from automedbench.planning.load import plan
-from automedbench.planning.needs import run_resources
+from automedbench.planning.needs import run_resources, smaller_requests
 from automedbench.planning.profiles import refuse_lost_resources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -278,8 +279,6 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         pytest.param("preemptible-qos", "max-jobs-per-timespan", "6/6s", id="half of 2 calls per second"),
         pytest.param("mig", "max-jobs-per-timespan", "10/6s", id="no limit of calls"),
-        pytest.param("no-accounting", "slurm-efficiency-report", None, id="no sacct, no report"),
-        pytest.param("mig", "slurm-efficiency-report", True, id="report"),
         pytest.param("mig", "precommand", None, id="Apptainer in PATH"),
         pytest.param(
             "gpu-types",
@@ -350,6 +349,18 @@ def test_a_qos_that_preempts_the_usual_one_is_used_only_by_name() -> None:
     )
     assert draft_profile(site, RUN, PLAIN).messages[2].startswith("runs: partition normal, account users, 90 min")
     assert "QOS urgent" in draft_profile(site, RUN, SiteOptions(qos="urgent")).messages[2]
+
+
+def test_smaller_requests_follow_what_runs_used() -> None:
+    """The largest of 20 runs: 30 of 100 s are 0.3 CPUs, so 1; 3000 MiB, twice that are 6.3 GB, so 7."""
+    runs = [Used(held_s=100, cpu_s=10 + k, peak_memory_mib=2050 + 50 * k) for k in range(1, 20)]
+    requested = wanted(RUN)
+    assert smaller_requests(runs, requested) == []
+    used, cpus, memory = smaller_requests([*runs, Used(held_s=100, cpu_s=30, peak_memory_mib=3000)], requested)
+    assert used == "20 runs used at most 0.3 of 8 CPUs (mean of a run), 3000 of 63936 MiB"
+    assert "cpus_per_task: 1 below" in cpus and "limits.mem_gb: 7 in" in memory
+    busy = Used(held_s=100, cpu_s=300, peak_memory_mib=40_000)
+    assert len(smaller_requests([busy, *runs], requested)) == 1
 
 
 def test_accounts_are_needed_where_they_are_enforced() -> None:

@@ -24,7 +24,7 @@ from automedbench.agent.budget.used import (
     UsageRecorder,
     UsedBook,
     apply_accounting,
-    read_gpu_use,
+    read_use,
 )
 from automedbench.agent.run import RunPlan
 from automedbench.base.errors import InfrastructureError
@@ -190,7 +190,7 @@ def test_a_run_that_was_interrupted_adds_up(plan: RunPlan) -> None:
     assert used.cpu_s == pytest.approx((first.used.cpu_s or 0) + 5 + (last.used.cpu_s or 0), abs=0.02)
     assert used.told_by["cpu_s"] == "process; process, a minute or less before it was killed"
     assert (used.gpu_held_s, used.gpu_busy_s, used.told_by["gpu_held_s"]) == (None, None, "no GPU was requested")
-    assert read_gpu_use(plan.folder.parent / "results")[plan.run.path].gpu_held_s == 200  # the older attempt's
+    assert read_use(plan.folder.parent / "results", gpus=1)[plan.run.path].gpu_held_s == 200  # the older attempt's
 
 
 def test_accounting_is_asked_for_once(plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +233,9 @@ def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         used = sheet.close()
     assert (used.held_s, used.gpu_held_s, used.gpu_busy_s, used.peak_memory_mib) == (50, 100, 12.5, 3072)
     assert (used.gpu_drivers, used.told_by["peak_memory_mib"]) == (["550.54"], "cgroup, with cached files")
-    assert read_gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s == 12.5
+    assert read_use(tmp_path, gpus=1)["a/t/lite/r1"].gpu_busy_s == 12.5
     box.gpu_busy_s = None
     with UsageRecorder(tmp_path, "a/t/lite/r1", "0001", False, 2, check, ProcessStart(BEGAN, 100.0, 0.0), box) as sheet:
         lost.append("now")
     assert [shift.ended for shift in read_record(sheet.path or tmp_path, UsedBook).shifts] == [True, False]
-    assert read_gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s is None
+    assert read_use(tmp_path, gpus=1)["a/t/lite/r1"].gpu_busy_s is None

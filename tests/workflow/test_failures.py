@@ -371,7 +371,7 @@ def test_a_board_while_runs_are_at_work(slow: Project) -> None:
         wait_for(plan.is_file)
         shown = slow.snakemake("partial", *both)
         assert shown.returncode == 0, shown.stdout[-3000:]
-        assert head.poll() is None
+        assert head.poll() is None and list((slow.path / ".snakemake/locks").iterdir())
         release(slow, 1)
         assert head.wait(timeout=120) == 0, log_of(slow)
     printed = (slow.path / "logs/partial.log").read_text()

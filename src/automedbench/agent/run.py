@@ -157,8 +157,8 @@ class _Driver:
         common = plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name
         new = interrupted is None
         metered = MeteredModel.open(*common, new=new)
-        gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
-        usage = UsageRecorder(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
+        gpus, name = plan.sandbox.gpu, attempt.path.name
+        usage = UsageRecorder(plan.results, plan.run.path, name, new, gpus, self.check, self.since)
         session: _Session | None = None
         result: tuple[Conversation, RunRecord] | None = None
         try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from automedbench.agent.budget.used import read_use
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._machine.draft import draft_profile, partitions_text, profile_text, write_files
 from automedbench.commands._machine.placement import Needs, SiteOptions
 from automedbench.commands._machine.slurm import parse, read_dumps, site_dumps, write_dumps
 from automedbench.commands._output import show
-from automedbench.planning.needs import run_resources
+from automedbench.planning.needs import run_resources, smaller_requests
 
 MOST_WARNINGS = 5
 
@@ -53,7 +54,9 @@ def main(options: argparse.Namespace) -> None:
         return
     site = parse(dumps)
     choices = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
-    draft = draft_profile(site, Needs.from_resources(run_resources(campaign)), choices)
+    requested = run_resources(campaign)
+    draft = draft_profile(site, Needs.from_resources(requested), choices)
+    draft.messages += smaller_requests(list(read_use(Path(campaign.config.results)).values()), requested)
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     texts = {
         folder / "config.yaml": profile_text(draft, str(folder), site.cluster),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
-from automedbench.agent.budget.used import read_gpu_use
+from automedbench.agent.budget.used import read_use
 from automedbench.base.plaintable import table
 from automedbench.base.records import Used
 from automedbench.campaign.prices import format_money
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Print the table; raises MissingDataError when there is no such folder."""
     results = find_results(options)
-    gpus = read_gpu_use(results)
+    gpus = read_use(results, gpus=1)
     books = CampaignLedger(results / "ledger").totals()
     totals = replace(books, runs=dict.fromkeys(sorted({*books.runs, *gpus}), Position()) | books.runs)
     show(options, as_json(totals, gpus), spending_lines(totals, gpus))

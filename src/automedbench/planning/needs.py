@@ -6,8 +6,10 @@ The rules ask for it, so that no profile need repeat it: who raises a limit of t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from automedbench.base.cards import Limits
+from automedbench.base.records import Used
 from automedbench.campaign.load import Campaign
 
 WAITING_MIN = 30
@@ -19,6 +21,8 @@ DRIVER_MB = 2900
 CPUS = 8
 STAGING: dict[str, int | str] = {"runtime": 720, "mem_mb": 16_000, "cpus_per_task": 4}
 """Unpacking and converting a data set, four cases at a time: 4000 MiB each is enough for a CT of 1000 slices."""
+SEEN_RUNS, SPARE = 20, 2
+"""Runs after which less than was requested is proposed: so many times the largest use."""
 JUDGING: dict[str, int | str] = {"runtime": 60}
 
 
@@ -52,3 +56,23 @@ def job_memory_mb(mem_gb: float | None) -> int:
     """Memory in MiB of a job whose code calls may take ``mem_gb`` (10⁹ bytes); without a limit, the default's."""
     default = Limits().mem_gb or 0
     return math.ceil((default if mem_gb is None else mem_gb) * 1e9 / 2**20) + DRIVER_MB
+
+
+def smaller_requests(runs: Sequence[Used], requested: Mapping[str, int | str]) -> list[str]:
+    """What runs used of ``requested``, CPUs and MiB, and what to set where half would do; empty for a few runs.
+
+    Memory is lowered by the limit, which the job follows: a smaller job would be killed below its limit.
+    """
+    if len(runs) < SEEN_RUNS:
+        return []
+    cpus = max(((used.cpu_s or 0) / used.held_s for used in runs if used.held_s), default=0)
+    memory_mb = max(used.peak_memory_mib or 0 for used in runs)
+    asked_cpus, asked_mb = int(requested["cpus_per_task"]), int(requested["mem_mb"])
+    lines = [
+        f"{len(runs)} runs used at most {cpus:.1f} of {asked_cpus} CPUs (mean of a run), {memory_mb} of {asked_mb} MiB"
+    ]
+    if (enough := max(1, math.ceil(SPARE * cpus))) <= asked_cpus / 2:
+        lines.append(f"  for more runs on a node: cpus_per_task: {enough} below set-resources.run_agent of the profile")
+    if memory_mb and (gb := max(4, math.ceil(SPARE * memory_mb * 2**20 / 1e9))) <= asked_mb * 2**20 / 2e9:
+        lines.append(f"  and limits.mem_gb: {gb} in the campaign, which agents are told")
+    return lines

@@ -203,11 +203,11 @@ def sum_usage(shifts: Sequence[ProcessUsage]) -> Used:
     return functools.reduce(operator.add, map(_final_usage, shifts[first:]))
 
 
-def read_gpu_use(results: Path) -> dict[str, Used]:
-    """Run → what all shifts of its attempts took of machines; runs without a GPU are left out."""
+def read_use(results: Path, gpus: int = 0) -> dict[str, Used]:
+    """Run → what all shifts of its attempts took of machines; those with fewer than ``gpus`` GPUs are left out."""
     found: dict[str, Used] = {}
     books = (known_record(path, UsedBook) for path in sorted((results / FOLDER).glob("*.json")))
     for book in filter(None, books):
-        for used in (_final_usage(usage) for usage in book.shifts if usage.gpus):
+        for used in (_final_usage(usage) for usage in book.shifts if usage.gpus >= gpus):
             found[book.run] = found[book.run] + used if book.run in found else used
     return found

@@ -199,11 +199,6 @@ def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Se
         draft.top.append(entry("slurm-requeue", True, "a preempted run continues where it stopped, in the same job"))
     else:
         draft.top.append(entry("slurm-no-requeue", True, "nor by Slurm"))
-    if site.accounting:
-        draft.top += [
-            entry("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
-            entry("slurm-efficiency-report-path", "logs", "folder of that report"),
-        ]
     draft.messages.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
 
 
