@@ -95,6 +95,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     for name in ("list_cards", "list_devices"):  # put back what the rehearsal replaces
         monkeypatch.setattr(gpus, name, getattr(gpus, name))
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))  # the steps are programs of their own
     with user_folder() as folder:
         yield Lab(folder, monkeypatch)
 
@@ -212,7 +213,7 @@ FAULTS = (
     Fault("image missing", no_image, "case", "light, scorer is not there yet", "snakemake prepare"),
     Fault("user namespaces off", sound, "isolation", "could not be started", "max_user_namespaces", no_namespaces),
     Fault("no fuse", sound, "isolation", "could not be started", "/dev/fuse", no_fuse),
-    Fault("disk small", sound, "isolation", "GB free, and a run leaves", "Free space", small_disk),
+    Fault("disk small", sound, "isolation", "is full", "set TMPDIR", small_disk),
     Fault(
         "container cannot start",
         functools.partial(broken_image, name="light"),

@@ -296,10 +296,7 @@ def _broken_step(host: Host, trial: Trial, step: str, text: str) -> ProbeResult:
     """The failure of a step: the message and the remedy of its error, or the image that did not do its work."""
     told = re.search(r"^\w+Error: ([^\n]*)\n?(.*)\Z", text, re.DOTALL | re.MULTILINE)
     message, fix = (told[1], told[2]) if told else ((text.strip().splitlines() or ["no message"])[-1], "")
-    image = (
-        host.images / f"{'scorer' if step in ('collect_submission', 'score_metrics') else host.agent_image.stem}.sif"
-    )
-    by_hand = (
-        f"Try `apptainer exec {image} python3 -c 'import numpy'`; where it fails, delete the image and `make images`."
-    )
-    return fail("case", f"{trial.card.id}, {step}: {message}", fix or by_hand)
+    name = {"run_agent": host.agent_image.stem, "collect_submission": "scorer", "score_metrics": "scorer"}.get(step)
+    image = host.images / f"{name}.sif"
+    by_hand = f"`apptainer exec {image} python3 -c 'import numpy'` must work; else delete the image and `make images`."
+    return fail("case", f"{trial.card.id}, {step}: {message}", fix or (by_hand if name else "Please report this line."))
