@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -20,13 +21,19 @@ import yaml
 from upstreams import Seen, WebServer, certificate
 
 from automedbench.agent.protocols import read_reply
+from automedbench.campaign.load import lacks_first_run
 from automedbench.commands import main
+from automedbench.commands._campaign import select_campaign
 from automedbench.commands._machine.examine import Host, ProbeResult, examine
 from automedbench.commands._machine.first import models
 from automedbench.commands._machine.table import PROBES
 from automedbench.planning.load import plan
 from automedbench_rehearsal.model_server.chat import Chat, completion
+from automedbench_rehearsal.model_server.gemini import Gemini
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
+from automedbench_rehearsal.model_server.messages import Messages
+from automedbench_rehearsal.model_server.responses import Responses
+from automedbench_rehearsal.model_server.wire import Call, Said, Usage, Wire
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK, KEY = "bccd-det-task", "sk-canary-0123456789abcdef"
@@ -92,10 +99,22 @@ def sound(body: Mapping[str, Any]) -> Answer:
     return Answer(body=whole, events=Chat().events(whole, body) if body.get("stream") else ())
 
 
-def models_usage(prompt: int, output: int) -> Any:
-    from automedbench_rehearsal.model_server.wire import Usage
-
+def models_usage(prompt: int, output: int) -> Usage:
     return Usage(prompt, output)
+
+
+def sound_in(wire: Wire) -> Callable[[Mapping[str, Any]], Answer]:
+    """The same in another protocol."""
+
+    def reply(body: Mapping[str, Any]) -> Answer:
+        asked = wire.read(body, "/v1beta/models/m:generateContent")
+        is_cut = asked.limit == models.CUT_TOKENS
+        calls = () if is_cut else (Call("call-1", "note", {"text": "READY"}),)
+        said = Said(1, "1 2 3" * is_cut, calls, Usage(20, asked.limit if is_cut else 9), "", "c")
+        whole = wire.whole(said, asked)
+        return Answer(body=whole, events=wire.events(whole, body) if asked.stream else ())
+
+    return reply
 
 
 def model(
@@ -169,6 +188,9 @@ MODELS = (
     Fault("sound model", "laptop", model(**PRICED), "models"),
     Fault("sound stream", "laptop", model(stream=True), "models"),
     Fault("sound server of one's own", "laptop", model(listed={"max_model_len": 262144}), "models"),
+    Fault("sound Messages", "laptop", model(sound_in(Messages()), protocol="messages", stream=True), "models"),
+    Fault("sound Responses", "laptop", model(sound_in(Responses()), protocol="responses"), "models"),
+    Fault("sound Gemini", "laptop", model(sound_in(Gemini()), protocol="gemini"), "models"),
     Fault("sound judge", "laptop", model(judge={}), "judges"),
     Fault("wrong key", "laptop", refuses(401, "bad key"), "models", "refuses the key (HTTP 401)", "key into LAB_KEY"),
     Fault("no credit", "laptop", refuses(402), "models", "no credit (HTTP 402)", "Add credit"),
@@ -312,6 +334,10 @@ def test_money_is_spent_with_consent_only_and_once(
         assert (status, [each["status"] for each in found], len(asked)) == (0, ["ok"], 2)
         assert first_run(capsys, "--only", "models")[1] == found  # kept, so that nothing need be agreed to
         assert len(asked) == 2
+        assert not lacks_first_run(select_campaign(Namespace()))
+        Path("results/first-run/report.json").rename("report.json")
+        assert lacks_first_run(select_campaign(Namespace()))
+        Path("report.json").rename("results/first-run/report.json")
     rows = [json.loads(line) for line in Path("kept/chat.jsonl").read_text().splitlines()]
     assert [(row["form"], row["path"], row["request"]) for row in rows] == [
         ("whole", "/v1/chat/completions", body) for body in asked

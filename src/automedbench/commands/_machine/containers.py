@@ -68,7 +68,9 @@ print("FOUND" + json.dumps({
 
 
 def apptainer(host: Host) -> ProbeResults:
-    """Program and version, user namespaces."""
+    """Program and version."""
+    if not host.image_names:
+        return
     program = shutil.which("apptainer")
     if program is None:
         yield fail("apptainer", "is not installed (no 'apptainer' on PATH)", INSTALL)
@@ -85,6 +87,8 @@ def apptainer(host: Host) -> ProbeResults:
 
 def namespaces(host: Host) -> ProbeResults:
     """User namespaces, without which an ordinary user starts no container."""
+    if not host.image_names:
+        return
     if _has_setuid_helper():
         yield ok("user namespaces", "not needed: Apptainer has its setuid helper")
         return
@@ -102,7 +106,7 @@ def namespaces(host: Host) -> ProbeResults:
 
 def fuse(host: Host, device: str = "/dev/fuse") -> ProbeResults:
     """FUSE, by which an image is mounted without root."""
-    if _has_setuid_helper():
+    if not host.image_names or _has_setuid_helper():
         return
     try:
         os.close(os.open(device, os.O_RDWR))
@@ -165,7 +169,7 @@ def _layers(host: Host) -> ProbeResults:
 
 def isolation(host: Host) -> ProbeResults:
     """Run a probe in the agent container, with the flags of real runs, and look at what it can do."""
-    if shutil.which("apptainer") is None:
+    if shutil.which("apptainer") is None or not host.image_names:
         return
     if not host.agent_image.is_file():
         yield warn("isolation", "not tried: there is no agent image yet", BUILD)
