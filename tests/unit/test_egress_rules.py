@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from upstreams import client_hello
+from upstreams import WebServer, client_hello
 
 from automedbench.base.cards import DataSet, Download, Source, TaskCard
 from automedbench.base.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
@@ -24,6 +24,7 @@ from automedbench.sandbox.egress.rules import (
     EgressRefused,
     EgressSettings,
     PackageIndex,
+    add_linked_hosts,
     build_settings,
     check_plain,
     check_sni,
@@ -547,3 +548,17 @@ def test_configured_index(listing: str, url: str | None) -> None:
 )
 def test_index_without_its_password(url: str, shown: str | None, places: tuple[str, ...]) -> None:
     assert (parse_index_url(url).url, parse_index_url(url).places) == (shown, places)
+
+
+def test_hosts_that_the_operators_index_links() -> None:
+    """Internal hosts are trusted with their ports; public ones are allowed, so that homes of data stay refused."""
+    links = ("../../files/pip-1.whl", "http://10.0.0.9:8080/pip-2.whl", "https://1.1.1.1/pip-3.whl#sha256=0")
+    page = "".join(f'<a href="{link}">file</a>' for link in links).encode()
+    with WebServer(lambda _: (200, {}, page)) as server:
+        index = parse_index_url(f"{server.url}/simple")
+        found = add_linked_hosts(index, server.url.replace("://", "://me:word@") + "/simple")
+        (seen,) = server.seen
+    assert (seen.target, seen.headers["authorization"]) == ("/simple/pip/", "Basic bWU6d29yZA==")
+    assert found.hosts == ("127.0.0.1", "1.1.1.1", "10.0.0.9")
+    assert found.places == (*index.places, "10.0.0.9:8080")
+    assert add_linked_hosts(index, server.url) == index  # it has ended

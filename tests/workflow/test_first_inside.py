@@ -165,8 +165,8 @@ def small_disk(folder: Path) -> None:
 
 @contextlib.contextmanager
 def network(lab: Lab, *, index: str = "own", hub: str = "sound", **egress: Any) -> Iterator[Host]:
-    """A campaign in the class proxied; ``index``: own, empty or a host of files; ``hub``: sound, gated or gone."""
-    files = FakeIndex({"six": []})
+    """A campaign in the class proxied; ``index``: own, empty, linked or a host; ``hub``: sound, gated or gone."""
+    files = FakeIndex({"six": [], **({"pip": []} if index == "linked" else {})})
     small = FakeHub({"config.json": b"{}"}, model="hf-internal-testing/tiny-random-bert")
 
     def hub_answer(seen: Seen) -> tuple[int, dict[str, str], bytes]:
@@ -174,10 +174,11 @@ def network(lab: Lab, *, index: str = "own", hub: str = "sound", **egress: Any) 
 
     def index_answer(seen: Seen) -> tuple[int, dict[str, str], bytes]:
         status, headers, body = files.answer(seen)
-        moved = body if index == "own" else body.replace(b'"/files/', f'"http://{index}/files/'.encode())
+        other = store.place if index == "linked" else index
+        moved = body if index == "own" else body.replace(b'"/files/', f'"http://{other}/files/'.encode())
         return (404, {}, b"no such project") if index == "empty" else (status, headers, moved)
 
-    with WebServer(hub_answer) as hub_server, WebServer(index_answer) as index_server:
+    with WebServer(files.answer) as store, WebServer(hub_answer) as hub_server, WebServer(index_answer) as index_server:
         lab.patch.setenv("PIP_INDEX_URL", f"{index_server.url}/simple")
         place = "http://127.0.0.1:9" if hub == "gone" else hub_server.url
         yield lab.host(network="proxied", egress={"hub": place, "cache": str(lab.folder / "cache"), **egress})
@@ -208,6 +209,7 @@ FAULTS = (
     Fault("sound: sealed", sound, "packages"),
     Fault("sound: a case", sound, "case"),
     Fault("sound: proxied", network, "packages"),
+    Fault("sound: an index that links another host", functools.partial(network, index="linked"), "packages"),
     Fault("sound: a card", cards, "kernel"),
     Fault("sound: no card is asked for", sound, "kernel"),
     Fault("image missing", no_image, "case", "light, scorer is not there yet", "snakemake prepare"),

@@ -14,16 +14,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
+import html
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Literal
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 
 from pydantic import TypeAdapter
 
@@ -288,6 +291,9 @@ class PackageIndex:
     places: tuple[str, ...] = ()
 
 
+INDEX_S, MAX_PAGE = 10.0, 16 * 2**20
+"""Seconds and bytes for a page of the operator's index."""
+_HREF = re.compile(r"""<a\b[^>]*?\bhref\s*=\s*["'](.*?)["']""", re.IGNORECASE | re.DOTALL)
 NO_INDEX = PackageIndex(None)
 PYPI = PackageIndex(None, ("pypi.org", "files.pythonhosted.org"))
 """pip's built-in index, and the host of its files."""
@@ -603,7 +609,44 @@ def read_index() -> PackageIndex:
     except subprocess.TimeoutExpired:
         listing = ""
     configured = configured_url(listing)
-    return PYPI if configured is None else parse_index_url(configured)
+    return PYPI if configured is None else add_linked_hosts(parse_index_url(configured), configured)
+
+
+def add_linked_hosts(index: PackageIndex, configured: str) -> PackageIndex:
+    """The index with the hosts of files that its page of pip links; of these, internal ones are trusted as it is.
+
+    The index alone where that page cannot be read.
+    """
+    import http.client
+    import urllib.request
+
+    user = urlsplit(configured).username
+    login = f"{unquote(user)}:{unquote(urlsplit(configured).password or '')}" if user else ""
+    headers = {
+        "Accept": "text/html",
+        **({"Authorization": f"Basic {b64encode(login.encode()).decode()}"} if user else {}),
+    }
+    try:
+        request = urllib.request.Request(f"{(index.url or '').rstrip('/')}/pip/", headers=headers)
+        with urllib.request.urlopen(request, timeout=INDEX_S) as answer:
+            page, base = answer.read(MAX_PAGE).decode("utf-8", "replace"), answer.url
+        links = [urlsplit(urljoin(base, html.unescape(link))) for link in _HREF.findall(page)]
+        files = {
+            (link.hostname, url_port(link)) for link in links if link.scheme in ("http", "https") and link.hostname
+        }
+    except (OSError, ValueError, http.client.HTTPException):
+        return index
+    hosts = dict.fromkeys([*index.hosts, *sorted(host for host, _ in files)])
+    places = dict.fromkeys([*index.places, *sorted(f"{host}:{port}" for host, port in files if _is_internal(host))])
+    return dataclasses.replace(index, hosts=tuple(hosts), places=tuple(places))
+
+
+def _is_internal(host: str) -> bool:
+    """True for a host with an address that does not belong to the internet."""
+    try:
+        return not all(is_public(str(found[4][0])) for found in socket.getaddrinfo(host, None))
+    except OSError:
+        return False
 
 
 def configured_url(listing: str) -> str | None:
