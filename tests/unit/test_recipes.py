@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from automedbench.agent.command import program as program_module
 from automedbench.agent.command.program import AgentProgram
-from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import AgentRecipe, load_recipe
@@ -28,6 +28,7 @@ from automedbench.sandbox.container.layer import (
     find_layer,
     layer_path,
     npm_environment,
+    pin_program,
     refuse_other_python,
 )
 
@@ -241,3 +242,25 @@ def test_a_layer_is_bound_as_a_file_system(tmp_path: Path) -> None:
     words = agent_command(role)
     assert f"{tmp_path}/agent-tool.sqfs:/opt/agent:image-src=/" in words
     assert words.index(str(tmp_path / "i.sif")) > words.index(f"{tmp_path}/agent-tool.sqfs:/opt/agent:image-src=/")
+
+
+def test_another_version_is_pinned_once_it_is_resolved(
+    recipe: Callable[..., AgentRecipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe(python="==3.12")
+    pins = Path("envs/agents/tool.txt")
+    before, calls = pins.read_text(), list[list[str]]()
+
+    def resolve(argv: list[str], *_: object, cwd: Path) -> None:
+        calls.append(argv)
+        if "tool==9" in (cwd / "wanted.in").read_text():
+            raise InfrastructureError("no such version")
+        (cwd / "tool.txt").write_text((cwd / "wanted.in").read_text() + "needed==1\n")
+
+    monkeypatch.setattr(layer_module.images, "run_step", resolve)
+    with pytest.raises(InfrastructureError):
+        pin_program("tool", "9", Path("images"))
+    assert pins.read_text() == before
+    pin_program("tool", "2.5", Path("images"))
+    assert pins.read_text() == "tool==2.5\nneeded==1\n"
+    assert calls[-1][calls[-1].index("--python-version") + 1] == "3.12"

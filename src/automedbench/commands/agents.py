@@ -1,4 +1,4 @@
-"""Command-line agents: list their recipes, build a layer, check that a program works in the sandbox.
+"""Command-line agents: list their recipes, pin a version, build a layer, check that a program works in the sandbox.
 
 A check starts the program in a sealed container, with a scripted server on this machine as its model, and says what
 was seen; it asks no provider and costs nothing. Exit code 0: it asked, ran its code and left its file; 3: it did not.
@@ -28,7 +28,7 @@ from automedbench.campaign.recipes import load_recipe, recipe_names
 from automedbench.commands._output import add_json, show
 from automedbench.planning.rehearsal import scripted_model
 from automedbench.sandbox.container.image import record_beside
-from automedbench.sandbox.container.layer import build_layer, find_layer, layer_path, layer_record
+from automedbench.sandbox.container.layer import build_layer, find_layer, layer_path, layer_record, pin_program
 
 FAILED = 3
 _UNPAID = {"endpoint_file": None, "api_key_env": None, "api_key_rotation": False, "pricing": None, "rate": None}
@@ -45,9 +45,12 @@ IN_TEXT = f"run.py\n```python\nopen('{FILE}', 'w').write('checked')\n```\n"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench agents``."""
-    parser.add_argument("action", nargs="?", choices=["list", "build", "check"], default="list")
+    parser.add_argument("action", nargs="?", choices=["list", "pin", "build", "check"], default="list")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="recipes: config/agents/NAME.yaml; check: also agents of --agents"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="recipes: config/agents/NAME.yaml; pin: NAME VERSION; check: also agents of --agents",
     )
     parser.add_argument(
         "--agents",
@@ -70,6 +73,14 @@ def main(options: argparse.Namespace) -> None:
     if options.action == "list":
         rows = [_row(name, options.image.parent) for name in options.names or recipe_names()]
         show(options, [dict(zip(HEAD, row, strict=True)) for row in rows], table([HEAD, *rows]))
+        return
+    if options.action == "pin":
+        if len(options.names) != 2:
+            raise ConfigError(["agents pin: give a name and a version, as in `automedbench agents pin codex 0.171.0`"])
+        name, version = options.names
+        pin_program(name, version, options.image.parent)
+        next_step = f"{name} is pinned to {version}. Next: automedbench agents build {name}, then agents check {name}"
+        show(options, {"agent": name, "version": version}, [next_step])
         return
     if not options.names:
         raise ConfigError([f"agents {options.action}: name one of {', '.join(recipe_names())}"])

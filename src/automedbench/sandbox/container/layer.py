@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -146,6 +147,38 @@ def build_layer(name: str, recipe: AgentRecipe, folder: Path, image: Path, *, an
     files.write_record(path.with_suffix(".json"), record)
     path.with_suffix(".json").chmod(0o644)
     return record
+
+
+def pin_program(name: str, version: str, folder: Path) -> None:
+    """Pin another ``version`` of a program with all that it needs; where that fails nothing is changed.
+
+    ``folder`` is that of the images. Raises ConfigError for an unknown recipe, InfrastructureError where the package
+    index does not answer, or has no such version.
+    """
+    recipe, failure = load_recipe(name), f"{name} {version} could not be resolved"
+    hint = f"Check the version ({recipe.package}), the network and the settings of {recipe.registry}."
+    with tempfile.TemporaryDirectory(prefix="agent-pins-") as scratch:
+        here = Path(scratch, name)  # npm names the list after its folder
+        here.mkdir()
+        if recipe.registry == "npm":
+            node, made = _unpack_node(folder / "wheels", Path(scratch)), ["package.json", "package-lock.json"]
+            wanted = {"private": True, "dependencies": {recipe.package: version}}
+            files.write_text(here / made[0], json.dumps(wanted, indent=2) + "\n")
+            argv = [str(node / "bin/node"), "--use-system-ca", str(node / NPM), "install", "--package-lock-only"]
+            argv += ["--ignore-scripts", "--omit-lockfile-registry-resolved", "--no-audit", "--no-fund"]
+            images.run_step(argv, npm_environment(node, os.environ), failure, hint, cwd=here)
+            places = [PINS / name / each for each in made]
+        else:
+            made, places = [f"{name}.txt"], [PINS / f"{name}.txt"]
+            files.write_text(here / "wanted.in", f"{recipe.package}=={version}\n")
+            own = recipe.python or ""
+            python = own.removeprefix("==") if own.startswith("==") else "3.11"
+            argv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "-q", "wanted.in", "-o", made[0]]
+            argv += ["--no-header", "--no-annotate", "--python-version", python]
+            argv += ["--python-platform", "x86_64-manylinux_2_36"]
+            images.run_step(argv, os.environ, failure, f"{hint} `make setup-dev` installs uv.", cwd=here)
+        for each, place in zip(made, places, strict=True):
+            files.write_text(place, (here / each).read_text("utf-8"))
 
 
 # --- npm -------------------------------------------------------------------------------------------------------
