@@ -12,6 +12,7 @@ from factories import ROOT, make_run, make_score
 
 from automedbench.agent.durable.attempts import AttemptFolder, FailureRecord
 from automedbench.agent.durable.lease import identify
+from automedbench.base.endpoint.pacer import Pace
 from automedbench.base.files import to_json, write_record
 from automedbench.base.records import Totals
 from automedbench.commands import main
@@ -108,3 +109,18 @@ def test_words_that_are_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'staus' is no command (did you mean 'status'?)" in capsys.readouterr().err
     main(["--version"])
     assert capsys.readouterr().out.startswith("automedbench 0.2.0, code ")
+
+
+def test_what_runs_wait_for_is_said(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only while a run is at work: what a dead campaign found down says nothing of now."""
+    (tmp_path / "results/endpoints").mkdir(parents=True)
+    pace = Pace(failures=12, down_since=datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
+    (tmp_path / "results/endpoints/api.lab.example-1234abcd-5678abcd.pace").write_text(pace.model_dump_json())
+    main(["status", "--configfile", config])
+    assert "Waiting" not in capsys.readouterr().out
+    folder = run_folder(tmp_path, 1)
+    folder.mkdir(parents=True)
+    (folder / "lease.json").write_text(to_json(identify().model_dump(mode="json")))
+    main(["status", "--configfile", config])
+    waiting = "Waiting: api.lab.example is down since 2026-01-02 03:04 UTC (12 attempts failed)"
+    assert waiting in capsys.readouterr().out

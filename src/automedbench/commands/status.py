@@ -16,6 +16,7 @@ from typing import Any, Literal
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals
 from automedbench.agent.durable.attempts import list_attempts
 from automedbench.agent.durable.lease import STALE_S, Holder, is_running
+from automedbench.base.endpoint.pacer import list_outages
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
@@ -115,6 +116,9 @@ def status_lines(
     }
     if marks := {name: count for name, count in marks.items() if count}:
         yield f"Of the scored ones {' and '.join(f'{count} {name}' for name, count in marks.items())}."
+    if counts["at work"]:
+        for outage in list_outages(Path(campaign.config.results, "endpoints")):
+            yield f"Waiting: {outage}; runs that ask it wait for it, each for at most 30 min."
     if staged < len(campaign.tasks):
         yield f"Data: {staged} of {counted(len(campaign.tasks), 'task')} staged."
     stopped = [(run, each) for run, each in found.items() if each.state == "interrupted"]

@@ -368,3 +368,16 @@ class Pacer:
             began = self._clock()
             self._sleep(max(seconds, 0.001))
             self._slept_ahead += max(0.0, began + seconds - self._clock())
+
+
+def list_outages(folder: Path) -> list[str]:
+    """A line for each endpoint that is down by the pace files of ``folder``: since when, and how often it failed."""
+    lines = []
+    for file in sorted(folder.glob("*.pace")):
+        with contextlib.suppress(OSError, pydantic.ValidationError):
+            pace, host = Pace.model_validate_json(file.read_bytes()), file.stem.rsplit("-", 2)[0]
+            if pace.failures >= DOWN_AFTER and pace.down_since:
+                lines.append(
+                    f"{host} is down since {pace.down_since:%Y-%m-%d %H:%M} UTC ({pace.failures} attempts failed)"
+                )
+    return lines
