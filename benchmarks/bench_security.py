@@ -1,8 +1,9 @@
 """Attacks and harmless snippets in the real container: leaks, evidence and false alarms per category, as Markdown.
 
-    AMB_IMAGES=images python benchmarks/bench_security.py [--only CATEGORY ...] [--silent] [--slow]
+    AMB_IMAGES=images python benchmarks/bench_security.py [--only CATEGORY ...] [--proxied] [--silent] [--slow]
 
 ``--silent`` lists the attacks that left no evidence, ``--slow`` the slowest. Needs Apptainer and the agent image.
+``--proxied``: with a proxy for each, behind which no host answers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/security")]
 
 from attack_range import Outcome, by_category, load_table, run_all  # noqa: E402
 from unprivileged import why_not  # noqa: E402
+
+from automedbench.sandbox.container.launcher import Network  # noqa: E402
 
 ENDED = ("killed", "timeout")
 SOURCES = ("tripwire", "trace", "runtime", "collector")
@@ -56,9 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run both tables and print them; 1 when anything leaked or was left behind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="categories; default: all")
+    parser.add_argument("--proxied", action="store_true")
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args(arguments)
+    network: Network = "proxied" if options.proxied else "sealed"
     if reason := why_not("light"):
         parser.error(reason)
     bad = False
@@ -66,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         codes = [code for code in load_table(folder) if not options.only or code.category in options.only]
         if not codes:
             continue
-        outcomes, complaints = run_all(codes, scored=folder == "attacks")
+        outcomes, complaints = run_all(codes, scored=folder == "attacks", network=network)
         print("\n".join(["", *table(outcomes), ""]))
         for outcome in outcomes:
             for text in (*outcome.leaks, *outcome.effects, *outcome.problems):

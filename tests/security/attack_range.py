@@ -31,7 +31,11 @@ from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
 from automedbench.sandbox import boxes
 from automedbench.sandbox.boxes import ApptainerSandbox
+from automedbench.sandbox.container.launcher import Network
 from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.egress import Egress
+from automedbench.sandbox.egress.dial import Upstreams
+from automedbench.sandbox.egress.rules import EgressSettings
 from automedbench.sandbox.evidence import audit, policy
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.trace import MODEL
@@ -39,6 +43,7 @@ from automedbench.sandbox.evidence.trace import MODEL
 FOLDER = Path(__file__).parent
 CONNECTED = "attack-connected"
 SECRET = "secret.json"
+EGRESS_LOG = "egress.jsonl"
 TRACK = "detection"
 WORKERS = 2
 LIMITS = Limits(disk_gb=0.5, mem_gb=1.0, max_processes=500)
@@ -194,7 +199,7 @@ class Trial:
 
     site: Site
     attack: Code
-    network: Any = "sealed"
+    network: Network = "sealed"
     scored: bool = True
 
     def __post_init__(self) -> None:
@@ -269,11 +274,13 @@ class Trial:
     def _execute(self, code: str) -> tuple[CodeResult, list[Finding], str]:
         with (
             Decoy([f"{{case}}/{SECRET}", "labels.csv"], [*self.bench.cases, "case_0001"]) as decoy,
+            self._egress() as egress,
             Box(
                 image=IMAGES / "light.sif",
                 public=self.public,
                 workspace=self.workspace,
                 network=self.network,
+                egress=egress,
                 decoy=decoy,
                 limits=LIMITS,
             ) as box,
@@ -283,6 +290,14 @@ class Trial:
             )
             box.end()  # and with it what still works in the background
             return result, box.drain_findings(), decoy.marker
+
+    def _egress(self) -> contextlib.AbstractContextManager[Egress | None]:
+        """The proxy of a run that may reach listed hosts, none of which answers here; none in a sealed run."""
+        if self.network != "proxied":
+            return contextlib.nullcontext()
+        (self.folder / "services").mkdir()
+        settings = EgressSettings(allow=("pypi.org", "files.pythonhosted.org", "github.com"))
+        return Egress(settings, self.folder / EGRESS_LOG, self.folder / "services", upstreams=Upstreams({}, {}))
 
     def _hand_in(self, folder: Path) -> tuple[Any, float | None]:
         """Collect and check as the import role does; score where the attack is on a track's scorer."""
@@ -296,9 +311,15 @@ class Trial:
             for name, text in (("stdout", result.stdout), ("stderr", result.stderr))
             if (form := exposed(self.site.canary, text.encode("utf-8", "replace")))
         ]
-        found += [f"{name}: connected" for name in ("stdout", "stderr") if CONNECTED in getattr(result, name)]
+        offered = {f"{CONNECTED} proxy.sock"} if self.network == "proxied" else set()
+        said = {*result.stdout.splitlines(), *result.stderr.splitlines()} - offered
+        found += [f"said: {line}" for line in said if CONNECTED in line]
         # The log's own secret file was planted by us.
         found += exposures(self.site.canary, self.log, skip=frozenset({SECRET}))
+        if (requests := self.folder / EGRESS_LOG).exists() and (
+            form := exposed(self.site.canary, requests.read_bytes())
+        ):
+            found.append(f"requests: {form}")
         return (
             found + exposures(self.site.canary, self.workspace) + exposures(self.site.canary, self.folder / "collected")
         )
@@ -314,7 +335,9 @@ class Trial:
         return effects + ([] if written == self.text(self.attack.code) else ["the code as logged was changed"])
 
 
-def run_all(attacks: Sequence[Code], *, scored: bool = True) -> tuple[list[Outcome], list[str]]:
+def run_all(
+    attacks: Sequence[Code], *, scored: bool = True, network: Network = "sealed"
+) -> tuple[list[Outcome], list[str]]:
     """Every piece of code on one host, ``WORKERS`` at a time; and what the host has to complain about afterwards.
 
     ``scored``: an attack on a track must score nothing; honest code may.
@@ -324,11 +347,11 @@ def run_all(attacks: Sequence[Code], *, scored: bool = True) -> tuple[list[Outco
         site.prepare(attacks)
         with listener() as known:
             site.known = known
-            outcomes = as_user(lambda: _run_all(site, attacks, scored))
+            outcomes = as_user(lambda: _run_all(site, attacks, scored, network))
         return outcomes, left_behind(site)
 
 
-def _run_all(site: Site, attacks: Sequence[Code], scored: bool) -> list[Outcome]:
+def _run_all(site: Site, attacks: Sequence[Code], scored: bool, network: Network) -> list[Outcome]:
     site.build()
     site.enter()
     before = site.state()
@@ -336,7 +359,7 @@ def _run_all(site: Site, attacks: Sequence[Code], scored: bool) -> list[Outcome]
     boxes.sha256_file = functools.cache(boxes.sha256_file)  # type: ignore[attr-defined,assignment]
 
     def run(attack: Code) -> Outcome:
-        trial = Trial(site, attack, scored=scored)
+        trial = Trial(site, attack, network, scored=scored)
         try:
             outcome = trial.run()
         except Exception as error:
