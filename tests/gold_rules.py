@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gold_set import GoldTranscript
-
 from automedbench.judge.evidence import collect_evidence, quote_exists
+from automedbench.judge.gold import GoldTranscript
 from automedbench.judge.rubric import Rubric
 
 

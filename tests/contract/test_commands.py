@@ -19,7 +19,7 @@ from automedbench.commands import list_commands, main, make_parser
 from automedbench.commands._campaign import add_campaign_options, find_other_results, find_results, select_campaign
 
 CAMPAIGN = {"--results", "--configfile", "--config"}
-WITHOUT_CAMPAIGN = {"agents"}
+WITHOUT_CAMPAIGN = {"agents", "judge-eval"}
 """They read files that are named, or none."""
 PARSERS = {place.strip(): parser for place, parser in list_commands(make_parser()) if place}
 

@@ -1,17 +1,17 @@
-"""The gold set is complete, every expectation can be quoted, and the documented figures are those of judge_eval.py."""
+"""The gold set is complete, every expectation can be quoted, and the documented figures are those of judge-eval."""
 
 from __future__ import annotations
 
+import runpy
 from collections import Counter
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from gold_rules import gold_problems
-from gold_set import SPLITS, Quality, load_gold
-from make_judge_figures import updated
 
 from automedbench.judge import judge_run, load_rubric
+from automedbench.judge.gold import SPLITS, Quality, load_gold
 from automedbench.judge.rubric import JUDGED_STAGES
 from automedbench.judge.rules import HeuristicJudge
 from automedbench.scoring.run import agentic
@@ -94,7 +94,8 @@ def test_transcripts_are_run_in_order() -> None:
 
 
 def test_documented_figures_are_those_of_the_judge() -> None:
-    """After a change: ``python tools/make_judge_figures.py docs/judge-evaluation.md``."""
+    """After a change: ``python docs/make_judge_figures.py docs/judge-evaluation.md``."""
+    updated = runpy.run_path(str(ROOT / "docs/make_judge_figures.py"))["updated"]
     page = PAGE.read_text(encoding="utf-8")
     assert updated(page, ROOT / "config") == page
     with pytest.raises(ValueError, match="figures of the heuristic judge: begin"):

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import yaml
-from gold_set import GoldTranscript, load_gold
 from judge_corpus import Attempt, inserted, load_attempts, load_benign
 from loops import for_each
 from PIL import Image, ImageDraw, PngImagePlugin
@@ -27,6 +26,7 @@ from automedbench.base.records import Conversation, JudgedStage
 from automedbench.base.untrusted.picture import small_picture
 from automedbench.judge import NOT_MEASURED
 from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, mask_evidence, quote_readings
+from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.panel.structured import read_reply
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric

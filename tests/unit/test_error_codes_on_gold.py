@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from failed_runs import TASKS, case, codes_of, found_by
-from gold_set import GoldTranscript, load_gold
+
+from automedbench.judge.gold import GoldTranscript, load_gold
 
 GOLD = load_gold(Path(__file__).resolve().parents[2] / "config/gold")
 

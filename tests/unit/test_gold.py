@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from gold_rules import gold_problems
-from gold_set import GoldTranscript, expand, load_gold, picture
 from PIL import Image
 
 from automedbench.base.errors import ConfigError
 from automedbench.judge import load_rubric
+from automedbench.judge.gold import GoldTranscript, expand, load_gold, picture
 
 BARE: dict[str, Any] = {
     "id": "a-b",

@@ -1,4 +1,4 @@
-"""Figures of ``tools/judge_eval.py`` on examples small enough to compute by hand, and the command itself."""
+"""Figures of ``automedbench judge-eval`` on examples small enough to compute by hand, and the command itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gold_set import (
+from panel_fakes import answer, judge_model
+
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.records import Conversation, Criterion, Effect, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
+from automedbench.commands import main
+from automedbench.commands.judge_eval import disagreement_lines, measure, report_lines
+from automedbench.judge import load_rubric
+from automedbench.judge.gold import (
     GoldTranscript,
     JudgedTranscript,
     binary_figures,
@@ -18,12 +25,6 @@ from gold_set import (
     level_figures,
     verdict_pairs,
 )
-from judge_eval import disagreement_lines, main, measure, report_lines
-from panel_fakes import answer, judge_model
-
-from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
-from automedbench.base.records import Conversation, Criterion, Effect, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
-from automedbench.judge import load_rubric
 from automedbench.judge.rubric import Rubric, settle_verdicts, stage_score
 from automedbench.judge.rules import HeuristicJudge
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -251,7 +252,7 @@ def test_members_agree_beyond_chance_and_have_a_price(
         ]
         return record(rubric, "lite", {"s3": sum(given) / 2}, judgements=judgements)
 
-    monkeypatch.setattr("judge_eval.judge_run", ask)
+    monkeypatch.setattr("automedbench.commands.judge_eval.judge_run", ask)
     transcripts = [gold(name, s3=1).model_copy(update={"plan": name}) for name in verdicts]
     found = measure(transcripts, root / "config/rubrics", HeuristicJudge(), "all")
     s3 = found.stages[2]
@@ -307,7 +308,7 @@ def test_one_and_many(rubric: Rubric) -> None:
 
 
 def test_command_prints(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--gold", str(root / "config/gold"), "--rubrics", str(root / "config/rubrics")]
+    asked = ["judge-eval", "--gold", str(root / "config/gold"), "--rubrics", str(root / "config/rubrics")]
     main([*asked, "--track", "vqa", "--verbose"])
     text = capsys.readouterr().out
     main([*asked, "--track", "vqa", "--json"])
@@ -334,7 +335,7 @@ def test_command_measures_a_panel_over_http(
         (tmp_path / "judges.yaml").write_text(json.dumps({"judges": {"first": judge}}))
         asked = ["--panel", "first", "--repeats", "2", "--judges", str(tmp_path / "judges.yaml")]
         paths = ["--gold", str(tmp_path / "gold"), "--rubrics", str(root / "config/rubrics")]
-        main([*asked, *paths, "--json"])
+        main(["judge-eval", *asked, *paths, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert len(server.requests) == 6
     assert [(each["stage"], each["exact"]) for each in found["stages"][1:3]] == [("S2", 0.0), ("S3", 0.0)]
@@ -355,13 +356,14 @@ def test_command_measures_a_panel_over_http(
 def test_command_refuses(options: list[str], message: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     with pytest.raises(ConfigError, match=message):
-        main(options)
+        main(["judge-eval", *options])
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "two"])
 def test_how_often_is_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["--repeats", number])
+        main(["judge-eval", "--repeats", number])
     assert end.value.code == 2
-    said = capsys.readouterr().err
-    assert said.endswith(f"argument --repeats: '{number}' is not a whole number of at least 1\n")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].endswith(f"argument --repeats: '{number}' is not a whole number of at least 1")
+    assert len(said) <= 3

@@ -79,7 +79,7 @@ def test_stages_of_the_careful_run(rubric: Rubric) -> None:
     # By hand: S1 6/6; S2 3/5 = 0.6; S3 1.
     record = judge_run(conversation(), rubric, "standard", HeuristicJudge())
     assert record.stages == {"S1": 1.0, "S2": 0.6, "S3": 1.0}
-    assert (record.judge, record.kind, record.cost_usd) == ("heuristic-6", "heuristic", "0")
+    assert (record.judge, record.kind, record.cost_usd) == ("heuristic-5", "heuristic", "0")
 
 
 def test_same_answer_every_time(rubric: Rubric) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import judge_eval
 import pytest
 from factories import make_recipe, make_run, make_score, make_scores, write_campaign
-from gold_set import Disagreement
 
-from automedbench.commands import main
+from automedbench.commands import judge_eval, main
+from automedbench.judge.gold import Disagreement
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b31m"
 BAD = ("\x1b", "\x07", "\u202e", "\u200b", "\x9b")
@@ -36,7 +35,7 @@ def test_judge_eval(monkeypatch: pytest.MonkeyPatch, root: Path, capsys: pytest.
     real = judge_eval.disagreement_lines
     monkeypatch.setattr(judge_eval, "disagreement_lines", lambda found: real([*found, said]))
     gold, rubrics = str(root / "config/gold"), str(root / "config/rubrics")
-    judge_eval.main(["--gold", gold, "--rubrics", rubrics, "--track", "vqa", "--verbose"])
+    main(["judge-eval", "--gold", gold, "--rubrics", rubrics, "--track", "vqa", "--verbose"])
     printed = capsys.readouterr().out
     assert "judge: ⟨U+001B⟩]0;owned" in printed
     assert [character for character in BAD if character in printed] == []

@@ -46,7 +46,7 @@ SUBSTITUTIONS = {
         r"automedbench first-run\1 --only clock",
         "test_first_run.py tries servers and jobs",
     ),
-    r"python tools/judge_eval.py --panel .+": ("python tools/judge_eval.py --help", "asks a model for judgements"),
+    r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"pip install .+": ("pip --version", "installs packages"),
     r"litellm .+": ("true", "a gateway that is installed elsewhere, and lasts as long as its user wants it"),

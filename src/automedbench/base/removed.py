@@ -11,10 +11,8 @@ COMMANDS = {
     "export-atif": "run `python tools/export_atif.py` in a clone of the repository; see docs/bundles.md",
     "export-evaluator": "read results/runs/*/score.json; docs/bundles.md has the ten lines",
     "export-inspect": "run `python tools/export_inspect.py` in a clone of the repository; see docs/bundles.md",
-    "judge-eval": "run `python tools/judge_eval.py` in a clone of the repository; see docs/judge-evaluation.md",
     "log": "keep the admitted bundles in a Git repository with signed commits; see docs/bundles.md",
     "promote": "use `automedbench compare A B`; docs/bundles.md has a gate of ten lines",
-    "second-opinion": "run `python tools/second_opinion.py` in a clone of the repository; see docs/presets.md",
 }
 """Name of a removed command → what to do instead."""
 

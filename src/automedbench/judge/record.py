@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from automedbench.base.records import CodeCall, Process
 from automedbench.reading.lines import OUTPUT_FOLDER, CodeLine, Scripts, first, imports
-from automedbench.reading.outputs import OutputReading, looks_at_content
+from automedbench.reading.outputs import OutputReading
 
 if TYPE_CHECKING:
     from automedbench.judge.evidence import RunEvidence
@@ -38,6 +38,10 @@ WEIGHT_LOADS = re.compile(
     r"|\b(?:pretrained|weights|ckpt|checkpoint)\s*=\s*(?!None\b|False\b)\S"
     r"|\bload\w*\(.*\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf|ts)['\"]"
 )
+SERVES = re.compile(
+    r"\b(?:vllm(?:\.entrypoints\S*)?|ollama|llama-server|llama-cli|text-generation-launcher|sglang\S*)\b"
+)
+"""Programs that serve or run a language model by its name or file."""
 IMAGE_READS = re.compile(
     r"\b(?:imread|Image\.open|[rR]eadImage|dcmread|load_img|read_image|decode_(?:jpeg|png|image)|readNif\w+|niread"
     r"|niftiread|npzread|readNIfTI|antsImageRead|read_nifti|load_nifti|image_read|load)\("
@@ -49,6 +53,7 @@ _PROGRAMS = re.compile(
     r"|nnUNet\w*|vllm|ollama|llama-\w+|c3d|mri_\w+|ants\w*|N4Bias\w*|plastimatch|magick|convert"
     r"|mogrify|ffmpeg|elastix|dcm2niix|yolo|lungmask|monai|papermill|hd-bet|docker)\b"
 )
+_LANGUAGES = re.compile(r"\b(?:Rscript|julia|octave|matlab|node|gcc|cmake|make|go|cargo)\b|g\+\+")
 _ENVIRONMENT_FAILURE = re.compile(
     r"ModuleNotFoundError|ImportError|No module named|No matching distribution|Could not find a version"
     r"|Could not install packages|command not found"
@@ -69,10 +74,11 @@ _ONE = re.compile(
 )
 _REST = re.compile(r"(?<!argv)\[1:\]|--all\b|\bothers\b|\brest\b|\bremaining\b|tail -n \+2")
 _LISTING = re.compile(
-    r"\$\(ls\b(?!.*\bhead\b)|\b(?:listdir|iterdir|glob|rglob|scandir|list\.files|readdir)\b|\bls\s+\S*data/public|/data/public/\*"
+    r"\b(?:listdir|iterdir|glob|rglob|scandir|list\.files|readdir)\b|\bls\s+\S*data/public|/data/public/\*"
 )
+_LISTED = re.compile(r"^\s*(\w+)\s*=.*\b(?:listdir|iterdir|glob|rglob|scandir)\b")
 _FUNCTION = re.compile(r"\s*def\s+(\w+)")
-_LOOP = re.compile(r"\bfor\s+[\w, ]+\s+in\s|\bmap\(|\bxargs\b|\bwhile read\b|\$\(ls\b(?!.*\bhead\b)")
+_LOOP = re.compile(r"\bfor\s+[\w, ]+\s+in\s+(.*)|\bmap\((.*)|\bxargs\b|\bwhile read\b")
 _GOES_ON = re.compile(rf"{_LOOP.pattern}|{_REST.pattern}|\$\(ls")
 _CASE_ID = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9.-]{0,63}_\d{4,}(?![A-Za-z0-9])")
 _FIRST_OF_LOOP = re.compile(r"\bif\s+(?:not\s+\w+\b|\w+\s*==\s*(?:0|1|\w*first\w*|[\w.]+\[0\])\s*:)")
@@ -113,10 +119,20 @@ class Event:
 
     @cached_property
     def many_cases(self) -> bool:
-        """A line goes through the listed cases, or through all but the first."""
-        listed = any(_LISTING.search(line.code) and not _ONE.search(line.code) for line in self.lines)
-        through = listed and any(_LOOP.search(line.code) and not _ONE.search(line.code) for line in self.lines)
-        return through or first(self.lines, _REST) is not None
+        """A line goes through the cases, or through all but the first."""
+        listed = {
+            match[1] for line in self.lines if (match := _LISTED.search(line.code)) and not _ONE.search(line.code)
+        }
+        for line in self.lines:
+            loop = _LOOP.search(line.code)
+            gone_through = (
+                loop is not None
+                and not _ONE.search(line.code)
+                and (_LISTING.search(line.code) or listed & set(re.findall(r"\w+", loop[1] or loop[2] or "")))
+            )
+            if gone_through or _REST.search(line.code) or re.search(r"\$\(ls\b(?!.*\bhead\b)", line.code):
+                return True
+        return False
 
     @property
     def one_case(self) -> bool:
@@ -132,7 +148,7 @@ class Event:
     @property
     def tries(self) -> bool:
         """Check whether it succeeded, loaded a model or called one for one case, and printed something."""
-        works = self.loads or self.programs or first(self.lines, _WORKS)
+        works = self.loads or self.serves or first(self.lines, _WORKS)
         given = self.opens_inputs or self.case_ids
         return self.ok and self.one_case and bool(given and works and self.call.stdout.strip())
 
@@ -154,12 +170,17 @@ class Event:
     @property
     def model_program(self) -> bool:
         """Check whether such a program may bring a model of its own."""
-        return self.programs is not None
+        return self.programs is not None and not _LANGUAGES.search(self.programs.code)
 
     @property
     def opens_inputs(self) -> bool:
         """Its lines name the folder of inputs, or read images."""
         return first(self.lines, _INPUTS) is not None or first(self.lines, IMAGE_READS) is not None
+
+    @property
+    def serves(self) -> CodeLine | None:
+        """Line where it starts a program that serves or runs a model by name."""
+        return first(self.lines, SERVES)
 
     @property
     def loads(self) -> CodeLine | None:
@@ -211,7 +232,7 @@ class Event:
     @cached_property
     def content_checks(self) -> list[CodeLine]:
         """Those of the checks that look at more than form."""
-        return [line for line in self._reading.checks() if looks_at_content(line)]
+        return [line for line in self._reading.checks() if self._reading.looks_at_content(line)]
 
     @cached_property
     def tested(self) -> CodeLine | None:

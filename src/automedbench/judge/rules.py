@@ -348,7 +348,7 @@ def model_on_gpu(view: RulesInput) -> RuleVerdict:
     loaded = False
     for event in view.events:
         line = first(event.lines, _ASKS_GPU)
-        here = bool(event.loads or event.model_program or given_weights(event))
+        here = bool(event.loads or event.serves or event.model_program or given_weights(event))
         later = loaded and line is not None and "nvidia-smi" in line.code
         if event.ok and line is not None and (here or later) and _shows_gpu(event):
             return view.found(1, "weights loaded and the device shown", line)
@@ -385,7 +385,7 @@ def validated(view: RulesInput) -> RuleVerdict:
     return view.found(0.5, "one case first, but its output was not read back and checked", line)
 
 
-HEURISTIC = "heuristic-6"
+HEURISTIC = "heuristic-5"
 """Raised when a verdict could change: every run is then judged again."""
 RULES: dict[str, Callable[[RulesInput], RuleVerdict]] = {
     "s1a": plan_written,

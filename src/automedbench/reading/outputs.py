@@ -11,8 +11,9 @@ _BOUND = re.compile(
     r"^\s*(?:for\s+|local\s+|self\.)?\(?(?P<names>[A-Za-z_]\w*(?:\s*,\s*\w+)*)\)?"
     r"\s*(?:(?<![=<>!])=(?!=)|\bin\b|<-)\s*(?P<value>.*)"
 )
+_WITH = re.compile(r"\bwith\s+(?P<value>.*)\s+as\s+(?P<names>\w+)\s*(?:$|:)")
 _OPENS = re.compile(
-    r"(?:open|load(?!s\()|read|fromfile|Reader|Image|NIFTI|fromJSON|parse)\w*\(|\b(?:cat|head|tail|less|cut|jq|awk|xxd|fsl\w+)\s"
+    r"(?:open|load(?!s\()|read|fromfile|Reader|Image|NIFTI|fromJSON|parse)\w*\(|\b(?:cat|head|tail|less|jq|awk|xxd|fsl\w+)\s"
 )
 _WRITES = re.compile(
     r"['\"][wax]b?t?\+?['\"]|\b(?:save\w*|dump|to_csv|im(?:write|save)|[wW]rite\w*|fwrite|niwrite|npzwrite|to_filename"
@@ -40,24 +41,26 @@ _CANNOT_FAIL = re.compile(
     r"\bassert\s+(?:True|1)\b|\bassert\s*\(?\s*(?P<one>[\w.\[\]'\"()]+)\s*==\s*(?P=one)(?![\w.\[(])|\bor\s+True\b"
     r"|>=\s*0\s*(?:,|$)|is not None\s*$"
 )
-_PLACES = re.compile(r"argv\[\d:?\]|\{[^{}]*\}")
-_SCRIPT = re.compile(r"\.(?:py|sh|R|jl|js|m)\b|-m\s")
+_NO_OUTPUT = re.compile(r"['\"][^'\"]*/data/public[^'\"]*['\"]|'\{\"[^']*'")  # an input, or a text of JSON
 _FUNCTION = re.compile(r"\b(?:def\s+(?P<python>\w+)|(?P<other>\w+)\s*(?:<-|=)\s*function)\(\s*(?P<first>\w*)")
 _NAME = re.compile(r"[A-Za-z_]\w*|\$[\d@]")
 _ARGUMENTS = frozenset(["argv", "argparse", "commandArgs", "ARGS", "args", "$1", "$@"])
 
 
 class OutputReading:
-    """What the lines of one call do with outputs that they open: what stands below such a line is about it."""
+    """What the lines of one call do with outputs that they open."""
 
     def __init__(self, lines: Sequence[CodeLine], outputs: Iterable[str]) -> None:
         self.lines = lines
         self._marks = re.compile("|".join(map(re.escape, {OUTPUT_FOLDER, *outputs})))
+        self._paths, self._data, self._part, self._content = set[str](), set[str](), set[str](), set[str]()
         functions = [match for line in lines if (match := _FUNCTION.search(line.code))]
         self._parameters = {match["python"] or match["other"]: match["first"] for match in functions}
-        self._paths = set[str]()
-        for _ in range(2):  # a name may be bound below the function that uses it
-            self._paths |= {name for line in lines for name in self._named(line.code)}
+        for _ in range(3):  # a name may be bound below the function that uses it
+            function = ""
+            for line in lines:
+                function = match["python"] or match["other"] if (match := _FUNCTION.search(line.code)) else function
+                self._bind(re.sub(r"^\s*return\b", f"{function} =", line.code) if function else line.code)
 
     @property
     def reads(self) -> list[CodeLine]:
@@ -67,36 +70,54 @@ class OutputReading:
     def checks(self) -> Iterator[CodeLine]:
         """Lines that compare what was read, those that stop the run first, and then those that show a part of it."""
         known = [line for line in self.lines if not line.unseen and not _CANNOT_FAIL.search(line.code)]
-        first = next((number for number, line in enumerate(known) if self._opens(line.code)), len(known))
-        below = [line for line in known[first:] if not _WRITES.search(line.code)]
-        yield from (line for line in below if _STOPS.search(line.code))
+        of_data = [line for line in known if _mentions(line.code, self._data) or self._opens(line.code)]
+        yield from (line for line in of_data if _STOPS.search(line.code))
         yield from (line for line in known if _TOOLS.search(line.code) and self._of_output(line.code))
-        yield from (line for line in below if _SHOWS.search(line.code) and _PART.search(_PLACES.sub("", line.code)))
+        yield from (line for line in of_data if _SHOWS.search(line.code) and self._is_part(line.code))
+
+    def looks_at_content(self, line: CodeLine) -> bool:
+        """It looks at values, not only at shape, type, place or length."""
+        return bool(_CONTENT.search(line.code)) or _mentions(line.code, self._content)
 
     def writes(self, line: CodeLine) -> bool:
         """It writes an output."""
         return bool(_WRITES.search(line.code)) and self._of_output(line.code)
 
     def _of_output(self, code: str) -> bool:
-        """The folder or file of outputs, or a name for one that is not the variable of a comprehension."""
-        names = set(_NAME.findall(code)) - set(re.findall(r"\bfor\s+(\w+)\s+in\b", code))
-        return bool(self._marks.search(code) or self._paths & names)
+        return bool(self._marks.search(code)) or _mentions(code, self._paths)
 
     def _opens(self, code: str) -> bool:
         return bool(_OPENS.search(code)) and self._of_output(code) and not _WRITES.search(code)
 
-    def _named(self, code: str) -> Iterator[str]:
-        """Names that a line binds to the path of an output, or the arguments of a script that gets one."""
-        if not self._of_output(code) or _WRITES.search(code):
+    def _is_part(self, code: str) -> bool:
+        """Something worked out of what was read, not all of it."""
+        return bool(_PART.search(re.sub(r"argv\[\d:?\]|\{[^{}]*\}", "", code))) or _mentions(code, self._part)
+
+    def _bind(self, code: str) -> None:
+        """Names that stand for the path of an output, or for what was read from one, by the line that binds them."""
+        for statement in re.split(r";\s*|:\s+(?=\w+\s*=)", code):
+            for match in filter(None, (_BOUND.search(statement), _WITH.search(statement))):
+                self._bind_names(set(_NAME.findall(match["names"])), match["value"])
+        if not self._of_output(code):
             return
-        if match := _BOUND.search(code):
-            yield from _NAME.findall(match["names"])
-        yield from re.findall(r"parametrize\(\s*['\"](\w+)", code)
-        yield from filter(None, map(self._parameters.get, re.findall(r"(\w+)\(", code)))
-        if _SCRIPT.search(code) and not re.search(r"\bopen\(|\bload", code):
-            yield from _ARGUMENTS
+        self._paths |= set(re.findall(r"parametrize\(\s*['\"](\w+)", code))
+        called = re.findall(r"(\w+)\(", code) if not _FUNCTION.search(code) else []
+        self._paths |= {self._parameters[name] for name in called if self._parameters.get(name)}
+        if re.search(r"\.(?:py|sh|R|jl|js|m)\b|-m\s", code) and not re.search(r"\bopen\(|\bload", code):
+            self._paths |= _ARGUMENTS
+
+    def _bind_names(self, names: set[str], value: str) -> None:
+        value = _NO_OUTPUT.sub("''", value)
+        if _WRITES.search(value):
+            return
+        if _mentions(value, self._data) or (self._of_output(value) and _OPENS.search(value)):
+            self._data |= names
+            self._part |= names if self._is_part(value) else set()
+            self._content |= names if _CONTENT.search(value) else set()
+        elif self._of_output(value):
+            self._paths |= names
 
 
-def looks_at_content(line: CodeLine) -> bool:
-    """It looks at values, not only at shape, type, place or length."""
-    return bool(_CONTENT.search(line.code))
+def _mentions(code: str, names: set[str]) -> bool:
+    """A line has one of the names, other than as the variable of a comprehension."""
+    return bool(names & set(_NAME.findall(code)) - set(re.findall(r"\bfor\s+(\w+)\s+in\b", code)))

@@ -1,4 +1,4 @@
-"""Figures of the heuristic judge on a page: ``python tools/make_judge_figures.py docs/judge-evaluation.md``."""
+"""Figures of the heuristic judge on a page: ``python docs/make_judge_figures.py docs/judge-evaluation.md``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gold_set import SPLITS, Evaluation, load_gold
-from judge_eval import CRITERIA_HEAD, STAGES_HEAD, criterion_row, measure, number, stage_rows
-
 from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted
+from automedbench.commands.judge_eval import CRITERIA_HEAD, STAGES_HEAD, criterion_row, measure, number, stage_rows
+from automedbench.judge.gold import SPLITS, Evaluation, load_gold
 from automedbench.judge.rules import HeuristicJudge
 
 BEGIN, END = "<!-- figures of the heuristic judge: begin -->", "<!-- figures of the heuristic judge: end -->"
@@ -53,6 +52,6 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python tools/make_judge_figures.py PAGE")
+        sys.exit("usage: python docs/make_judge_figures.py PAGE")
     page = Path(sys.argv[1])
     write_text(page, updated(page.read_text("utf-8"), Path(__file__).resolve().parents[1] / "config"))

@@ -2,8 +2,6 @@
 
 Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
 transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.
-
-``python tools/judge_eval.py``
 """
 
 from __future__ import annotations
@@ -13,7 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from gold_set import (
+from automedbench.base.errors import ConfigError
+from automedbench.base.option_types import whole_number
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import JudgedStage
+from automedbench.base.untrusted.picture import small_picture
+from automedbench.campaign.agents import load_judges
+from automedbench.commands._output import add_json, show
+from automedbench.judge import judge_run
+from automedbench.judge.evidence import neutralise
+from automedbench.judge.gold import (
     MIN_TRANSCRIPTS,
     SPLITS,
     CriterionFigures,
@@ -31,18 +38,6 @@ from gold_set import (
     scorer_pairs,
     verdict_pairs,
 )
-
-from automedbench.base.console import run_script
-from automedbench.base.errors import ConfigError
-from automedbench.base.files import set_sharing
-from automedbench.base.option_types import whole_number
-from automedbench.base.plaintable import counted, table
-from automedbench.base.records import JudgedStage
-from automedbench.base.untrusted.picture import small_picture
-from automedbench.campaign.agents import load_judges
-from automedbench.commands._output import add_json, show
-from automedbench.judge import judge_run
-from automedbench.judge.evidence import neutralise
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
 from automedbench.judge.rules import HeuristicJudge
@@ -51,9 +46,8 @@ from automedbench.scoring.run import AGENTIC_WEIGHTS
 WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Options: the judge, and the gold set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: the judge, the gold set, and where to write."""
     parser.add_argument("--panel", nargs="+", metavar="NAME", help="judges of the judges file; default: the rules")
     parser.add_argument("--judges", type=Path, default=Path("config/judges.yaml"), help="the judges file")
     parser.add_argument(
@@ -66,13 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", choices=["all", *SPLITS], default="all", help="part of the gold set (all)")
     parser.add_argument("--verbose", action="store_true", help="also print every verdict that differs")
     add_json(parser)
-    return parser
 
 
-def main(arguments: list[str]) -> None:
-    """Measure and print; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
-    options = _parser().parse_args(arguments)
-    set_sharing("private")
+def main(options: argparse.Namespace) -> None:
+    """Measure, print, write; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
     gold = load_gold(options.gold, options.track, options.split)
     if not gold:
         raise ConfigError(
@@ -218,7 +209,3 @@ def number(value: float | None, *, sign: bool = False) -> str:
 
 def _range(low: float | None, high: float | None, *, sign: bool = False) -> str:
     return "" if low is None or high is None else f"{number(low, sign=sign)} to {number(high, sign=sign)}"
-
-
-if __name__ == "__main__":
-    run_script(main)
