@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from automedbench.agent.plan import RunPlan
 from automedbench.base.cards import Source, TaskCard
@@ -206,13 +206,18 @@ def kernel(host: Host) -> ProbeResults:
 # --- one case -----------------------------------------------------------------------------------------------------
 
 
+Given = Literal["fetched data", "its own copy", "made-up data"]
+SMALL_GB = 0.5
+"""Larger copies of one's own are not fetched for a try."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A campaign of one run in a folder of its own; its agent is the track's reference without a model."""
 
     record: CampaignRecord
     card: TaskCard
-    made_up: bool
+    given: Given
 
     @property
     def run(self) -> Path:
@@ -232,7 +237,6 @@ def case(host: Host) -> ProbeResults:
         return
     with tempfile.TemporaryDirectory(prefix="automedbench-first-", ignore_cleanup_errors=True) as folder:
         trial = _trial(host, campaign, *chosen, Path(folder))
-        given = "made-up data" if trial.made_up else "its data"
         for step, option in _steps(trial):
             script = [sys.executable, str(host.root / f"scripts/{step}.py"), "--campaign", f"{folder}/campaign.json"]
             status, text = run_program([*script, *option], STEP_S)
@@ -241,25 +245,33 @@ def case(host: Host) -> ProbeResults:
                 return
         report = read_record(trial.run / "detail_report.json", DetailReport)
         score = f"{report.quality_name} {report.quality:.2f} for a constant answer"
-        yield ok("case", f"{trial.card.id}, {given}: staged, run, collected and scored ({score})")
+        yield ok("case", f"{trial.card.id}, {trial.given}: staged, run, collected and scored ({score})")
 
 
-def _cheapest(campaign: Campaign) -> tuple[TaskCard, bool] | None:
+def _cheapest(campaign: Campaign) -> tuple[TaskCard, Given] | None:
     """The task with the least data among those that are scored without a judge's verdicts; made-up data if need be."""
     resources = build_campaign_record(campaign).resources
     cards = [campaign.cards[task] for task in campaign.tasks]
     fit = [card for card in cards if not judges_answers(card) and not preflight(card, resources)]
-    there = [card for card in fit if way_to_data(campaign, card) in ("fetched", "own copy")]
-    found = [(card, campaign.config.fixtures) for card in there]
-    found = found or [(card, True) for card in fit if has_stand_in(card.dataset.name)]
-    return min(found, key=lambda each: each[0].dataset.download_gb or 0.0, default=None)
+    fit.sort(key=lambda card: card.dataset.download_gb or 0.0)
+    ways: dict[Given, list[TaskCard]] = {"fetched data": [], "its own copy": [], "made-up data": []}
+    for card in fit:
+        way, small = way_to_data(campaign, card), card.demo or (card.dataset.download_gb or SMALL_GB) < SMALL_GB
+        if way == "fetched":
+            ways["made-up data" if campaign.config.fixtures else "fetched data"].append(card)
+        elif way == "own copy" and small and not campaign.config.fixtures:
+            ways["its own copy"].append(card)
+        elif has_stand_in(card.dataset.name):
+            ways["made-up data"].append(card)
+    return next(((found[0], given) for given, found in ways.items() if found), None)
 
 
-def _trial(host: Host, campaign: Campaign, card: TaskCard, made_up: bool, folder: Path) -> Trial:
+def _trial(host: Host, campaign: Campaign, card: TaskCard, given: Given, folder: Path) -> Trial:
     """Write the trial's record, card and agent below ``folder``."""
-    settings = campaign.config
+    settings, made_up = campaign.config, given == "made-up data"
     places = {name: str(folder / name) for name in ("public", "private", "manifests", "raw")}
-    data = settings.data.model_copy(update=places if made_up else {**places, "raw": settings.data.raw})
+    there = {"raw": settings.data.raw} if given == "fetched data" else {}
+    data = settings.data.model_copy(update={**places, **there})
     own = {name: each.model_copy(update={"excerpt": False}) for name, each in settings.datasets.items()}
     changes = {
         "data": data,
@@ -281,13 +293,13 @@ def _trial(host: Host, campaign: Campaign, card: TaskCard, made_up: bool, folder
         datasets={card.dataset.name: str(folder / f"{card.id}.yaml")},
     )
     write_text(folder / "campaign.json", to_json(record.model_dump(mode="json", by_alias=True)))
-    return Trial(record, card, made_up)
+    return Trial(record, card, given)
 
 
 def _steps(trial: Trial) -> list[tuple[str, list[str]]]:
     """Scripts and their options, in order."""
     run = ["--run", str(trial.run)]
-    fetch = [("fetch_dataset", ["--dataset", trial.card.dataset.name])] if trial.made_up else []
+    fetch = [("fetch_dataset", ["--dataset", trial.card.dataset.name])] if trial.given != "fetched data" else []
     stage = ("stage_task", ["--task", trial.card.id])
     return [*fetch, stage, *((step, run) for step in ("run_agent", "collect_submission", "score_metrics"))]
 
