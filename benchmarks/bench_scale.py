@@ -40,7 +40,7 @@ from snakemake.cli import main
 touch.Executor.SLEEPING_TIME = 0
 main()"""
 """Without the tenth of a second that ``--touch`` waits in every step."""
-BATCH = 50
+BATCH = 20
 """Finished runs that one Slurm job collects, audits and scores at least."""
 
 BARE = """
