@@ -64,7 +64,8 @@ def body_of(protocol: str, history: Sequence[Any], tools: Mapping[str, Any], str
     if protocol == "responses":
         return common | {"input": list(history), "tools": flat}
     nested = [{"type": "function", "function": {"name": name, "parameters": tools[name]}} for name in tools]
-    return common | {"messages": list(history), "tools": nested, "stream_options": {"include_usage": True}}
+    given = {"tools": nested} if nested else {}
+    return common | given | {"messages": list(history), "stream_options": {"include_usage": True}}
 
 
 def first(protocol: str, text: str = "Begin.") -> list[Any]:

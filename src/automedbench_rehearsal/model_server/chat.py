@@ -84,6 +84,10 @@ class Chat(Wire):
         )
 
     def missing(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+        if request.get("tools") == []:
+            return (
+                "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead."
+            )
         if request.get("max_tokens") is not None and request.get("max_completion_tokens") is not None:
             return "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
         return ""

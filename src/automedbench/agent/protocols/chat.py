@@ -28,8 +28,9 @@ def make_request(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     body: Body = {"model": agent.model}
     if agent.native_tools:
         body["messages"] = [_message(message, agent.echo_reasoning) for message in messages]
-        body["tools"] = [{"type": "function", "function": common.declare_tool(tool)} for tool in tools]
-        body["tool_choice"] = "auto"
+        if tools:  # an empty list is refused
+            body["tools"] = [{"type": "function", "function": common.declare_tool(tool)} for tool in tools]
+            body["tool_choice"] = "auto"
     else:
         turns = common.write_calls_as_text(messages, native=False)
         body["messages"] = _join_user_messages([_message(message, agent.echo_reasoning) for message in turns])

@@ -146,12 +146,17 @@ class JudgeEndpoint(Closing):
             body["max_tokens"] = judge.max_tokens
         if judge.temperature is not None:
             body["temperature"] = judge.temperature
-        if judge.structured == "json_schema":
-            form = {"name": "judgement", "strict": True, "schema": dict(schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        elif judge.structured == "json_object":
-            body["response_format"] = {"type": "json_object"}
-        return body | judge.extra_body
+        return body | response_format(judge, schema) | judge.extra_body
+
+
+def response_format(judge: JudgeModel, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The field of a request that asks for the form of an answer; none for plain text."""
+    if judge.structured == "text":
+        return {}
+    form: dict[str, Any] = {"type": judge.structured}
+    if judge.structured == "json_schema":
+        form["json_schema"] = {"name": "judgement", "strict": True, "schema": dict(schema)}
+    return {"response_format": form}
 
 
 def find_problem(completion: Completion) -> str | None:

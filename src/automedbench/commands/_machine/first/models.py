@@ -43,6 +43,7 @@ from automedbench.commands._machine.inputs import (
     name_listed,
     name_place,
 )
+from automedbench.judge.panel.member import response_format
 
 TOOL = ToolSpec("note", "Keep a note.", {"type": "object", "properties": {"text": {"type": "string"}}})
 CALL = (ChatMessage("user", "Call the tool `note` once, with the text READY. Write nothing else."),)
@@ -96,14 +97,9 @@ def _split(host: Host) -> tuple[dict[str, Client], dict[str, Client]]:
 
 def _judge_as_agent(judge: JudgeModel) -> Agent:
     settings = judge.model_dump(exclude={"structured", "images", "tools"}, exclude_none=True)
-    form: dict[str, object] = {}
-    if judge.structured == "json_schema":
-        form = {"type": "json_schema", "json_schema": {"name": "ready", "strict": True, "schema": SCHEMA}}
-    elif judge.structured == "json_object":
-        form = {"type": "json_object"}
-    extra = judge.extra_body | ({"response_format": form} if form else {})
-    settings |= {"provider": "openai", "temperature": judge.temperature, "extra_body": extra}
-    return Agent.model_validate(settings | {"native_tools": False})
+    extra = response_format(judge, SCHEMA) | judge.extra_body
+    own = {"provider": "openai", "native_tools": False, "temperature": judge.temperature, "extra_body": extra}
+    return Agent.model_validate(settings | own)
 
 
 def _answer_judge_as_agent(judge: AnswerJudgeConfig) -> Agent:
