@@ -175,21 +175,24 @@ def test_nothing_is_said_twice(tmp_path: Path) -> None:
 # --- again ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", ["none", "record", "other repeat", "page"])
+@pytest.mark.parametrize("change", ["none", "record", "linked record", "other repeat", "page"])
 def test_page_is_written_again_when_something_has_changed(tmp_path: Path, change: str) -> None:
     first, second = make_run(), make_run(repeat=2)
     scores = campaign(tmp_path, first, second)
-    write(tmp_path, scores if change != "other repeat" else scores[:1])
     page, folder = page_of(tmp_path, first), tmp_path / "runs" / first.path
+    if change == "linked record":  # as merged results have them
+        (folder / "judge.json").rename(tmp_path / "judge.json")
+        (folder / "judge.json").symlink_to(tmp_path / "judge.json")
+    write(tmp_path, scores if change != "other repeat" else scores[:1])
     before = page.stat().st_ino
-    if change == "record":
+    if change.endswith("record"):
         (folder / "judge.json").write_text("{")
         os.utime(folder / "judge.json", (0, 0))  # as of a copy that keeps its date
     if change == "page":
         page.unlink()
     days = write_run_pages(tmp_path, tmp_path / "leaderboard", scores, {}, {})
     assert (page.stat().st_ino == before) == (change == "none") or change == "page"
-    assert len(Reader(page.read_text()).json["detail"]["notes"]) == (2 if change == "record" else 1)
+    assert len(Reader(page.read_text()).json["detail"]["notes"]) == (2 if change.endswith("record") else 1)
     assert days == {first.agent: "2026-01-02"}
 
 

@@ -7,6 +7,7 @@ board. Several processes write many pages.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import html
 import multiprocessing
@@ -242,12 +243,13 @@ def _write(job: _Job) -> PageRecord:
 
 
 def _last_change(folder: str) -> int:
-    """When a run's folder, or a file in it, was last written or renamed, in nanoseconds; copying sets it too."""
-    try:
-        files = [entry.stat(follow_symlinks=False).st_ctime_ns for entry in os.scandir(folder)]
-        return max([os.stat(folder).st_ctime_ns, *files])
-    except OSError:
-        return 0  # reading the score will say why
+    """When a run's folder, or a file in it or behind its links, was last written or renamed, in nanoseconds."""
+    found = [0]
+    with contextlib.suppress(OSError):  # without a folder: reading the score says why
+        for path in (folder, *os.scandir(folder)):
+            with contextlib.suppress(FileNotFoundError):  # behind a link
+                found.append(os.stat(path).st_ctime_ns)
+    return max(found)
 
 
 @functools.cache
