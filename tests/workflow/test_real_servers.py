@@ -78,7 +78,7 @@ def start(stack: ExitStack, port: int, model: str, *command: str | Path, **varia
         stderr=subprocess.DEVNULL,
         env=os.environ | variables,
     )
-    stack.callback(process.wait)
+    stack.enter_context(process)  # closes its pipe and waits for its end
     stack.callback(process.terminate)
     url = f"http://127.0.0.1:{port}/v1"
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
