@@ -20,7 +20,7 @@ from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, 
 from automedbench.campaign.load import build_campaign_record
 from automedbench.commands import main
 from automedbench.commands._campaign import select_campaign
-from automedbench.commands.tasks import open_facts
+from automedbench.commands.tasks import open_facts, write_card
 from automedbench.steps.run_agent import plan_of_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,3 +225,14 @@ def test_every_provenance_stands_for_something() -> None:
             value: Any = shown.model_dump(mode="json")
             for part in key.split("."):
                 value = value[int(part)] if isinstance(value, list) else value[part]
+
+
+def test_every_card_becomes_one_for_own_data(tmp_path: Path) -> None:
+    """It is valid, fetches from the folder alone, and says nothing of the other task's origin; none is written over."""
+    for path in (ROOT / "config/tasks").glob("*/*.yaml"):
+        file = write_card(yaml.safe_load(path.read_text()), f"own-{path.stem}", "/data/own", tmp_path)
+        card = load_card(file)
+        assert [(source.kind, source.where) for source in card.dataset.sources] == [("path", "/data/own")]
+        assert (card.references, card.open_questions, card.provenance) == ([], [], {})
+    with pytest.raises(ConfigError, match="exists: nothing was written"):
+        write_card(BCCD, "own-bccd-det-task", "/data/own", tmp_path)

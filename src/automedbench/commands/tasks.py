@@ -1,5 +1,7 @@
 """Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: the card of one of them.
 
+`tasks new ID --like TASK --data FOLDER` writes a card for data of your own that have the form of TASK's.
+
 `tasks show ID --brief` prints the brief of an agent, byte for byte as a run of this campaign does (its `brief.md`).
 
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
@@ -19,12 +21,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import known_record
+from automedbench.base.files import known_record, write_text
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Manifest, RunId, Tier
-from automedbench.base.yamlfile import suggestion
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.load import Campaign, build_campaign_record, describe_missing_tier
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._output import show
@@ -38,7 +42,7 @@ WIDE = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: one card, or a slice of the list; which campaign's folders are looked at."""
-    below = parser.add_subparsers(metavar="show")
+    below = parser.add_subparsers(metavar="show|new")
     card = below.add_parser("show", help="one card, or its brief", description="One card, or the brief of a tier.")
     card.add_argument("task", metavar="ID", help="the task's id")
     card.add_argument(
@@ -47,14 +51,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     card.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
     card.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")
     add_campaign_options(card)
+    new = below.add_parser("new", help="write a card for data of your own", description="A card for data of your own.")
+    new.add_argument("new", metavar="ID", help="id of the new task")
+    new.add_argument("--like", metavar="ID", required=True, help="task of the same track, with data in the same form")
+    new.add_argument("--data", metavar="FOLDER", required=True, help="folder of the data, laid out as that task's")
+    new.add_argument("--out", type=Path, default=Path("my-campaign/tasks"), help="folder of cards (my-campaign/tasks)")
+    add_campaign_options(new)
     parser.add_argument("--track", help="only tasks of this track")
-    parser.set_defaults(task=None)
+    parser.set_defaults(task=None, new=None)
     add_campaign_options(parser)
 
 
 def main(options: argparse.Namespace) -> None:
     """Print list or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
     campaign = select_campaign(options)
+    if options.new is not None:
+        like = Path(campaign.card_paths[_find_card(campaign, options.like).id])
+        file = write_card(load_yaml(like), options.new, options.data, options.out)
+        says = f"{file}: edit title, description, targets and number of cases; add {file.parent} to `cards`"
+        show(options, {"file": str(file)}, [says])
+        return
     if options.task is not None:
         card = _find_card(campaign, options.task)
         if options.brief:
@@ -109,6 +125,36 @@ def _group_by_track(rows: list[dict[str, str]], width: int) -> list[str]:
     return [line.rstrip() for line in text.get().splitlines()]
 
 
+def write_card(like: dict[str, Any], name: str, data: str, out: Path) -> Path:
+    """Write a card for the data in the folder ``data``, else as the card ``like``; its file.
+
+    Raises ConfigError for a wrong name, and where the file exists.
+    """
+    file, words = out / f"{name}.yaml", name.removesuffix("-task").replace("-", " ")
+    if file.exists():
+        raise ConfigError([f"{file} exists: nothing was written. Delete it, or choose another id"])
+    sources = like["dataset"]["sources"]
+    source = {"kind": "path", "where": data, "files": sources[0].get("files", []) if sources else []}
+    dataset = {
+        "name": words.replace(" ", "_"),
+        "title": f"Own data: {words}",
+        "access": "public",
+        "licence": "own data",
+        "attribution": "own data",
+        "redistribution": "own data; not passed on",
+        "sources": [source],
+        "how_to_get": f"The data lie in {data}.",
+        "download_gb": 0,
+        "layout": like["dataset"].get("layout", ""),
+    }
+    kept = {key: value for key, value in like.items() if key not in _OF_THE_TASK}
+    briefs = {key: value for key, value in like["briefs"].items() if key != "route"}
+    card = kept | {"id": name, "version": 1, "title": words.capitalize(), "dataset": dataset, "briefs": briefs}
+    validate(card, TaskCard, str(file))
+    write_text(file, yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=110))
+    return file
+
+
 def _find_card(campaign: Campaign, task: str) -> TaskCard:
     if task not in campaign.cards:
         raise ConfigError([f"no task '{task}'{suggestion(task, list(campaign.cards))}"])
@@ -133,6 +179,8 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     return compose_brief(plan_with_manifest(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
+_OF_THE_TASK = ("aliases", "references", "provenance", "open_questions", "demo")
+"""What a card says of its own task alone."""
 OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
