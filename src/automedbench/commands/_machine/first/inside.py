@@ -285,7 +285,7 @@ def _trial(host: Host, campaign: Campaign, card: TaskCard, given: Given, folder:
     }
     agent = {"provider": "baseline", "baseline": "constant", "image": host.agent_image.stem}
     write_text(folder / "agents.yaml", to_json({"agents": {"first-run": agent | {"approved_for": ["credentialed"]}}}))
-    one = replace_sampling(card, count=1) if card.staging.case_prefix is not None else card
+    one = _one_case(card) if card.staging.case_prefix is not None else card
     write_text(folder / f"{card.id}.yaml", to_json(one.model_dump(mode="json", by_alias=True)))
     record = CampaignRecord(
         settings=settings.model_copy(update=changes),
@@ -294,6 +294,14 @@ def _trial(host: Host, campaign: Campaign, card: TaskCard, given: Given, folder:
     )
     write_text(folder / "campaign.json", to_json(record.model_dump(mode="json", by_alias=True)))
     return Trial(record, card, given)
+
+
+def _one_case(card: TaskCard) -> TaskCard:
+    """The card with one case, or one of each class where it counts them by class."""
+    options = card.staging.sampling.options
+    if "per_class" in options:
+        return replace_sampling(card, count=None, options=options | {"per_class": 1})
+    return replace_sampling(card, count=1)
 
 
 def _steps(trial: Trial) -> list[tuple[str, list[str]]]:
