@@ -116,7 +116,7 @@ accounting_lines() {
   if [ "$accounting" = slurmdbd ]; then
     echo "AccountingStorageType=accounting_storage/slurmdbd"
     echo "AccountingStorageHost=localhost"
-    echo "AccountingStorageEnforce=associations,limits"
+    echo "AccountingStorageEnforce=associations,limits,qos"
     [ "$gpus" -eq 0 ] || echo "AccountingStorageTRES=gres/gpu"
   else
     echo "AccountingStorageType=accounting_storage/none"

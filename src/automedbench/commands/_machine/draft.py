@@ -199,6 +199,8 @@ def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Se
         draft.top.append(entry("slurm-requeue", True, "a preempted run continues where it stopped, in the same job"))
     else:
         draft.top.append(entry("slurm-no-requeue", True, "nor by Slurm"))
+    if site.database_down:
+        draft.warnings.append("slurmdbd does not answer: account and QOS are not known; call this again when it does")
     draft.messages.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
 
 

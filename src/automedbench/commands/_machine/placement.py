@@ -155,7 +155,8 @@ def _choose_account(
             names = _list_qos(site, association, partition, options.qos)
             found += [_make_choice(site, partition, association, qos) for qos in names]
     if not found:
-        return f"does not take {f'account {options.account}' if options.account else 'any account or QOS of this user'}"
+        asked = [f"{name} {value}" for name, value in (("account", options.account), ("QOS", options.qos)) if value]
+        return f"does not take {' with '.join(asked) or 'any account or QOS of this user'}"
     serves = [place for place in found if place.minutes >= needs.minutes and place.preemptible == preemptible]
     return [*serves, *found][0]
 

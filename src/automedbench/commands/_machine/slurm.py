@@ -124,6 +124,7 @@ class Site:
     cluster: str
     preempt_type: str
     accounting: bool
+    database_down: bool
     enforced: frozenset[str]
     cgroups: bool
     whole_nodes: bool
@@ -150,16 +151,18 @@ def parse(dumps: Mapping[str, str]) -> Site:
     mode = config.get("PreemptMode", "OFF")
     module, init = _module(dumps.get("modules", ""))
     storage = config.get("AccountingStorageType", "")
+    stored = bool(storage) and not storage.endswith(("none", "(null)"))
     return Site(
         version=config.get("SLURM_VERSION", "unknown"),
         cluster=config.get("ClusterName", "this cluster"),
         preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
-        accounting=bool(storage) and not storage.endswith(("none", "(null)")),
+        accounting=stored and "associations" in dumps,
+        database_down=stored and "associations" not in dumps,
         enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
         cgroups="cgroup" in config.get("TaskPlugin", "") and "cgroup" in config.get("ProctrackType", ""),
         whole_nodes=config.get("SelectType", "") == "select/linear",
         calls_per_s=_calls(config.get("SlurmctldParameters", "")),
-        partitions=tuple(_partitions(dumps["partitions"], kinds, mode)),
+        partitions=tuple(_partitions(dumps.get("partitions", ""), kinds, mode)),
         associations=tuple(_associations(dumps.get("associations", ""))),
         default_account=dumps.get("account", "").strip(),
         qos=dict(_qos(dumps.get("qos", ""))),
@@ -274,7 +277,7 @@ def _folders(text: str) -> Iterator[tuple[str, Folder]]:
 
 
 def slurm_dumps() -> dict[str, str]:
-    """Run Slurm's query commands; one that fails gives an empty text, as where there is no accounting.
+    """Run Slurm's query commands; one that fails gives no text, as where no accounting database answers.
 
     Raises MissingDataError when there is no Slurm, or when it does not answer.
     """
@@ -292,7 +295,8 @@ def slurm_dumps() -> dict[str, str]:
         "account": [*_SACCTMGR, "user", who, "format=DefaultAccount"],
         "qos": [*_SACCTMGR, "qos", f"format={QOS}"],
     }
-    return {"kinds": kinds, **{name: _run_command(command) for name, command in commands.items()}}
+    answers = {name: run_program(command, 30) for name, command in commands.items()}
+    return {"kinds": kinds, **{name: text for name, (status, text) in answers.items() if status == 0}}
 
 
 _SACCTMGR = ["sacctmgr", "--noheader", "--parsable2", "show"]

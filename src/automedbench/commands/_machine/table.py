@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from automedbench.commands._machine import containers, inputs, local, profile
 from automedbench.commands._machine.examine import HostProbe
-from automedbench.commands._machine.first import inside, models, servers
+from automedbench.commands._machine.first import inside, jobs, models, servers
 
 PROBES = (
     HostProbe("python", local.python),
@@ -29,9 +29,11 @@ PROBES = (
     HostProbe("hosts", servers.hosts, 240, doctor=False),
     HostProbe("models", models.models, 300, doctor=False, usd=models.models_usd),
     HostProbe("judges", models.judges, 300, doctor=False, usd=models.judges_usd),
-    HostProbe("packages", inside.packages, 240, doctor=False),
+    HostProbe("packages", jobs.OnNode("packages", inside.packages), 600, doctor=False),
     HostProbe("checkpoint", inside.checkpoint, 480, doctor=False),
-    HostProbe("kernel", inside.kernel, 240, doctor=False),
+    HostProbe("kernel", jobs.OnNode("kernel", inside.kernel), 600, doctor=False),
     HostProbe("case", inside.case, 480, doctor=False),
+    HostProbe("jobs", jobs.jobs, 600, doctor=False),
+    HostProbe("shared folder", jobs.shared_folder, 600, doctor=False),
 )
 """In the order of the report."""

@@ -1,0 +1,151 @@
+"""A short Slurm job, submitted as the executor of this workflow would, and waited for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.slurm import ENDED, states_in_accounting, states_in_queue
+from automedbench.commands._machine.host import read_lines, run_program
+from automedbench.commands._machine.profile import Profile
+
+FOLDER = Path(".snakemake/automedbench/first-run")
+"""Logs of the jobs, in the clone, where the executor's are."""
+START_S, RUN_S, POLL_S = 240.0, 320.0, 2.0
+BUSY = {"Resources", "Priority", "None", "(null)", "BeginTime", "Cleaning", ""}
+"""Reasons of a job that waits for its turn."""
+ADVICE = {
+    "account|Assoc(?!.*(Max|Grp))": "Name an account that may submit there, by `automedbench site --account NAME`; "
+    "`sacctmgr show associations user=$USER` lists yours.",
+    "QOS|Assoc|policy": "Name a QOS that allows it, by `automedbench site --qos NAME`, or lower jobs or the limits.",
+    "PartitionConfig|time ?limit": "Lower limits.time_limit_s, or choose one that lasts (`scontrol show partition`): "
+    "`automedbench site --run-partition NAME`.",
+    "configuration|constraint|NodeLimit|memory": "Lower limits.mem_gb or sandbox.gpu, or choose one with larger nodes: "
+    "`automedbench site --run-partition NAME`.",
+    "not ?avail|DOWN|DRAIN|Reserved|Inactive": "`sinfo -R` says why: ask the administrators for the nodes, or choose "
+    "another partition: `automedbench site --run-partition NAME`.",
+    "partition": "Choose another one: `automedbench site --partition NAME --run-partition NAME`.",
+    "Held": "`scontrol show job` says who holds it; ask the administrators, and `scontrol release` it.",
+    "contact|Connection|timed out|standby": "slurmctld does not answer: `scontrol ping`; ask the administrators.",
+}
+"""Words of sbatch or of a pending reason → next step; the first that fits counts."""
+_OTHER = "`sinfo -R` and `squeue --me --long` say more; ask the administrators."
+
+
+class JobRefusedError(InfrastructureError):
+    """No job begins: sbatch refuses it, or it waits for what will not come."""
+
+
+class _Resources(dict[str, Any]):
+    """Resources as the plugin reads them: by key or by attribute."""
+
+    __getattr__ = dict.__getitem__
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job in Slurm: which of the campaign's it stands for, its number, its name."""
+
+    what: str
+    number: str
+    name: str
+
+    @property
+    def log_path(self) -> Path:
+        """What the job prints; it stays there when the job fails."""
+        return FOLDER / f"{self.name}.log"
+
+    @property
+    def log(self) -> list[str]:
+        """Lines that the job has printed."""
+        return read_lines(self.log_path)
+
+    def state(self) -> str:
+        """State now, ``GONE`` where Slurm knows nothing of it; empty where the controller does not answer."""
+        states = states_in_queue(self.name)
+        if states is None:
+            return ""
+        return states.get(self.number) or states_in_accounting([self.number]).get(self.number, "GONE")
+
+    def wait(self, wanted: Collection[str]) -> str:
+        """Wait for one of these states, within START_S in the queue and RUN_S afterwards.
+
+        Raises InfrastructureError, with the next step, when the job waits for what will not come, or ends otherwise.
+        """
+        since, queued = time.monotonic(), True
+        while (state := self.state()) not in wanted:
+            if queued and state not in ("", "PENDING"):
+                since, queued = time.monotonic(), False
+            if state in ENDED or state == "GONE":
+                last = next((line for line in reversed(self.log) if line.strip()), "it printed nothing")
+                raise InfrastructureError(
+                    f"{self.what}: job {self.number} ended as {state}: {last[:160]}\n"
+                    f"Run its command by hand there; all nodes must see this folder ({Path.cwd()}) and its .venv."
+                )
+            late = time.monotonic() > since + (START_S if queued else RUN_S)
+            if late or state == "PENDING":
+                self._refuse_waiting(state or "without an answer of slurmctld", late=late)
+            time.sleep(POLL_S)
+        return state
+
+    def _refuse_waiting(self, state: str, *, late: bool) -> None:
+        _, reason = run_program(["squeue", "--noheader", f"--jobs={self.number}", "--format=%r"])
+        first = reason.partition(",")[0]
+        if not late and (first in BUSY or first.startswith(("Dependency", "Licenses", "AssocGrp", "QOSGrp"))):
+            return
+        if state != "PENDING":
+            raise InfrastructureError(f"{self.what}: job {self.number} is still {state} after {RUN_S:.0f} s\n{_OTHER}")
+        wait = f" for {START_S:.0f} s" if late else ""
+        fix = advice(reason)
+        raise JobRefusedError(f"{self.what}: job {self.number} stays in the queue{wait}: {reason}\n{fix}")
+
+    def cancel(self) -> None:
+        """Take it out of Slurm; one that has ended stays as it is."""
+        run_program(["scancel", self.number], 30)
+
+
+def advice(text: str) -> str:
+    """Next step after what sbatch or squeue says."""
+    return next((each for words, each in ADVICE.items() if re.search(words, text, re.IGNORECASE)), _OTHER)
+
+
+def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str]) -> Trial:
+    """Submit a command as a job of a rule, by the line of sbatch that a call of Snakemake would use.
+
+    Raises JobRefusedError, with the next step, when sbatch refuses.
+    """
+    from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+    from snakemake_executor_plugin_slurm.utils import set_gres_string
+
+    content, name = profile.content, f"first-run-{uuid.uuid4().hex[:12]}"
+    options = {key: content.get(f"slurm-{key.replace('_', '-')}") for key in ("requeue", "no_requeue", "qos")}
+    resources = _Resources(profile.job(rule, requested))
+    partition, account = profile.find_partition(resources), resources.get("slurm_account")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    parameters = {
+        "run_uuid": name,
+        "slurm_logfile": FOLDER / f"{name}.log",
+        "comment_str": f"first-run: {what}",
+        "account": f"-A {shlex.quote(str(account))}" if account else "",
+        "partition": f"-p {shlex.quote(str(partition))}" if partition else "",
+        "workdir": Path.cwd(),
+    }
+    settings = SimpleNamespace(reservation=content.get("slurm-reservation"), **options)
+    job = SimpleNamespace(resources=resources, name=rule, threads=1)
+    before = content.get("precommand")
+    script = (f"{before} && " if before else "") + f"exec {shlex.join(command)}"
+    line = f"{get_submit_command(job, parameters, settings)} {set_gres_string(job)} --wrap {shlex.quote(script)}"
+    status, text = run_program(["bash", "-c", line], 60)
+    number = text.splitlines()[-1].partition(";")[0] if text else ""
+    if status or not number.isdigit():
+        said = text.removeprefix("sbatch: error: ").replace("\n", " ")
+        raise JobRefusedError(f"{what}: sbatch refuses the job: {said[:200]}\n{advice(text)}")
+    return Trial(f"{what} (partition {partition or 'by default'})", number, name)
