@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_slurm import Executor
-from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-from snakemake_executor_plugin_slurm.utils import get_job_wildcards, set_gres_string
+from snakemake_executor_plugin_slurm.utils import get_job_wildcards
 from snakemake_executor_plugin_slurm.validation import validate_or_get_slurm_job_id, validate_slurm_extra
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
@@ -33,6 +32,7 @@ from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 from automedbench.agent.durable.lease import Watch
 from automedbench.base.slurm import ENDED, is_busy, states_in_accounting, states_in_queue
 from snakemake_executor_plugin_automedbench.batches import Batch, Batches, command_line, is_batched, is_plain
+from snakemake_executor_plugin_automedbench.line import submission_line
 
 AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
@@ -219,11 +219,10 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             "workdir": self.workflow.workdir_init,
         }
         settings = self.workflow.executor_settings
-        call = get_submit_command(job, parameters, settings=settings, failed_nodes=self._failed_nodes)
         command = shlex.join(command_line(batch))
         before = self.workflow.remote_execution_settings.precommand
         script = f"{before} && exec {command}" if before else f"exec {command}"
-        return f"{call} {set_gres_string(job)} --wrap {shlex.quote(script)}", log
+        return submission_line(job, parameters, settings, script, self._failed_nodes), log
 
     def _holder(self, job: Any) -> Any:
         """Holder of the run's lease; None where the run is free, or the step is one behind it."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import sys
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
@@ -19,6 +20,7 @@ from automedbench.commands._machine.profile import Profile
 
 FOLDER = Path(".snakemake/automedbench/first-run")
 """Logs of the jobs, in the clone, where the executor's are."""
+LINE = "snakemake_executor_plugin_automedbench.line"
 START_S, RUN_S, POLL_S = 240.0, 320.0, 2.0
 BUSY = {"Resources", "Priority", "None", "(null)", "BeginTime", "Cleaning", ""}
 """Reasons of a job that waits for its turn."""
@@ -42,12 +44,6 @@ _OTHER = "`sinfo -R` and `squeue --me --long` say more; ask the administrators."
 
 class JobRefusedError(InfrastructureError):
     """No job begins: sbatch refuses it, or it waits for what will not come."""
-
-
-class _Resources(dict[str, Any]):
-    """Resources as the plugin reads them: by key or by attribute."""
-
-    __getattr__ = dict.__getitem__
 
 
 @dataclass(frozen=True)
@@ -122,28 +118,33 @@ def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any],
 
     Raises JobRefusedError, with the next step, when sbatch refuses.
     """
-    from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-    from snakemake_executor_plugin_slurm.utils import set_gres_string
-
     content, name = profile.content, f"first-run-{uuid.uuid4().hex[:12]}"
-    options = {key: content.get(f"slurm-{key.replace('_', '-')}") for key in ("requeue", "no_requeue", "qos")}
-    resources = _Resources(profile.job(rule, requested))
+    options = {
+        key: content.get(f"slurm-{key.replace('_', '-')}") for key in ("requeue", "no_requeue", "qos", "reservation")
+    }
+    resources = profile.job(rule, requested)
     partition, account = profile.find_partition(resources), resources.get("slurm_account")
     FOLDER.mkdir(parents=True, exist_ok=True)
     parameters = {
         "run_uuid": name,
-        "slurm_logfile": FOLDER / f"{name}.log",
+        "slurm_logfile": str(FOLDER / f"{name}.log"),
         "comment_str": f"first-run: {what}",
         "account": f"-A {shlex.quote(str(account))}" if account else "",
         "partition": f"-p {shlex.quote(str(partition))}" if partition else "",
-        "workdir": Path.cwd(),
+        "workdir": str(Path.cwd()),
     }
-    settings = SimpleNamespace(reservation=content.get("slurm-reservation"), **options)
-    job = SimpleNamespace(resources=resources, name=rule, threads=1)
     before = content.get("precommand")
-    script = (f"{before} && " if before else "") + f"exec {shlex.join(command)}"
-    line = f"{get_submit_command(job, parameters, settings)} {set_gres_string(job)} --wrap {shlex.quote(script)}"
-    status, text = run_program(["bash", "-c", line], 60)
+    asked = {
+        "name": rule,
+        "resources": resources,
+        "parameters": parameters,
+        "settings": options,
+        "script": (f"{before} && " if before else "") + f"exec {shlex.join(command)}",
+    }
+    status, line = run_program([sys.executable, "-m", LINE, json.dumps(asked)], 120)
+    if status:
+        raise JobRefusedError(f"{what}: Snakemake's plugin for Slurm makes no job: {line[-200:]}\n{_OTHER}")
+    status, text = run_program(["bash", "-c", line.splitlines()[-1]], 60)
     number = text.splitlines()[-1].partition(";")[0] if text else ""
     if status or not number.isdigit():
         said = text.removeprefix("sbatch: error: ").replace("\n", " ")
