@@ -83,7 +83,7 @@ def _guarded(probe: str, results: ProbeResults) -> list[ProbeResult]:
 
 
 @contextlib.contextmanager
-def _submitted(profile: Profile, what: str, host: Host, command: Sequence[str]) -> Iterator[trial.Trial]:
+def _submitted(profile: Profile, what: str, host: Host, command: Sequence[str]) -> Iterator[trial.TrialJob]:
     """A job of the runs, or of the small steps; it is gone at the end, whatever happens."""
     rule, requested = ("run_agent", run_resources(host.campaign)) if what == "runs" and host.campaign else ("", {})
     job = trial.submit(profile, what, rule, requested, command)
@@ -211,7 +211,7 @@ def _question(host: Host, campaign: Campaign) -> dict[str, Any]:
     }
 
 
-def _answer(place: Path, job: trial.Trial) -> tuple[float, float | None]:
+def _answer(place: Path, job: trial.TrialJob) -> tuple[float, float | None]:
     """Write a file for the node when its own is seen: time of the writing, and when the other was seen, or None."""
     while not (place / "from-node").exists():
         if job.state() in ENDED:
@@ -222,7 +222,7 @@ def _answer(place: Path, job: trial.Trial) -> tuple[float, float | None]:
     return time.time(), saw
 
 
-def _read_report(job: trial.Trial) -> dict[str, Any]:
+def _read_report(job: trial.TrialJob) -> dict[str, Any]:
     """What the job printed; raises InfrastructureError where its log is not seen here."""
     until = time.monotonic() + LATEST_S
     while not (lines := [line for line in job.log if line.startswith("{")]):

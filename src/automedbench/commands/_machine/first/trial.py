@@ -47,7 +47,7 @@ class JobRefusedError(InfrastructureError):
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialJob:
     """A job in Slurm: which of the campaign's it stands for, its number, its name."""
 
     what: str
@@ -113,7 +113,7 @@ def advice(text: str) -> str:
     return next((each for words, each in ADVICE.items() if re.search(words, text, re.IGNORECASE)), _OTHER)
 
 
-def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str]) -> Trial:
+def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str]) -> TrialJob:
     """Submit a command as a job of a rule, by the line of sbatch that a call of Snakemake would use.
 
     Raises JobRefusedError, with the next step, when sbatch refuses.
@@ -149,4 +149,4 @@ def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any],
     if status or not number.isdigit():
         said = text.removeprefix("sbatch: error: ").replace("\n", " ")
         raise JobRefusedError(f"{what}: sbatch refuses the job: {said[:200]}\n{advice(text)}")
-    return Trial(f"{what} (partition {partition or 'by default'})", number, name)
+    return TrialJob(f"{what} (partition {partition or 'by default'})", number, name)
