@@ -151,7 +151,9 @@ def test_a_stream_is_the_whole_reply(servers: Callable[[str], Server], name: str
     (whole, _), (streamed, _) = ask(server), ask(server, stream=True)
     assert isinstance(whole, Reply) and isinstance(streamed, Reply), (whole, streamed)
     assert (whole.finish_reason, whole.usage.completion, whole.usage.estimated) == ("length", 8, False)
-    assert (streamed.content, streamed.usage.prompt) == (whole.content, whole.usage.prompt)
+    # A random model ends within a character: streams hold its bytes back, whole replies show what they are not.
+    texts = [reply.content.rstrip("\ufffd") for reply in (whole, streamed)]
+    assert (texts[0], whole.usage.prompt) == (texts[1], streamed.usage.prompt)
 
 
 @pytest.mark.parametrize("name", ["llama", "litellm"])

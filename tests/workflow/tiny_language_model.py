@@ -20,6 +20,7 @@ def list_tokens() -> list[str]:
 
 def write_hub(folder: str) -> None:
     """Model and tokenizer as files of the hub."""
+    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -31,6 +32,7 @@ def write_hub(folder: str) -> None:
     sizes = {"hidden_size": WIDTH, "intermediate_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2}
     ends = dict.fromkeys(("eos_token_id", "bos_token_id", "pad_token_id"), 256)
     config = LlamaConfig(vocab_size=len(words), max_position_embeddings=WINDOW, **sizes, **ends)
+    torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
