@@ -25,7 +25,7 @@ QUIET = (
 REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
 """Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
 OF_THE_STRANGER = {
-    "test_slurm.py": "slurm",
+    **dict.fromkeys(("test_slurm.py", "test_first_slurm.py"), "slurm"),
     **{
         f"test_{name}.py": "containers"
         for name in ("apptainer", "cli_agents", "doctor_command", "kills", "model_server")

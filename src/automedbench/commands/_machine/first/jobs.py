@@ -84,7 +84,7 @@ def _guarded(probe: str, results: ProbeResults) -> list[ProbeResult]:
 
 @contextlib.contextmanager
 def _submitted(profile: Profile, what: str, host: Host, command: Sequence[str]) -> Iterator[trial.TrialJob]:
-    """A job of the runs, or of the small steps; it is gone at the end, whatever happens."""
+    """A job of the runs, or of the small steps; it is gone at the end, also after an error."""
     rule, requested = ("run_agent", run_resources(host.campaign)) if what == "runs" and host.campaign else ("", {})
     job = trial.submit(profile, what, rule, requested, command)
     try:
