@@ -179,7 +179,7 @@ FAULTS = (
     Fault("QOS", says="Invalid qos", fix="site --qos", resources={"qos": "premium"}),
     Fault("no node fits", says="node configuration", fix="limits.mem_gb", campaign={"limits": {"mem_gb": 1000}}),
     Fault("no card", says="0 can be opened there", fix="gres.conf", campaign={"sandbox": {"gpu": 1}}),
-    Fault("drained", drained, "DRAINED", "sinfo -R"),
+    Fault("drained", drained, "stays in the queue", "sinfo -R"),
     Fault("partition too short", partition(MaxTime="00:20:00"), "PartitionConfig", "limits.time_limit_s"),
     Fault("partition down", partition(State="DOWN"), "PartitionDown", "choose another partition"),
     Fault("preempting", says="spare preempts jobs", fix="--preemptible", resources={"slurm_partition": "spare"}),
