@@ -322,7 +322,7 @@ def test_a_filled_cache_serves_the_hubs_library_and_pip_without_a_network(
 ) -> None:
     pytest.importorskip("huggingface_hub")
     with world(tmp_path) as net:
-        monkeypatch.setattr(step, "read_index", lambda: net.settings.index)
+        monkeypatch.setattr(step, "read_index", lambda **_: net.settings.index)
         wanted = {"hub": net.hub.url, "models": ["acme/tiny-model", "acme/none"], "packages": ["alpha"]}
         with pytest.raises(MissingDataError, match=r"has 2 of 3\. Runs would ask for it .*\n- acme/none: [^\n]*\Z"):
             step.fill_cache(campaign(tmp_path, **wanted), upstreams=net.upstreams)
@@ -371,7 +371,7 @@ def test_checkpoints_at_plain_addresses_lie_under_them(tmp_path: Path, monkeypat
     host = FileHost({"/release/a.zip": b"weights", "/release/b.zip": b"other"})
     told = [{"name": "a.zip", "checksum": f"sha256:{hashlib.sha256(b'weights').hexdigest()}"}]
     with WebServer(host.answer) as web:
-        monkeypatch.setattr(step, "read_index", lambda: parse_index_url(web.url))
+        monkeypatch.setattr(step, "read_index", lambda **_: parse_index_url(web.url))
         sources = [
             Source.model_validate({"kind": "url", "where": f"{web.url}/release", "revision": name, "downloads": files})
             for name, files in (("right", told), ("unknown", []), ("wrong", [told[0] | {"name": "b.zip"}]))

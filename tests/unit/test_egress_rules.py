@@ -16,7 +16,9 @@ import pytest
 from upstreams import WebServer, client_hello
 
 from automedbench.base.cards import DataSet, Download, Source, TaskCard
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
+from automedbench.sandbox.egress import rules
 from automedbench.sandbox.egress.mirror import check_mirror
 from automedbench.sandbox.egress.proxy import Hello, NotTLS, read_hello
 from automedbench.sandbox.egress.rules import (
@@ -37,6 +39,7 @@ from automedbench.sandbox.egress.rules import (
     list_homes,
     matches_any,
     parse_index_url,
+    read_index,
 )
 
 BOTH = ("b.example",)
@@ -561,4 +564,27 @@ def test_hosts_that_the_operators_index_links() -> None:
     assert (seen.target, seen.headers["authorization"]) == ("/simple/pip/", "Basic bWU6d29yZA==")
     assert found.hosts == ("127.0.0.1", "1.1.1.1", "10.0.0.9")
     assert found.places == (*index.places, "10.0.0.9:8080")
-    assert add_linked_hosts(index, server.url) == index  # it has ended
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((404, {}, b""), ""),  # an index of one's own packages need not hold pip
+        ((403, {}, b""), r"refuses \(HTTP 403\)"),
+        ((200, {}, b'<form><a href="/login">Log in</a></form>'), "a login page"),
+        (None, "does not answer"),
+    ],
+)
+def test_an_index_that_refuses_is_the_machines_fault(
+    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, dict[str, str], bytes] | None, says: str
+) -> None:
+    """Raised before a run starts, after three requests to what may recover; not where nothing is asked."""
+    monkeypatch.setattr(rules, "INDEX_PAUSES_S", (0.0, 0.0, 0.0))
+    with WebServer(lambda _: answer or (200, {}, b"")) as server:
+        url = server.url if answer else "http://127.0.0.1:9"
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        fault = pytest.raises(InfrastructureError, match=rf"(?s){says}.*docs/network.md")
+        with fault if says else contextlib.nullcontext():
+            assert read_index() == parse_index_url(url)
+    assert len(server.seen) == {"": 1, "a login page": 1, "does not answer": 0}.get(says, 3)
+    assert read_index(ask=False) == parse_index_url(url)

@@ -136,11 +136,15 @@ def open_sandbox(
 
 
 def open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
-    """The egress of a run, which the caller closes; ``log`` is the file of its requests, ``folder`` of its sockets."""
+    """The egress of a run, which the caller closes; ``log`` is the file of its requests, ``folder`` of its sockets.
+
+    Raises InfrastructureError when the configured package index refuses or cannot be reached.
+    """
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.rules import label_hashes, read_index
 
-    settings = make_egress_settings(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
+    index = read_index(ask=not plan.sandbox.egress.offline)
+    settings = make_egress_settings(plan, index=index, hashes=label_hashes(plan.manifest, _receipt(plan)))
     tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
     return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place)
 

@@ -77,7 +77,7 @@ def fill_cache(
     if config.cache_place is None:
         raise MissingDataError("There is no cache to fill; set sandbox.egress.cache to a folder.")
     cache = Cache(*config.cache_place)
-    index = read_index()
+    index = read_index(ask=bool(config.packages))
     settings = EgressSettings(
         allow=index.hosts,
         hub=config.hub,

@@ -21,6 +21,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 from pydantic import TypeAdapter
 
 from automedbench.base.cards import DataSet, Source, TaskCard
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
 from automedbench.sandbox.egress.sites import (
     GITHUB,
@@ -293,6 +295,8 @@ class PackageIndex:
 
 INDEX_S, MAX_PAGE = 10.0, 16 * 2**20
 """Seconds and bytes for a page of the operator's index."""
+INDEX_PAUSES_S = (0.0, 2.0, 8.0)
+"""Pauses before each of its requests."""
 _HREF = re.compile(r"""<a\b[^>]*?\bhref\s*=\s*["'](.*?)["']""", re.IGNORECASE | re.DOTALL)
 NO_INDEX = PackageIndex(None)
 PYPI = PackageIndex(None, ("pypi.org", "files.pythonhosted.org"))
@@ -597,10 +601,11 @@ def is_public(text: str) -> bool:
     return address.is_global and not special
 
 
-def read_index() -> PackageIndex:
+def read_index(*, ask: bool = True) -> PackageIndex:
     """The index that this machine's pip is configured for, or its built-in one.
 
-    Of the environment pip gets what configures it, and no key of an endpoint.
+    Of the environment pip gets what configures it, and no key of an endpoint. A configured index is asked for the hosts
+    of its files, unless told not to; raises InfrastructureError when it refuses or does not answer.
     """
     command = [sys.executable, "-m", "pip", "config", "list"]
     passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "XDG_", "HOME", "PATH"))}
@@ -609,36 +614,57 @@ def read_index() -> PackageIndex:
     except subprocess.TimeoutExpired:
         listing = ""
     configured = configured_url(listing)
-    return PYPI if configured is None else add_linked_hosts(parse_index_url(configured), configured)
+    if configured is None:
+        return PYPI
+    index = parse_index_url(configured)
+    return add_linked_hosts(index, configured) if ask and index.url else index
 
 
 def add_linked_hosts(index: PackageIndex, configured: str) -> PackageIndex:
     """The index with the hosts of files that its page of pip links; of these, internal ones are trusted as it is.
 
-    The index alone where that page cannot be read.
+    The index alone where it does not hold pip. Raises InfrastructureError when it refuses or does not answer.
     """
-    import http.client
-    import urllib.request
-
-    user = urlsplit(configured).username
-    login = f"{unquote(user)}:{unquote(urlsplit(configured).password or '')}" if user else ""
-    headers = {
-        "Accept": "text/html",
-        **({"Authorization": f"Basic {b64encode(login.encode()).decode()}"} if user else {}),
-    }
-    try:
-        request = urllib.request.Request(f"{(index.url or '').rstrip('/')}/pip/", headers=headers)
-        with urllib.request.urlopen(request, timeout=INDEX_S) as answer:
-            page, base = answer.read(MAX_PAGE).decode("utf-8", "replace"), answer.url
-        links = [urlsplit(urljoin(base, html.unescape(link))) for link in _HREF.findall(page)]
-        files = {
-            (link.hostname, url_port(link)) for link in links if link.scheme in ("http", "https") and link.hostname
-        }
-    except (OSError, ValueError, http.client.HTTPException):
-        return index
+    page, base = _read_page(f"{(index.url or '').rstrip('/')}/pip/", configured)
+    links = [urlsplit(urljoin(base, html.unescape(link))) for link in _HREF.findall(page)]
+    if page and not any("/pip-" in link.path for link in links):
+        raise _refusal(index.url, "answers with another page, maybe a login page, instead of pip's files")
+    files = {(link.hostname, url_port(link)) for link in links if link.scheme in ("http", "https") and link.hostname}
     hosts = dict.fromkeys([*index.hosts, *sorted(host for host, _ in files)])
     places = dict.fromkeys([*index.places, *sorted(f"{host}:{port}" for host, port in files if _is_internal(host))])
     return dataclasses.replace(index, hosts=tuple(hosts), places=tuple(places))
+
+
+def _read_page(url: str, configured: str) -> tuple[str, str]:
+    """Text and final address of a page of the index, empty where there is no such page; a failure is tried again."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    user, word = urlsplit(configured).username, urlsplit(configured).password
+    login = b64encode(f"{unquote(user or '')}:{unquote(word or '')}".encode()).decode()
+    headers = {"Accept": "text/html", **({"Authorization": f"Basic {login}"} if user else {})}
+    problem = ""
+    for pause_s in INDEX_PAUSES_S:
+        time.sleep(pause_s)
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=INDEX_S) as answer:
+                return answer.read(MAX_PAGE).decode("utf-8", "replace"), answer.url
+        except urllib.error.HTTPError as error:
+            if error.code in (404, 410):
+                return "", url
+            problem = f"refuses (HTTP {error.code})"
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            problem = f"does not answer ({getattr(error, 'reason', '') or error})"
+    raise _refusal(url, problem)
+
+
+def _refusal(url: str | None, problem: str) -> InfrastructureError:
+    return InfrastructureError(
+        f"The package index that pip is configured for here {problem}: {url}\n"
+        "Set pip's index-url (`pip config list`, PIP_INDEX_URL) to one that this machine reaches, or fill a cache and "
+        "set sandbox.egress.offline: true (docs/network.md)."
+    )
 
 
 def _is_internal(host: str) -> bool:

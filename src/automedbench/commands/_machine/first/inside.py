@@ -97,7 +97,7 @@ def packages(host: Host) -> ProbeResults:
     if report is None:
         yield fail("packages", f"code inside could not ask for a package: {found.last_words}", "See 'isolation'.")
         return
-    index = read_index()
+    index = read_index(ask=False)
     place = index.url or f"https://{(index.hosts or PYPI.hosts)[0]}/simple"
     yield from _told(found, "pip", f"pip install {wheel} from {place}", report["pip"])
     yield from _told(found, "hub", f"a file of {model} from {egress.hub}", report["hub"])
