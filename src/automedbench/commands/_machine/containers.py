@@ -10,7 +10,6 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,8 @@ from typing import Any
 from automedbench.agent.opening import EGRESS_LOG, open_egress
 from automedbench.agent.plan import RunPlan
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_file
-from automedbench.base.records import Enforced, Model
-from automedbench.commands._machine.examine import (
-    Host,
-    ProbeResult,
-    ProbeResults,
-    fail,
-    ok,
-    result_of_error,
-    warn,
-)
+from automedbench.base.records import Enforced
+from automedbench.commands._machine.examine import Host, ProbeResults, fail, ok, result_of_error, warn
 from automedbench.commands._machine.host import run_program
 from automedbench.sandbox.boxes import ApptainerSandbox
 from automedbench.sandbox.container.gpus import list_cards, list_devices, select_visible
@@ -40,30 +30,14 @@ from automedbench.sandbox.egress import site_certificates
 
 OLDEST = (1, 2)
 """First version of Apptainer with every option in use that works without root."""
-HASHED_BYTES = 8 * 2**30
 INSTALL = "Load its module, or install it: containers/README.md; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
 BUILD = "Build it (`snakemake prepare`), then repeat."
 AS_ROOT = "Containers need an ordinary user: run doctor and campaign as the user that Slurm or you use, not as root."
 
-# Runs inside the agent container: what the sandbox's own probe does not look at when it starts. It changes nothing.
-INSIDE = r"""
-import ctypes, json, os, platform
-libc = ctypes.CDLL(None, use_errno=True)
-
-def refused(call):
-    ctypes.set_errno(0)
-    return call() == -1 and ctypes.get_errno() in (1, 38)
-
-keyctl = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
-print("FOUND" + json.dumps({
-    "denied": {
-        "keyctl": keyctl is None or refused(lambda: libc.syscall(keyctl, 0, -3, 0, 0, 0)),
-        "ptrace": refused(lambda: libc.ptrace(0, 0, 0, 0)),
-        "unshare": refused(lambda: libc.unshare(0x10000000)),
-    },
-    "workspace": os.access("/workspace", os.W_OK),
-    "visible": [name for name in HOST_PATHS if os.path.exists(name)],
-}))
+INSIDE = """
+import json, os
+open("/workspace/written", "w").close()
+print("FOUND" + json.dumps([name for name in HOST_PATHS if os.path.exists(name)]))
 """
 
 
@@ -132,23 +106,19 @@ def _libexec() -> Path:
 
 
 def images(host: Host) -> ProbeResults:
-    """The images and their digests, which are printed with every score."""
+    """The images, and whether they are what their records tell."""
     if not host.image_names:
         yield ok("images", "none needed: the local sandbox is configured, which isolates nothing")
         return
     for name in host.image_names:
         image = host.images / f"{name}.sif"
         if not image.is_file():
-            yield warn(
-                "images", f"{image} does not exist yet", "Build it: `snakemake prepare` or scripts/build_image.py"
-            )
+            yield warn("images", f"{image} does not exist yet", BUILD)
         elif (inside := image_record(image) if shutil.which("apptainer") else None) and inside != record_beside(image):
             why = f"{image} is another image than {name}.json tells of, from which briefs are written"
             yield fail("images", why, f"Remove {name}.json, then `snakemake prepare`.")
-        elif image.stat().st_size > HASHED_BYTES:
-            yield ok("images", f"{image}, {image.stat().st_size / 2**30:.1f} GiB (too large to hash it here)")
         else:
-            yield ok("images", f"{image}, sha256 {sha256_file(image)[:16]}…")
+            yield ok("images", f"{image}, {image.stat().st_size / 2**30:.1f} GiB")
     yield from _layers(host)
 
 
@@ -156,31 +126,53 @@ def _layers(host: Host) -> ProbeResults:
     """The layers of the campaign's command-line agents."""
     campaign = host.campaign
     for agent in campaign.takes_part if campaign else ():
-        name = campaign.agents[agent].layer if campaign else None
-        if campaign is None or name is None:
-            continue
-        holds = record_beside(host.images / f"{campaign.flavour(agent)}.sif")
-        try:
-            layer = find_layer(host.images, name, holds)
-            yield ok("images", f"{layer.path}, {name} {layer.record.version}, sha256 {layer.record.sha256[:16]}…")
-        except MissingDataError as error:
-            yield result_of_error("images", error, "warn")
+        if campaign and (name := campaign.agents[agent].layer):
+            try:
+                layer = find_layer(host.images, name, record_beside(host.images / f"{campaign.flavour(agent)}.sif"))
+            except MissingDataError as error:
+                yield result_of_error("images", error, "warn")
+            else:
+                yield ok("images", f"{layer.path}, {name} {layer.record.version}, sha256 {layer.record.sha256[:16]}…")
 
 
 def isolation(host: Host) -> ProbeResults:
-    """Run a probe in the agent container, with the flags of real runs, and look at what it can do."""
+    """Start an agent container with the flags of real runs, and look at what it sees of this machine.
+
+    Network, privileges, processes, keys, what can be written and the filter of system calls are checked by the sandbox
+    itself when it starts a container, and none starts where something leaks.
+    """
     if shutil.which("apptainer") is None or not host.image_names:
         return
     if not host.agent_image.is_file():
         yield warn("isolation", "not tried: there is no agent image yet", BUILD)
         return
     found = run_inside(host, f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}")
-    report = found.report()
-    if report is None:
+    visible = found.report()
+    if visible is None:
         fix = f"Look by hand, as this user: apptainer exec {host.agent_image} python3 -V"
         yield fail("isolation", f"the probe inside did not finish: {found.last_words}", fix)
         return
-    yield from _judge(ContainerProbe.model_validate(report), found.enforced.seccomp)
+    if visible:
+        fix = "Compare apptainer.conf of this machine with docs/security.md; do not run agents like this."
+        yield fail("isolation", f"an agent container sees {', '.join(visible)} of this machine", fix)
+    else:
+        yield ok("isolation", "no network, no capabilities, data and system read-only, nothing of the host visible")
+    if os.geteuid() == 0:
+        yield warn("isolation", "containers start, but as root", AS_ROOT)
+    if found.enforced.seccomp:
+        yield ok("seccomp", "a filter of system calls is in force")
+    else:
+        fix = "Use an Apptainer built with libseccomp (`apptainer buildcfg`), and a kernel with CONFIG_SECCOMP_FILTER."
+        yield warn("seccomp", "no filter of system calls is in force", fix)
+
+
+def _host_paths(host: Host) -> list[str]:
+    """Places of this machine that no agent may see."""
+    paths = [Path.home(), host.root.resolve(), host.results.resolve()]
+    if host.campaign is not None:
+        paths.append(Path(host.campaign.config.data.private).resolve())
+    own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
+    return [str(path) for path in paths if path.exists() and str(path) not in own]
 
 
 def gpu(host: Host) -> ProbeResults:
@@ -250,47 +242,3 @@ def run_inside(host: Host, code: str, *, plan: RunPlan | None = None, gpu: int =
                 raise InfrastructureError(f"{str(error).splitlines()[0]}\n{AS_ROOT}") from error
         lines = requests.read_text("utf-8").splitlines() if requests.is_file() else []
         return Inside(done, sandbox.enforced, [json.loads(line) for line in lines])
-
-
-class ContainerProbe(Model):
-    """Report of the probe inside an agent container."""
-
-    denied: dict[str, bool]
-    workspace: bool
-    visible: list[str]
-
-
-def _judge(inside: ContainerProbe, filtered: bool) -> Iterator[ProbeResult]:
-    """Report of the probe against what every agent container must be; ``filtered``: the sandbox filters system calls.
-
-    Network, privileges, processes, keys and what can be written are checked by the sandbox itself when it starts a
-    container, and none starts where something leaks.
-    """
-    wrong = [f"it sees {inside.visible}"] if inside.visible else []
-    wrong += [] if inside.workspace else ["it cannot write its workspace"]
-    if wrong:
-        fix = "Compare apptainer.conf of this machine with docs/security.md; do not run agents like this."
-        yield fail("isolation", f"an agent container is not what it must be: {', '.join(wrong)}", fix)
-    else:
-        yield ok("isolation", "no network, no capabilities, data and system read-only, nothing of the host visible")
-    if os.geteuid() == 0:
-        yield warn("isolation", "containers start, but as root", AS_ROOT)
-    callable_inside = [name for name, refused in inside.denied.items() if not refused]
-    if filtered and not callable_inside:
-        yield ok("seccomp", f"a filter is in force; {', '.join(inside.denied)} are refused")
-    elif filtered:
-        yield fail("seccomp", f"the filter does not hold: {', '.join(callable_inside)}", _SECCOMP)
-    else:
-        yield warn("seccomp", f"no filter in force; code inside can call {', '.join(callable_inside)}", _SECCOMP)
-
-
-_SECCOMP = "Use an Apptainer that was built with libseccomp (`apptainer buildcfg`), kernel with CONFIG_SECCOMP_FILTER."
-
-
-def _host_paths(host: Host) -> list[str]:
-    """Places of this machine that no agent may see."""
-    paths = [Path.home(), host.root.resolve(), host.results.resolve()]
-    if host.campaign is not None:
-        paths.append(Path(host.campaign.config.data.private).resolve())
-    own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
-    return [str(path) for path in paths if path.exists() and str(path) not in own]
