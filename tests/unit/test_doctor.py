@@ -24,6 +24,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands._machine import containers, host, inputs, local, profile
 from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
+from automedbench.commands._machine.first import models
 from automedbench.commands._machine.host import file_system
 from automedbench.commands._machine.table import PROBES
 from automedbench.planning.load import plan
@@ -343,7 +344,7 @@ def test_judges_are_asked_like_agents(place: Path, monkeypatch: pytest.MonkeyPat
             ("ok", "judge one"),
             ("FAIL", "judge two"),
         ]
-        assert only(inputs.endpoints(host)).status == "ok"
+        assert only(models.endpoints(host)).status == "ok"
 
 
 @contextlib.contextmanager
@@ -375,9 +376,9 @@ MODELS = {"object": "list", "data": [{"id": "m"}, {"id": "n"}]}
         pytest.param(Answer(401, {}), "FAIL", "refuses the key (HTTP 401)", id="401"),
         pytest.param(Answer(403, {}), "FAIL", "refuses the key (HTTP 403)", id="403"),
         pytest.param(Answer(404, {}), "warn", "lists no models", id="404"),
-        pytest.param(Answer(429, {}), "warn", "rate limit", id="429"),
+        pytest.param(Answer(429, {}), "warn", "for its rate (HTTP 429)", id="429"),
         pytest.param(Answer(503, {}), "FAIL", "HTTP 503", id="503"),
-        pytest.param(Answer(302, {}, {"location": "http://127.0.0.1:1/"}), "FAIL", "HTTP 302", id="redirect"),
+        pytest.param(Answer(302, {}, {"location": "http://127.0.0.1:1/"}), "FAIL", "does not speak", id="redirect"),
         pytest.param(Answer(200, MODELS, cut="at_once"), "FAIL", "gives no answer", id="hangs up"),
     ],
 )
@@ -386,7 +387,7 @@ def test_answers_of_an_endpoint(
 ) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     with serving(answer) as (url, seen):
-        found = only(inputs.endpoints(host_of(place, agent_at(url))))
+        found = only(models.endpoints(host_of(place, agent_at(url))))
     assert found.status == status
     assert words in found.message + found.fix
     assert KEY not in found.message + found.fix
@@ -397,7 +398,7 @@ def test_a_silent_endpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     monkeypatch.setattr(inputs, "ENDPOINT_S", 0.5)
     with serving(Answer(200, MODELS, delay_s=20)) as (url, _):
-        found = only(inputs.endpoints(host_of(place, agent_at(url))))
+        found = only(models.endpoints(host_of(place, agent_at(url))))
     assert found.status == "FAIL"
 
 
@@ -406,7 +407,7 @@ def test_nobody_listens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}/v1"
-        found = only(inputs.endpoints(host_of(place, agent_at(url))))
+        found = only(models.endpoints(host_of(place, agent_at(url))))
     assert found.status == "FAIL"
     assert "refused" in found.message
 
@@ -417,7 +418,7 @@ def test_through_a_proxy(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Answer(200, MODELS)) as (proxy, seen):
         monkeypatch.setenv("http_proxy", proxy.removesuffix("/v1"))
         monkeypatch.setenv("no_proxy", "")
-        found = only(inputs.endpoints(host_of(place, agent_at("http://endpoint.invalid/v1"))))
+        found = only(models.endpoints(host_of(place, agent_at("http://endpoint.invalid/v1"))))
     assert found.status == "ok", found.message
     assert "through the proxy" in found.message
     assert seen[0][0].endswith("/v1/models")
@@ -427,15 +428,15 @@ def test_own_servers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every listed server is asked; none at all is a warning, a file that others may write a failure."""
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     agent, path = agent_at("", base_url=None, endpoint_file="urls"), place / "urls"
-    assert "no server stands in" in only(inputs.endpoints(host_of(place, agent))).message
+    assert "no server stands in" in only(models.endpoints(host_of(place, agent))).message
     with serving(Answer(200, MODELS)) as (well, seen), serving(Answer(503, {})) as (sick, _):
         path.touch(0o600)
         path.write_text(f"{well}\n{sick}\n")
-        found = list(inputs.endpoints(host_of(place, agent)))
+        found = list(models.endpoints(host_of(place, agent)))
     assert [finding.status for finding in found] == ["ok", "FAIL"]
     assert [asked for asked, _ in seen] == ["/v1/models"]
     path.chmod(0o666)
-    assert only(inputs.endpoints(host_of(place, agent))).status == "FAIL"
+    assert only(models.endpoints(host_of(place, agent))).status == "FAIL"
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
@@ -444,16 +445,16 @@ def test_the_test_server_passes(protocol: str, place: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     with ScriptedServer({"m": [ScriptedTurn(content="done")]}, keys=[KEY]) as server:
         agent = agent_at(server.url if protocol == "chat" else server.root, protocol=protocol)
-        found = only(inputs.endpoints(host_of(place, agent)))
+        found = only(models.endpoints(host_of(place, agent)))
         assert found.status == "ok", found.message
-        assert only(inputs.endpoints(host_of(place, agent | {"model": "another"}))).status == "warn"
+        assert only(models.endpoints(host_of(place, agent | {"model": "another"}))).status == "warn"
         monkeypatch.setenv("DOCTOR_KEY", "sk-of-somebody-else")
-        assert only(inputs.endpoints(host_of(place, agent))).status == "FAIL"
+        assert only(models.endpoints(host_of(place, agent))).status == "FAIL"
 
 
 def test_credentials_in_a_url_are_not_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    found = only(inputs.endpoints(host_of(place, agent_at("http://me:hunter22@127.0.0.1:9/v1"))))
+    found = only(models.endpoints(host_of(place, agent_at("http://me:hunter22@127.0.0.1:9/v1"))))
     assert "hunter22" not in found.message + found.fix
 
 

@@ -20,15 +20,24 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, JudgeModel
+from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
 from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
+from automedbench.judge.panel.member import response_format
 
 ENDPOINT_S = 5.0
 CHECKED_FILES = 2000
 """Staged files per task whose size is checked."""
 STAGE = "Stage it: `snakemake prepare`."
+READY = {
+    "type": "object",
+    "properties": {"ready": {"type": "boolean"}},
+    "required": ["ready"],
+    "additionalProperties": False,
+}
+"""Form of the answer that judges are asked for in a try."""
 
 
 def keys(host: Host) -> ProbeResults:
@@ -41,25 +50,16 @@ def keys(host: Host) -> ProbeResults:
             yield result_of_error("keys", f"{name}: {error}")
         else:
             yield ok("keys", f"{name}: {where} holds {counted(len(found), 'key')}")
-    judge = host.campaign.config.answer_judge if host.campaign else None
-    if judge is not None and not os.environ.get(judge.api_key_env):
-        yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
 
 
-Client = Agent | JudgeModel
-Ask = Callable[[str, Client, str, str], ProbeResults]
+Ask = Callable[[str, Agent, str, str], ProbeResults]
 """What is asked of an endpoint: name of the client, its settings, base URL, key."""
 
 
-def endpoints(host: Host) -> ProbeResults:
-    """Every endpoint answers with this key."""
-    return ask_each("endpoints", list_clients(host.campaign), _probe_endpoint)
-
-
-def ask_each(probe: str, clients: Mapping[str, Client], ask: Ask) -> ProbeResults:
+def ask_each(probe: str, clients: Mapping[str, Agent], ask: Ask) -> ProbeResults:
     """What ``ask`` finds at every endpoint of some clients, side by side, and files that name none."""
 
-    def of_client(item: tuple[str, Client]) -> list[ProbeResult]:
+    def of_client(item: tuple[str, Agent]) -> list[ProbeResult]:
         name, client = item
         try:
             key, urls = read_keys(client, os.environ)[0], _list_urls(client)
@@ -77,7 +77,7 @@ def ask_each(probe: str, clients: Mapping[str, Client], ask: Ask) -> ProbeResult
             yield from findings
 
 
-def _list_urls(client: Client) -> list[str]:
+def _list_urls(client: Agent) -> list[str]:
     """Base URLs of an endpoint: of its own servers, those that stand in their file."""
     path = parse_file_url(client.address)
     with contextlib.suppress(OSError):  # no such file yet
@@ -85,42 +85,11 @@ def _list_urls(client: Client) -> list[str]:
     return []
 
 
-def name_place(name: str, client: Client, url: str) -> str:
+def name_place(name: str, client: Agent, url: str) -> str:
     """Name and place of an endpoint for messages, with the proxy that leads to it."""
     from automedbench.base.endpoint.http import describe_proxy
 
     return f"{name}: {shown_place(url)}{describe_proxy(client.address)}"
-
-
-def _probe_endpoint(name: str, client: Client, url: str, key: str) -> ProbeResults:
-    place = name_place(name, client, url)
-    try:
-        status, models = ask_for_models(client, url, key)
-    except AutoMedBenchError as error:
-        fix = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
-        if client.endpoint_file:
-            fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
-        return [fail("endpoints", f"{place} gives no answer: {error}", fix)]
-    return [_judge_answer(place, status, models, client.model)]
-
-
-def _judge_answer(place: str, status: int, body: bytes, model: str) -> ProbeResult:
-    from automedbench.base.endpoint.http import parse_model_ids
-
-    if status in (401, 402, 403):
-        return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
-    if status == 429:
-        fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
-        return warn("endpoints", f"{place} reports that its rate limit is exceeded (HTTP 429)", fix)
-    if status in (404, 405, 501):
-        fix = "Make sure that base_url ends as the provider says (docs/models.md)."
-        return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
-    if status >= 300:
-        return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
-    models = parse_model_ids(body)
-    if models and model not in models:
-        return warn("endpoints", f"{place} answers, but does not list '{model}'", name_listed(model, models))
-    return ok("endpoints", f"{place} answers and takes the key")
 
 
 def name_listed(model: str, models: list[str]) -> str:
@@ -134,7 +103,7 @@ LISTED = 5
 _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
 
 
-def ask_for_models(client: Client, base_url: str, key: str) -> tuple[int, bytes]:
+def ask_for_models(client: Agent, base_url: str, key: str) -> tuple[int, bytes]:
     """Status and body of the protocol's list of models, as a run would ask: free everywhere, and refused without a
     valid key almost everywhere.
 
@@ -143,11 +112,10 @@ def ask_for_models(client: Client, base_url: str, key: str) -> tuple[int, bytes]
     """
     from automedbench.base.endpoint.http import FAILURES, EndpointHttp
 
-    protocol = client.protocol if isinstance(client, Agent) else "chat"
-    url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
+    url = f"{api_root(base_url, client.protocol)}/models{_ALL_MODELS.get(client.protocol, '')}"
     try:
         with EndpointHttp(client.address) as http:
-            return http.list_models(url, credentials(protocol, key), ENDPOINT_S)
+            return http.list_models(url, credentials(client.protocol, key), ENDPOINT_S)
     except (*FAILURES, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
 
@@ -217,12 +185,33 @@ def resources(host: Host) -> ProbeResults:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
-def list_clients(campaign: Campaign | None) -> dict[str, Client]:
-    """Agents and judges of the campaign that ask an endpoint."""
+def list_clients(campaign: Campaign | None) -> dict[str, Agent]:
+    """Agents of the campaign that ask an endpoint, and its judges as agents that ask like them."""
     if campaign is None:
         return {}
     agents = {name: agent for name in campaign.takes_part if (agent := campaign.agents[name]).paid}
-    return agents | {f"judge {name}": judge for name, judge in campaign.judges.items()}
+    return agents | list_judges(campaign)
+
+
+def list_judges(campaign: Campaign) -> dict[str, Agent]:
+    """Judges of the campaign, as agents that ask like them."""
+    judges = {f"judge {name}": _judge_as_agent(judge) for name, judge in campaign.judges.items()}
+    own = campaign.config.answer_judge
+    return judges | ({"answer_judge": _answer_judge_as_agent(own)} if own is not None else {})
+
+
+def _judge_as_agent(judge: JudgeModel) -> Agent:
+    settings = judge.model_dump(exclude={"structured", "images", "tools"}, exclude_none=True)
+    extra = response_format(judge, READY) | judge.extra_body
+    own = {"provider": "openai", "native_tools": False, "temperature": judge.temperature, "extra_body": extra}
+    return Agent.model_validate(settings | own)
+
+
+def _answer_judge_as_agent(judge: AnswerJudgeConfig) -> Agent:
+    settings = judge.model_dump(include={"model", "base_url", "api_key_env"})
+    extra = {"response_format": {"type": "json_object"}} if judge.json_mode else {}
+    settings |= {"provider": "openai", "native_tools": False, "extra_body": extra}
+    return Agent.model_validate(settings | {"temperature": 0.0 if judge.send_temperature else None})
 
 
 UNPACKED = 2.0

@@ -22,7 +22,7 @@ PROBES = (
     HostProbe("gpu", containers.gpu),
     HostProbe("slurm", profile.slurm, 40),
     HostProbe("keys", inputs.keys),
-    HostProbe("endpoints", inputs.endpoints, 20, first_run=False),
+    HostProbe("endpoints", models.endpoints, 20, first_run=False),
     HostProbe("raw data", inputs.raw),
     HostProbe("data", inputs.data, 30),
     HostProbe("resources", inputs.resources),

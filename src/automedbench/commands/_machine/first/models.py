@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec, estimate_tokens
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.base.endpoint.address import api_root
-from automedbench.base.endpoint.faults import Fault, FaultyReply
+from automedbench.base.endpoint.faults import Fault, FaultyReply, classify_status
 from automedbench.base.endpoint.http import (
     FAILURES,
     CutStream,
@@ -32,29 +32,21 @@ from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import parse_json_object
 from automedbench.base.masking import masked, secret_forms
-from automedbench.campaign.agents import Agent, JudgeModel
-from automedbench.campaign.config import AnswerJudgeConfig
-from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, Status, fail, ok
+from automedbench.campaign.agents import Agent
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, Status, fail, ok, warn
 from automedbench.commands._machine.inputs import (
-    Client,
     ask_each,
     ask_for_models,
     list_clients,
+    list_judges,
     name_listed,
     name_place,
 )
-from automedbench.judge.panel.member import response_format
 
 TOOL = ToolSpec("note", "Keep a note.", {"type": "object", "properties": {"text": {"type": "string"}}})
 CALL = (ChatMessage("user", "Call the tool `note` once, with the text READY. Write nothing else."),)
 FORM = (ChatMessage("user", 'Answer with the JSON object {"ready": true} and nothing else.'),)
 COUNT = (ChatMessage("user", "Write the numbers from 1 to 400 in digits, with spaces between. Call no tool."),)
-SCHEMA = {
-    "type": "object",
-    "properties": {"ready": {"type": "boolean"}},
-    "required": ["ready"],
-    "additionalProperties": False,
-}
 REPLY_TOKENS, CUT_TOKENS, PROMPT_TOKENS = 2048, 64, 600
 """Limits of the two replies, and more than both prompts together have."""
 REPLY_S = 120.0
@@ -63,58 +55,46 @@ CLOCK_S = 60.0
 _RECORDING = threading.Lock()
 
 
+def endpoints(host: Host) -> ProbeResults:
+    """Every endpoint answers with this key: its list of models, which is free."""
+    return ask_each("endpoints", list_clients(host.campaign), _look)
+
+
 def models(host: Host) -> ProbeResults:
     """Every model of the campaign answers as its runs need it."""
-    yield from ask_each("models", _split(host)[0], _Try("models", host.record))
+    return ask_each("models", _models(host), _Try("models", host.record))
 
 
 def judges(host: Host) -> ProbeResults:
     """Every judge answers in the form that it is asked for."""
-    yield from ask_each("judges", _split(host)[1], _Try("judges", host.record))
+    return ask_each("judges", _judges(host), _Try("judges", host.record))
 
 
 def models_usd(host: Host) -> float | None:
     """The most that the try of the models may cost; None where a price is not known."""
-    return _sum_costs(_split(host)[0].values())
+    return _sum_costs(_models(host).values())
 
 
 def judges_usd(host: Host) -> float | None:
     """The same of the judges."""
-    return _sum_costs(_split(host)[1].values())
+    return _sum_costs(_judges(host).values())
 
 
-def _split(host: Host) -> tuple[dict[str, Client], dict[str, Client]]:
-    """Agents, and judges as agents that ask like them."""
-    clients, campaign = list_clients(host.campaign), host.campaign
-    agents = {name: client for name, client in clients.items() if isinstance(client, Agent)}
-    judges: dict[str, Client] = {
-        name: _judge_as_agent(client) for name, client in clients.items() if isinstance(client, JudgeModel)
-    }
-    if campaign is not None and campaign.config.answer_judge is not None:
-        judges["answer_judge"] = _answer_judge_as_agent(campaign.config.answer_judge)
-    return dict(agents), judges
+def _judges(host: Host) -> dict[str, Agent]:
+    return list_judges(host.campaign) if host.campaign else {}
 
 
-def _judge_as_agent(judge: JudgeModel) -> Agent:
-    settings = judge.model_dump(exclude={"structured", "images", "tools"}, exclude_none=True)
-    extra = response_format(judge, SCHEMA) | judge.extra_body
-    own = {"provider": "openai", "native_tools": False, "temperature": judge.temperature, "extra_body": extra}
-    return Agent.model_validate(settings | own)
+def _models(host: Host) -> dict[str, Agent]:
+    judges = _judges(host)
+    return {name: client for name, client in list_clients(host.campaign).items() if name not in judges}
 
 
-def _answer_judge_as_agent(judge: AnswerJudgeConfig) -> Agent:
-    settings = judge.model_dump(include={"model", "base_url", "api_key_env"})
-    extra = {"response_format": {"type": "json_object"}} if judge.json_mode else {}
-    settings |= {"provider": "openai", "native_tools": False, "extra_body": extra}
-    return Agent.model_validate(settings | {"temperature": 0.0 if judge.send_temperature else None})
-
-
-def _sum_costs(clients: Iterable[Client]) -> float | None:
+def _sum_costs(clients: Iterable[Agent]) -> float | None:
     costs = [_most_usd(client) for client in clients]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def _most_usd(client: Client) -> float | None:
+def _most_usd(client: Agent) -> float | None:
     """The most that both requests cost; nothing at servers of one's own."""
     if client.pricing is None:
         return 0.0 if client.endpoint_file or is_loopback(client.address) else None
@@ -199,6 +179,28 @@ def _limited(agent: Agent, limit: int) -> Agent:
     return agent.model_copy(update={"max_tokens": limit, "extra_body": agent.extra_body | named})
 
 
+def _look(name: str, client: Agent, url: str, key: str) -> ProbeResults:
+    place = name_place(name, client, url)
+    try:
+        status, body = ask_for_models(client, url, key)
+    except AutoMedBenchError as error:
+        fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
+        return [fail("endpoints", f"{place} gives no answer: {error}", fix if client.endpoint_file else REACH)]
+    if status in (404, 405, 501):
+        fix = "Make sure that base_url ends as the provider says (docs/models.md)."
+        return [warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)]
+    if status >= 300:
+        text = masked(body.decode("utf-8", "replace"), secret_forms([key]))
+        fault = Fault(classify_status(status, text), status, text)
+        find = warn if fault.kind == "rate_limit" else fail
+        return [find("endpoints", *_explain(place, _TriedEndpoint(client, url, key, None), fault))]
+    listed = parse_model_ids(body)
+    if listed and client.model not in listed:
+        text = f"{place} answers, but does not list '{client.model}'"
+        return [warn("endpoints", text, name_listed(client.model, listed))]
+    return [ok("endpoints", f"{place} answers and takes the key")]
+
+
 @dataclass(frozen=True)
 class _Try:
     """The try of one endpoint, for ``ask_each``."""
@@ -206,8 +208,7 @@ class _Try:
     probe: str
     record: Path | None
 
-    def __call__(self, name: str, client: Client, url: str, key: str) -> Iterator[ProbeResult]:
-        assert isinstance(client, Agent)
+    def __call__(self, name: str, client: Agent, url: str, key: str) -> Iterator[ProbeResult]:
         place, endpoint = name_place(name, client, url), _TriedEndpoint(client, url, key, self.record)
         first = endpoint.ask(FORM if self.probe == "judges" else CALL, REPLY_TOKENS)
         if isinstance(first, Fault):
@@ -312,6 +313,9 @@ TRUST_FIX = (
 )
 
 
+REACH = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
+
+
 def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, str]:
     """What is wrong with an endpoint that gave no reply, and what to do."""
     agent, says = endpoint.agent, _excerpt(fault.body)
@@ -326,10 +330,8 @@ def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, s
     if fault.status in (400, 404, 422) and (listed := _list_others(endpoint)):
         return f"{place} does not have the model '{agent.model}' (HTTP {fault.status})", listed
     if fault.status == 404:
-        return (
-            f"{place} has no {endpoint_path(agent)} (HTTP 404)",
-            "Check base_url, protocol and model (docs/models.md).",
-        )
+        fix = "Check base_url, protocol and model (docs/models.md)."
+        return f"{place} has no {endpoint_path(agent)} (HTTP 404)", fix
     if fault.kind == "context_overflow":
         return f"{place} has too small a window for 100 tokens: {says}", "Start the server with a larger one."
     if fault.kind == "bad_request":
@@ -341,8 +343,7 @@ def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, s
     if re.search("CERTIFICATE|certificate", fault.body):
         return f"{place} shows a certificate that is not trusted", TRUST_FIX
     if fault.status is None:
-        fix = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
-        return f"{place} gives no answer: {says}", fix
+        return f"{place} gives no answer: {says}", REACH
     return f"{place} answers HTTP {fault.status}: {says}", "Look at the provider's status or the server's log."
 
 
