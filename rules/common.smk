@@ -28,6 +28,7 @@ from snakemake_executor_plugin_automedbench.batches import end_batches
 from snakemake_executor_plugin_automedbench.locks import keep_locks_of_others
 from snakemake_logger_plugin_automedbench.dry_run import print_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import print_at_end
+from snakemake_logger_plugin_automedbench.outages import watch_outages
 
 try:
     if workflow.is_main_process:
@@ -59,6 +60,7 @@ print_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 onstart:  # of the call that holds the lock, before its first step; never of a job on a node
     heads.begin_head()
+    watch_outages(SETTINGS.results)
     if workflow.local_exec:
         heads.end_steps_at_second_signal()
     write_campaign(CAMPAIGN)

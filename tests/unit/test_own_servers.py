@@ -17,9 +17,9 @@ from waiting import wait_for
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench.base.endpoint.client import PATIENCE_S, Attempt
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.http import EndpointHttp
-from automedbench.base.endpoint.pacer import DOWN_AFTER, Pace
+from automedbench.base.endpoint.pacer import DOWN_AFTER, PATIENCE_S, Pace, list_outages
 from automedbench.base.endpoint.servers import Servers, parse_file_url, read_servers
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent, JudgeModel
@@ -194,7 +194,8 @@ def test_a_run_goes_on_with_another_server_and_finds_the_first_again(tmp_path: P
             listed(path, two.url, three.url)
             assert ask(model).content == "two"
         assert one.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert not (tmp_path / "endpoints").exists()
+    assert list_outages(tmp_path / "endpoints") == []
+    assert all('"failures":0' in file.read_text() for file in (tmp_path / "endpoints").iterdir())
 
 
 def test_after_a_fault_the_others_come_first(tmp_path: Path) -> None:

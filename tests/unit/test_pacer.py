@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from automedbench.base.endpoint.client import (
-    PATIENCE_S,
     Attempt,
     Client,
     EndpointTarget,
@@ -30,7 +29,9 @@ from automedbench.base.endpoint.pacer import (
     LOCK_DEAD_S,
     LONGEST_RETRY_S,
     LOOK_S,
+    NEW_PATIENCE_S,
     OTHERS_ANSWERED,
+    PATIENCE_S,
     Pace,
     Pacer,
     Turn,
@@ -82,13 +83,13 @@ AFTER_7 = Fault("rate_limit", 429, "", 7.0)
 # --- turns ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_known_nothing_written(tmp_path: Path) -> None:
+def test_where_nothing_is_known_the_first_answer_alone_is_written(tmp_path: Path) -> None:
     one = driver(tmp_path / "x.pace", Time())
     for _ in range(3):
         turn = one.acquire(lambda: pytest.fail("tokens are counted only where they are limited"))
         one.book_answer(turn, reported(500, 400), Tokens(prompt=5))
         assert turn.waited_s == 0
-    assert list(tmp_path.iterdir()) == []
+    assert pace_in(tmp_path / "x.pace").answers == 1
 
 
 def test_given_requests(tmp_path: Path) -> None:
@@ -448,26 +449,27 @@ def test_a_refusal_without_end_is_configured_up() -> None:
 def test_a_request_survives_an_outage(tmp_path: Path) -> None:
     """Twelve failures are more than any request's attempts; all waiting counts as the provider's."""
     time, attempts = Time(), list[Attempt]()
-    server = ScriptedServer(answers=[*[Answer(503, {})] * 12, GOOD])
+    server = ScriptedServer(answers=[GOOD, *[Answer(503, {})] * 12, GOOD])
     with server, client(server.url, time, tmp_path, attempts) as one:
+        one.ask(BODY, read_completion)
         found = one.ask(BODY, read_completion)
-    assert [attempt.kind for attempt in attempts] == ["server"] * 12 + ["ok"]
+    assert [attempt.kind for attempt in attempts] == ["ok", *["server"] * 12, "ok"]
     assert found.retry_s == pytest.approx(time.now)
     # By hand: pauses of 2, 4, 8, 16 and 32 s until the endpoint is down, then waits of 5, 10, 20, 40, 80, 160, 300 s.
     assert time.now == pytest.approx(62 + 615, abs=1)
 
 
-def test_waiting_is_bounded(tmp_path: Path) -> None:
-    time = Time()
-    with (
-        ScriptedServer(answers=[Answer(503, {})]) as server,
-        client(server.url, time, tmp_path) as one,
-        pytest.raises(RequestGivenUp) as caught,
-    ):
-        one.ask(BODY, read_completion)
+@pytest.mark.parametrize("patience_s, before", [(PATIENCE_S, [GOOD]), (NEW_PATIENCE_S, [])])
+def test_waiting_is_bounded(tmp_path: Path, patience_s: float, before: list[Answer]) -> None:
+    """An endpoint that has never replied is given up after minutes, and the message says so."""
+    server = ScriptedServer(answers=[*before, Answer(503, {})])
+    with server, client(server.url, Time(), tmp_path) as one, pytest.raises(RequestGivenUp) as caught:
+        for _ in range(2):
+            one.ask(BODY, read_completion)
     assert "has been down for" in str(caught.value) and "attempts failed" in str(caught.value)
+    assert ("never replied: check base_url" in str(caught.value)) is (before == [])
     assert len(str(caught.value).splitlines()) <= 3
-    assert caught.value.retry_s == pytest.approx(PATIENCE_S + 62, abs=1)
+    assert caught.value.retry_s == pytest.approx(patience_s + 62, abs=1)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429])

@@ -19,6 +19,7 @@ from snakemake_interface_logger_plugins.tests import MockOutputSettings, TestLog
 from snakemake_logger_plugin_automedbench import LogHandler
 from snakemake_logger_plugin_automedbench.display import Lines, LiveLine, make_display
 from snakemake_logger_plugin_automedbench.dry_run import summary
+from snakemake_logger_plugin_automedbench.outages import describe_changes
 from snakemake_logger_plugin_automedbench.steps import Steps, describe_failure, last_lines, step_name
 
 
@@ -347,6 +348,14 @@ def test_what_runs_is_counted_where_it_is_much() -> None:
     assert steps.now == "1 failed · run_agent a/0 · run_agent a/1 · run_agent a/2"
     steps.running |= {3: "run_agent a/3", 4: "score_run a/4"}
     assert steps.now == "1 failed · 4 × run_agent · 1 × score_run"
+
+
+def test_outages_are_told_once_each() -> None:
+    """One of an earlier call only when it is met again; the count of its attempts is no news."""
+    told = set[str]()
+    old, new, later = (f"api.lab is down since 03:04 UTC ({count} attempts failed)" for count in (6, 7, 8))
+    said = [list(describe_changes(now, {old}, told)) for now in ([old], [new], [later], [], [])]
+    assert said == [[], [f"Waiting: {new}."], [], ["api.lab answers again."], []]
 
 
 def test_names() -> None:

@@ -122,5 +122,5 @@ def test_what_runs_wait_for_is_said(config: str, tmp_path: Path, capsys: pytest.
     folder.mkdir(parents=True)
     (folder / "lease.json").write_text(to_json(identify().model_dump(mode="json")))
     main(["status", "--configfile", config])
-    waiting = "Waiting: api.lab.example is down since 2026-01-02 03:04 UTC (12 attempts failed)"
+    waiting = "Waiting: api.lab.example is down since 2026-01-02 03:04 UTC (12 attempts failed, it has never replied)"
     assert waiting in capsys.readouterr().out

@@ -118,7 +118,7 @@ def status_lines(
         yield f"Of the scored ones {' and '.join(f'{count} {name}' for name, count in marks.items())}."
     if counts["at work"]:
         for outage in list_outages(Path(campaign.config.results, "endpoints")):
-            yield f"Waiting: {outage}; runs that ask it wait for it, each for at most 30 min."
+            yield f"Waiting: {outage}."
     if staged < len(campaign.tasks):
         yield f"Data: {staged} of {counted(len(campaign.tasks), 'task')} staged."
     stopped = [(run, each) for run, each in found.items() if each.state == "interrupted"]

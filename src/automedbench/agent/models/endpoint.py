@@ -18,8 +18,9 @@ from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.agent.protocols.responses import mark_cut
 from automedbench.base.closing import Closing
-from automedbench.base.endpoint.client import PATIENCE_S, Attempt, Client, EndpointAnswer, RequestGivenUp
+from automedbench.base.endpoint.client import Attempt, Client, EndpointAnswer, RequestGivenUp
 from automedbench.base.endpoint.faults import MAX_ATTEMPTS
+from automedbench.base.endpoint.pacer import PATIENCE_S
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 

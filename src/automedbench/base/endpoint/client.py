@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from automedbench.base.closing import Closing
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.faults import MAX_ATTEMPTS, SLOW, TRANSIENT, Fault, FaultyReply, pause
-from automedbench.base.endpoint.pacer import Pacer, Turn
+from automedbench.base.endpoint.pacer import PATIENCE_S, Pacer, Turn
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.servers import RETRY_S, Servers, parse_file_url
 from automedbench.base.endpoint.usage import Billed
@@ -33,8 +33,6 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Tokens, now
 
 SHOWN_BODY = 200
-PATIENCE_S = 1800.0
-"""Longest wait of one request in all for an endpoint that is known to be down, or that refuses all for their rate."""
 SHORT_WAIT_S = 0.2
 """A shorter wait is charged like its request, and no container is stopped for it: that takes 6 to 50 ms."""
 _OUTAGE = frozenset({"server", "network", "malformed"})
@@ -153,6 +151,8 @@ class Client(Closing):
         ``patience_s`` for a slot or a server. Raises RequestGivenUp.
         """
         request = _RequestState(self._target, timeout_s, min(attempts, self._max_attempts), patience_s)
+        if self._servers is None:  # listed servers may still have to start
+            request.patience_s = self._pacers[0].limit_patience(patience_s)
         while True:
             request.url = self._choose_server(request)
             self._wait_while_down(request)
@@ -251,7 +251,8 @@ class Client(Closing):
             raise self._no_server(
                 request,
                 f"{shown_place(self._target.base_url)} has been down for {minutes:.0f} min, since "
-                f"{since:%Y-%m-%d %H:%M:%S} UTC; {counted(failures, 'attempt')} failed.\n"
+                f"{since:%Y-%m-%d %H:%M:%S} UTC; {counted(failures, 'attempt')} failed"
+                f"{'' if pacer.has_replied else ', and it has never replied: check base_url, model and key'}.\n"
                 "Nothing is lost: run the same command again when it is back.",
             )
 

@@ -3,11 +3,13 @@
 Virtual scheduling (the generic cell rate algorithm): drivers on all nodes share one small locked file per endpoint,
 model and key, which counts what was taken and what has come due. A request takes the next place, one write, and sleeps
 until that is due. Rate limits are those that are configured or reported; without either, refusals (429) find them: they
-make all slower, and waiting drivers make it faster again, little by little. Nothing is written while nothing limits.
+make all slower, and waiting drivers make it faster again, little by little. Until something
+limits, only the first answer is written.
 
 *One driver's trouble is its own.* A driver that is refused while others are answered pauses alone; all slow down when a
 second one is refused too. An endpoint is *down* after ``DOWN_AFTER`` failures in a row without an answer to any driver:
 then each driver asks again after a wait of its own, at last every five minutes, and the first answer lets all go on.
+One that has never replied may be misconfigured, and a request gives it up after ``NEW_PATIENCE_S``.
 
 *Clocks.* Moments in the file are seconds since it was begun, on a clock of its own; no clocks of machines are compared.
 A process counts the file's clock on by its own monotonic one from what it has read, and jumps ahead when the file is
@@ -50,6 +52,9 @@ between two writes counts; what a refusal leaves of the speed."""
 SLOWEST, LONGEST_HOLD_S = 1 / MINUTE_S, 15.0
 """Requests per second that are always tried; how long all wait where no one is answered and no wait is asked for."""
 DOWN_AFTER, FIRST_RETRY_S, LONGEST_RETRY_S = 6, 5.0, 300.0
+PATIENCE_S, NEW_PATIENCE_S = 1800.0, 240.0
+"""Longest wait of one request in all for an endpoint that is known to be down, or that refuses all for their rate; for
+one that is down and has never replied. A run waits for two requests there: its own and a plain one."""
 OTHERS_ANSWERED = 20
 """Answers to others after which a refusal was its driver's own trouble."""
 
@@ -75,6 +80,7 @@ class Pace(Model):
     refused: str = ""
     failures: int = 0
     down_since: datetime | None = None
+    replied: bool = False
 
     def advance(self, moment: float, limits: RateLimits) -> None:
         """Let places come due up to ``moment``; while drivers wait, the speed grows."""
@@ -217,6 +223,15 @@ class Pacer:
         return waited
 
     @property
+    def has_replied(self) -> bool:
+        """True when the endpoint has answered any driver, ever."""
+        return self._read().replied
+
+    def limit_patience(self, patience_s: float) -> float:
+        """Seconds to wait at most for the endpoint while it is down: ``patience_s``, or less if it never replied."""
+        return patience_s if self.has_replied else min(patience_s, NEW_PATIENCE_S)
+
+    @property
     def outage(self) -> tuple[datetime, int] | None:
         """Since when the endpoint is down, and failures since; None while it is not known to be."""
         pace = self._pace
@@ -233,9 +248,9 @@ class Pacer:
                 self._owed += used.total - (used.cached if report.cached_free else 0) - turn.tokens
             pace = self._read()
             is_new = (report.pressing or pace.limits != RateLimits()) and pace.differs(report.rate)
-            if is_new or pace.failures or pace.refused:
+            if is_new or pace.failures or pace.refused or not pace.replied:
                 with self._writing() as pace:
-                    pace.failures, pace.down_since, pace.answers = 0, None, pace.answers + 1
+                    pace.failures, pace.down_since, pace.answers, pace.replied = 0, None, pace.answers + 1, True
                     if pace.refused == self._driver or pace.answers >= OTHERS_ANSWERED:
                         pace.refused = ""
                     if is_new:
@@ -263,9 +278,10 @@ class Pacer:
 
     def book_recovery(self) -> None:
         """Book that the endpoint gives answers, of any kind."""
-        if self._read().failures:
+        pace = self._read()
+        if pace.failures or not pace.replied:
             with self._writing() as pace:
-                pace.failures, pace.down_since = 0, None
+                pace.failures, pace.down_since, pace.replied = 0, None, True
 
     def book_failure(self) -> bool:
         """Book a request without answer; True when a shared file says that the endpoint is down for all."""
@@ -377,7 +393,9 @@ def list_outages(folder: Path) -> list[str]:
         with contextlib.suppress(OSError, pydantic.ValidationError):
             pace, host = Pace.model_validate_json(file.read_bytes()), file.stem.rsplit("-", 2)[0]
             if pace.failures >= DOWN_AFTER and pace.down_since:
+                never, limit_s = ("", PATIENCE_S) if pace.replied else (", it has never replied", 2 * NEW_PATIENCE_S)
                 lines.append(
-                    f"{host} is down since {pace.down_since:%Y-%m-%d %H:%M} UTC ({pace.failures} attempts failed)"
+                    f"{host} is down since {pace.down_since:%Y-%m-%d %H:%M} UTC ({pace.failures} attempts failed"
+                    f"{never}); runs that ask it wait, each for at most {limit_s / 60:.0f} min"
                 )
     return lines
