@@ -6,24 +6,20 @@ Exit status 1 when anything fails. No key is ever printed, nothing is spent, and
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, describe_options, select_campaign
-from automedbench.commands._machine.examine import Host, ProbeResult, examine, fail, report_lines
+from automedbench.commands._machine.examine import Host, ProbeResult, add_machine_arguments, examine, fail, print_report
 from automedbench.commands._machine.table import PROBES
-from automedbench.commands._output import show
 from automedbench.planning.load import DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, if any, where the images are, and the form of the report."""
     add_campaign_options(parser)
-    parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
-    parser.add_argument("--profile", default="", help="profile to compare with; profiles/site where it is, else slurm")
+    add_machine_arguments(parser)
     parser.add_argument("--machine-only", action="store_true", help="probe the machine and leave the campaign out")
 
 
@@ -32,11 +28,7 @@ def main(options: argparse.Namespace) -> None:
     campaign, wrong = _campaign(options)
     default = Path(campaign.config.containers.folder if campaign else "images")
     host = Host(campaign, options.images or default, profile=options.profile)
-    findings = [*wrong, *examine(host, [probe for probe in PROBES if probe.doctor])]
-    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    show(options, findings, report_lines(findings, coloured=coloured))
-    if any(finding.status == "FAIL" for finding in findings):
-        sys.exit(1)
+    print_report(options, [*wrong, *examine(host, [probe for probe in PROBES if probe.doctor])])
 
 
 def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[ProbeResult]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import platform
 import sys
 import threading
@@ -27,10 +26,18 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import FIRST_RUN, build_campaign_record
 from automedbench.commands import version_text
 from automedbench.commands._campaign import add_campaign_options, select_campaign
-from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, report_lines, warn
+from automedbench.commands._machine.examine import (
+    Host,
+    HostProbe,
+    ProbeResult,
+    add_machine_arguments,
+    examine,
+    print_report,
+    report_lines,
+    warn,
+)
 from automedbench.commands._machine.profile import read_profile
 from automedbench.commands._machine.table import PROBES
-from automedbench.commands._output import show
 
 DEADLINE_S = 600.0
 """All tries together."""
@@ -56,8 +63,7 @@ class FirstRunReport(Model):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, what is tried, and what it may cost."""
     add_campaign_options(parser)
-    parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
-    parser.add_argument("--profile", default="", help="profile of the campaign; profiles/site where it is, else slurm")
+    add_machine_arguments(parser)
     parser.add_argument("--only", action="append", metavar="NAME", help="this probe alone; may be repeated")
     parser.add_argument("--again", action="store_true", help="try what has worked as well")
     parser.add_argument("--yes", action="store_true", help="spend without asking")
@@ -72,7 +78,8 @@ def main(options: argparse.Namespace) -> None:
     host, probes = Host(campaign, images, profile=options.profile, record=options.record), _choose(options.only or [])
     file, inputs = host.results / FIRST_RUN, digest_inputs(host)
     before, lock = known_record(file, FirstRunReport), threading.Lock()
-    report = FirstRunReport(code=version_text(), system=_system(), probes=before.probes if before else {})
+    system = f"{platform.platform()}, Python {platform.python_version()}"
+    report = FirstRunReport(code=version_text(), system=system, probes=before.probes if before else {})
 
     def keep(probe: HostProbe, found: Sequence[ProbeResult]) -> None:
         with lock:
@@ -90,11 +97,8 @@ def main(options: argparse.Namespace) -> None:
     findings = [result for probe in probes for result in report.probes[probe.name].results]
     text = "\n".join([report.code, report.system, *report_lines(findings)])
     write_text(file.with_suffix(".txt"), text.replace(str(Path.home()), "~") + "\n")
-    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     attach = f"{file.with_suffix('.txt')} holds this without any key: attach it when you report a problem."
-    show(options, findings, [*report_lines(findings, coloured=coloured), attach])
-    if any(finding.status == "FAIL" for finding in findings):
-        sys.exit(1)
+    print_report(options, findings, attach)
 
 
 def _choose(names: Sequence[str]) -> list[HostProbe]:
@@ -145,7 +149,3 @@ def refuse_spending(host: Host, tries: Sequence[HostProbe], options: argparse.Na
         return f"{what}: add --yes."
     print(f"{what}. Try them? [y/N] ", end="", file=sys.stderr, flush=True)
     return "" if sys.stdin.readline().strip().lower() in ("y", "yes") else f"{what}: you did not agree."
-
-
-def _system() -> str:
-    return f"{platform.platform()}, Python {platform.python_version()}"

@@ -5,12 +5,14 @@ Probes are functions that yield findings. They run side by side, each within its
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +22,7 @@ from automedbench.base.masking import masked
 from automedbench.base.plaintable import table
 from automedbench.base.records import Model
 from automedbench.campaign.load import Campaign
+from automedbench.commands._output import show
 
 Status = Literal["ok", "warn", "FAIL"]
 DEADLINE_S = 50.0
@@ -107,6 +110,11 @@ def result_of_error(probe: str, error: Exception | str, status: Status = "FAIL")
     return ProbeResult(probe=probe, status=status, message=message, fix=fix)
 
 
+def next_step(text: str, fixes: Mapping[str, str], otherwise: str) -> str:
+    """What to do about a message: the fix of the first pattern that is found in it."""
+    return next((fix for pattern, fix in fixes.items() if re.search(pattern, text, re.IGNORECASE)), otherwise)
+
+
 def examine(
     host: Host,
     probes: Sequence[HostProbe],
@@ -176,6 +184,20 @@ def report_lines(findings: Sequence[ProbeResult], *, coloured: bool = False) -> 
         lines = [f"{_COLOURS[line[:4]]}{line[:4]}{_PLAIN}{line[4:]}" for line in lines]
     counts = Counter(finding.status for finding in findings)
     return [*lines, f"{counts['ok']} ok, {counts['warn']} warnings, {counts['FAIL']} failures"]
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: where images and profile are."""
+    parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
+    parser.add_argument("--profile", default="", help="profile of the campaign; profiles/site where it is, else slurm")
+
+
+def print_report(options: argparse.Namespace, findings: Sequence[ProbeResult], *after: str) -> None:
+    """Print the report and these lines after it, in colour on a terminal; exit with status 1 when anything fails."""
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    show(options, findings, [*report_lines(findings, coloured=coloured), *after])
+    if any(finding.status == "FAIL" for finding in findings):
+        sys.exit(1)
 
 
 def _printable(text: str) -> str:

@@ -105,12 +105,7 @@ def parts(path):
         from safetensors.torch import load_file
         held = load_file(path)
     else:
-        try:
-            held = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            if "weights_only" not in str(error).lower() and "unpickl" not in type(error).__name__.lower():
-                raise
-            held = torch.load(path, map_location="cpu", weights_only=False)
+        held = torch.load(path, map_location="cpu", weights_only=False)
     model = next((each for each in (held, *(held.values() if isinstance(held, dict) else ()))
                   if isinstance(each, torch.nn.Module)), None)
     if model is not None:

@@ -23,7 +23,7 @@ from automedbench.base.records import DetailReport
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._machine.containers import BUILD, Inside, run_inside
-from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, next_step, ok, warn
 from automedbench.commands._machine.first.code import CHECKPOINT, KERNEL, PACKAGES
 from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import way_to_data
@@ -143,7 +143,7 @@ _FIXES = {
 
 def explain(error: str, otherwise: str = NO_WAY) -> str:
     """Next step for an error of a download, of a checkpoint or of a card in a container."""
-    return next((fix for sign, fix in _FIXES.items() if sign in error), otherwise)
+    return next_step(error, _FIXES, otherwise)
 
 
 def _filled(code: str, values: dict[str, Any]) -> str:

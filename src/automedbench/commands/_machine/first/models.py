@@ -33,7 +33,7 @@ from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import parse_json_object
 from automedbench.base.masking import masked, secret_forms
 from automedbench.campaign.agents import Agent
-from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, Status, fail, ok, warn
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, Status, fail, next_step, ok, warn
 from automedbench.commands._machine.inputs import (
     ask_each,
     ask_for_models,
@@ -250,8 +250,7 @@ def _check_form(probe: str, agent: Agent, answer: _TriedReply) -> Iterator[Probl
             fix = "Nothing, if it thinks long; else set reasoning (docs/models.md)."
             yield "warn", f"used {answer.tokens} tokens before it called a tool", fix
         else:
-            fix = "Start the server with its parser of tool calls (docs/serving.md), or set native_tools: false."
-            yield "FAIL", f"ignores tools: it answered in text, {_excerpt(reply.content)}", fix
+            yield "FAIL", f"ignores tools: it answered in text, {_excerpt(reply.content)}", _TOOLS
     if agent.stream and not answer.streamed:
         yield "warn", "answers whole, although 'stream: true' asks for streams", "Set stream: false."
 
@@ -300,13 +299,14 @@ def _check_limit(answer: _TriedReply | Fault) -> Iterator[Problem]:
 
 # --- why there is none ----------------------------------------------------------------------------------------
 
-_SAYS: tuple[tuple[str, str], ...] = (
-    (r"response_format|json_schema|structured", "Set the judge's structured: json_object or text."),
-    (r"tool", "Start the server with its parser of tool calls (docs/serving.md), or set native_tools: false."),
-    (r"temperature", "Set temperature: null."),
-    (r"max_tokens|max_completion_tokens", "Name the limit in extra_body: {max_completion_tokens: N}."),
-    (r"stream", "Set stream: false."),
-)
+_TOOLS = "Start the server with its parser of tool calls (docs/serving.md), or set native_tools: false."
+_SAYS = {
+    "response_format|json_schema|structured": "Set the judge's structured: json_object or text.",
+    "tool": _TOOLS,
+    "temperature": "Set temperature: null.",
+    "max_tokens|max_completion_tokens": "Name the limit in extra_body: {max_completion_tokens: N}.",
+    "stream": "Set stream: false.",
+}
 """A word of a refusal → what to change."""
 TRUST_FIX = (
     "Your network opens TLS: export SSL_CERT_FILE and REQUESTS_CA_BUNDLE, a file with its authority's certificate."
@@ -335,7 +335,7 @@ def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, s
     if fault.kind == "context_overflow":
         return f"{place} has too small a window for 100 tokens: {says}", "Start the server with a larger one."
     if fault.kind == "bad_request":
-        fix = next((fix for words, fix in _SAYS if re.search(words, fault.body)), "Change what it names in the entry.")
+        fix = next_step(fault.body, _SAYS, "Change what it names in the entry.")
         return f"{place} refuses the request (HTTP {fault.status}): {says}", fix
     if fault.kind == "malformed":
         fix = "Check base_url and protocol; a log-in page of the network looks like this as well."

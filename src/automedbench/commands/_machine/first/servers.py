@@ -12,7 +12,7 @@ from pathlib import Path
 
 from automedbench.base.cards import DataSet, Download, Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, next_step, ok, warn
 from automedbench.commands._machine.first.models import TRUST_FIX, check_clock
 from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import list_downloads, way_to_data
@@ -51,10 +51,8 @@ def _try(dataset: DataSet, collector: Collector) -> Iterator[ProbeResult]:
         try:
             parts = [look_at(part, _smallest(part), collector) for part in (source, *source.also)]
         except (InfrastructureError, ConfigError) as error:
-            text, own = (
-                " ".join(str(error).partition("\n")[0].split()),
-                f"datasets: {{{dataset.name}: {{path: FOLDER}}}}",
-            )
+            text = " ".join(str(error).partition("\n")[0].split())
+            own = f"datasets: {{{dataset.name}: {{path: FOLDER}}}}"
             fix = f"{find_remedy(error, page or source.where, source)} A copy of your own: {own}."
             failures.append(fail("hosts", f"{dataset.name}: {text}", fix))
             continue
@@ -129,18 +127,14 @@ def _is_gone(page: str, collector: Collector) -> bool:
 
 def find_remedy(error: Exception, page: str, source: Source) -> str:
     """What to do about a source that does not give its file; ``page``: where people read about it."""
-    text = str(error)
     if isinstance(error, ContentMismatch):
         return f"It was changed: look at {page}; a newer version of the card may know it."
-    if "certificate" in text:
-        return TRUST_FIX
-    if re.search("web page|gated|HTTP 401|not set in the environment", text):
-        login = f" and set {' and '.join(source.credentials)}" if source.credentials else ""
-        return f"Log in at {page}, accept the terms{login}."
-    if re.search(r"HTTP (404|410)", text):
-        return f"It was moved: look at {page} and report it."
-    if "HTTP 403" in text:
-        return f"Try {page} in a browser: your address may be blocked; fetch.mirrors names another place."
-    if "HTTP 429" in text:
-        return "Wait an hour: this address has asked too often."
-    return "Check the network and HTTPS_PROXY; fetch.mirrors names another place."
+    login = f" and set {' and '.join(source.credentials)}" if source.credentials else ""
+    fixes = {
+        "certificate": TRUST_FIX,
+        "web page|gated|HTTP 401|not set in the environment": f"Log in at {page}, accept the terms{login}.",
+        "HTTP (404|410)": f"It was moved: look at {page} and report it.",
+        "HTTP 403": f"Try {page} in a browser: your address may be blocked; fetch.mirrors names another place.",
+        "HTTP 429": "Wait an hour: this address has asked too often.",
+    }
+    return next_step(str(error), fixes, "Check the network and HTTPS_PROXY; fetch.mirrors names another place.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.slurm import ENDED, states_in_accounting, states_in_queue
+from automedbench.commands._machine.examine import next_step
 from automedbench.commands._machine.host import read_lines, run_program
 from automedbench.commands._machine.profile import Profile
 
@@ -100,17 +100,12 @@ class TrialJob:
         if state != "PENDING":
             raise InfrastructureError(f"{self.what}: job {self.number} is still {state} after {RUN_S:.0f} s\n{_OTHER}")
         wait = f" for {START_S:.0f} s" if late else ""
-        fix = advice(reason)
+        fix = next_step(reason, ADVICE, _OTHER)
         raise JobRefusedError(f"{self.what}: job {self.number} stays in the queue{wait}: {reason}\n{fix}")
 
     def cancel(self) -> None:
         """Take it out of Slurm; one that has ended stays as it is."""
         run_program(["scancel", self.number], 30)
-
-
-def advice(text: str) -> str:
-    """Next step after what sbatch or squeue says."""
-    return next((each for words, each in ADVICE.items() if re.search(words, text, re.IGNORECASE)), _OTHER)
 
 
 def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str]) -> TrialJob:
@@ -148,5 +143,5 @@ def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any],
     number = text.splitlines()[-1].partition(";")[0] if text else ""
     if status or not number.isdigit():
         said = text.removeprefix("sbatch: error: ").replace("\n", " ")
-        raise JobRefusedError(f"{what}: sbatch refuses the job: {said[:200]}\n{advice(text)}")
+        raise JobRefusedError(f"{what}: sbatch refuses the job: {said[:200]}\n{next_step(text, ADVICE, _OTHER)}")
     return TrialJob(f"{what} (partition {partition or 'by default'})", number, name)
