@@ -251,6 +251,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 USER = {"role": "user", "content": "Begin."}
+ASKED = {"max_tokens": 8192}
 
 
 def called(code: str, name: str = "bash", key: str = "command", ident: str = "c1") -> Answer:
@@ -341,6 +342,22 @@ def test_another_exit_code_is_no_submission(make: Callable[..., Bench]) -> None:
     ending = bench.loop.run()
     assert (ending.outcome, bench.toolbox.submitted) == ("stopped", False)
     assert "exit code 7" in ending.detail
+
+
+@pytest.mark.parametrize("settings, asked", [({}, None), (ASKED, 4096), (ASKED, 8192), (ASKED, None)])
+def test_a_failure_after_a_reply_that_the_entry_cut_is_no_result(
+    make: Callable[..., Bench], settings: Mapping[str, Any], asked: int | None
+) -> None:
+    """What the program itself limited, or the model's own end, is the agent's."""
+    cut = Answer(body=completion("hi", finish="length"))
+    bench = make(
+        lambda client: client.ask(USER, **({"max_tokens": asked} if asked else {})) and 7, cut, settings=settings
+    )
+    if settings and asked != 4096:
+        with pytest.raises(InfrastructureError, match="cut at the 8192 tokens of max_tokens in its entry"):
+            bench.loop.run()
+    else:
+        assert bench.loop.run().outcome == "stopped"
 
 
 def test_files_without_a_reported_call_are_the_commands(make: Callable[..., Bench]) -> None:
@@ -444,7 +461,6 @@ def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None
     assert bench.loop.totals().cost_usd == "2.00003"
 
 
-ASKED = {"max_tokens": 8192}
 LONG = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
 LATER = {
     "far more tokens than it asked for": (completion("hi", usage=LONG), "token_limit", "wrote 20000 tokens"),

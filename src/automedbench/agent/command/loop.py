@@ -71,6 +71,8 @@ class RequestHandler:
     """Requests that the endpoint answered, be it with an error that is the request's own."""
     refusal: str = ""
     """Why the last request got none."""
+    is_cut: bool = False
+    """The last reply ended at the ``max_tokens`` of the agent's entry, where the program allowed it as much or more."""
     busy: bool = False
     noted: set[str] = field(default_factory=set)
     """Rules with a finding so far."""
@@ -138,6 +140,8 @@ class RequestHandler:
         budget.turns += 1
         adjusted = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
         self.served += 1
+        limit = self.agent.max_tokens
+        self.is_cut = reply.finish_reason == "length" and limit is not None and (request.max_tokens or limit) >= limit
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.record_reply(adjusted, budget.turns)
         if (overlong := self.toolbox.check_reply_length(reply)) is not None:
@@ -307,7 +311,10 @@ class CommandLoop:
         )
 
     def _make_ending(self, result: CodeResult) -> Ending:
-        """Ending of a command that this process did not stop; the supervisor may have stopped it at its time limit."""
+        """Ending of a command that this process did not stop; the supervisor may have stopped it at its time limit.
+
+        Raises InfrastructureError where it failed after a reply that the agent's entry cut.
+        """
         if result.status != "ok" and (late := self.toolbox.budget.check_time()) is not None:
             return late
         if (over := self.toolbox.budget.check_disk(self._traffic.snapshot.total_bytes)) is not None:
@@ -320,6 +327,12 @@ class CommandLoop:
             return Ending("submitted", f"the command ended with exit code 0; {completeness}")
         if self.toolbox.out_of_memory:
             return Ending("out_of_memory", "the command ran out of memory")
+        if result.status == "error" and self._handler.is_cut:
+            raise InfrastructureError(
+                f"The command ended with exit code {result.exit_code} after a reply that was cut at the "
+                f"{self.agent.max_tokens} tokens of max_tokens in its entry: {self._quote_end(result)}\n"
+                "This is no result of the agent. Raise max_tokens, or leave it out, then run the same command again."
+            )
         how = f"exit code {result.exit_code}" if result.status == "error" else result.status
         return Ending("stopped", f"the command ended with {how}: {self._quote_end(result)}")
 
