@@ -11,7 +11,7 @@ from factories import make_flat_scores, make_plan, make_run, make_score, make_sc
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
-from automedbench.leaderboard.entries import BoardEntry, judge_scores, make_samples
+from automedbench.leaderboard.entries import BoardEntry, judge_scores, judge_stages, make_samples
 from automedbench.leaderboard.tables.stages import collect_ratings
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.samples import StatisticsMethod
@@ -180,7 +180,8 @@ def test_judges_that_differ_widen_the_interval_of_a_row() -> None:
     scores = make_scores((0.6, 0.6, 0.6, 1.0, 1.0), task=1.0)
     entries = [run_of("a", "one", repeat, scores, panel=panel) for repeat in (1, 2, 3)]
     assert entries[0].score and judge_scores(entries[0].score) == {"x": 0.55, "y": 0.85}
-    assert judge_scores(entries[0].score, "S1") == {"x": 0.4, "y": 0.8}
+    stages = judge_stages(entries[0].score)
+    assert {judge: own["s1"] for judge, own in stages.items()} == {"x": 0.4, "y": 0.8}
     found = intervals(make_samples(entries))
     assert found["agentic"].standard_error == pytest.approx(0.15)
     assert found["overall"].standard_error == pytest.approx(0.075)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -55,6 +56,15 @@ def run_script(main: Callable[[list[str]], None]) -> None:
     except KeyboardInterrupt as error:
         print("Interrupted; what was finished is kept. Run the same command again to go on.", file=sys.stderr)
         sys.exit(128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT))
+
+
+def collect_rarely() -> None:
+    """For a process that allocates millions of objects which live until its end.
+
+    Scanning them for garbage again and again would be a quarter of the time of a plan, a tenth of a leaderboard's.
+    """
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 100)
 
 
 def _call(main: Callable[[list[str]], None]) -> None:

@@ -7,6 +7,7 @@ what a benchmark compares, but rows of one agent are checked for that too. Pure:
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,7 @@ SITE = "site"
 PUBLISHED = "published"
 _SPENDING = ("max_total_tokens", "max_cost_usd")
 _CUT = 8
+_BREAKS = re.compile(r"[|\s\x00-\x1f\x7f]+")
 _EACH, _AGENT, _TASK = ("agent", "task", "tier"), ("agent",), ("task",)
 
 
@@ -53,7 +55,7 @@ class Condition:
     def text(self, score: ScoreRecord) -> str:
         """The value as the signature says it, without what would end it there."""
         found = self.value(score)
-        return UNKNOWN if found is None else re.sub(r"[|\s\x00-\x1f\x7f]+", "_", self.to_text(found))
+        return UNKNOWN if found is None else _BREAKS.sub("_", self.to_text(found))
 
 
 def judge_class(score: ScoreRecord) -> str:
@@ -73,6 +75,21 @@ def draw_name(seed: int | None) -> str:
     return PUBLISHED if seed is None else f"fresh (seed {seed})"
 
 
+def _hash(value: object) -> str:
+    """``hash_json``, once for what many runs have in common."""
+    return _hash_text(json.dumps(value))
+
+
+@functools.lru_cache(1000)
+def _hash_text(text: str) -> str:
+    return hash_json(json.loads(text))
+
+
+@functools.lru_cache(1000)
+def _hash_settings(track: str, recorded: str) -> str:
+    return hash_json(settings_that_count(track, json.loads(recorded)))
+
+
 def _cut(digest: str) -> str:
     return digest[:_CUT]
 
@@ -81,23 +98,23 @@ def _panel(score: ScoreRecord) -> str:
     recipe = score.recipe
     if recipe.judge_kind == "heuristic":
         return NOTHING
-    return f"{recipe.prompt_version}.{_cut(hash_json([member.digest for member in recipe.panel]))}"
+    return f"{recipe.prompt_version}.{_cut(_hash([member.digest for member in recipe.panel]))}"
 
 
 def _limits(score: ScoreRecord) -> str:
     kept = score.recipe.limits
-    return hash_json({name: kept[name] for name in kept if name not in _SPENDING})
+    return _hash({name: kept[name] for name in kept if name not in _SPENDING})
 
 
 def _spending(score: ScoreRecord) -> str:
     """Spending limits of a run; NOTHING without a limit, as for agents without cost."""
     found = {name: score.recipe.limits.get(name) for name in _SPENDING}
-    return hash_json(found) if any(found.values()) else NOTHING
+    return _hash(found) if any(found.values()) else NOTHING
 
 
 def _enforcement(score: ScoreRecord) -> str:
     box = score.enforced
-    return hash_json([box.limits, box.memory_bytes, box.max_processes])
+    return _hash([box.limits, box.memory_bytes, box.max_processes])
 
 
 def _lists(score: ScoreRecord) -> str | None:
@@ -107,13 +124,13 @@ def _lists(score: ScoreRecord) -> str | None:
 
 def _evidence(score: ScoreRecord) -> str:
     box = score.enforced
-    return hash_json([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
+    return _hash([box.decoy, box.tripwire, box.trace, box.seccomp, box.hook, box.selfcheck])
 
 
 def _hardware(score: ScoreRecord) -> str:
     used = score.used
     recorded = [sorted(names) for names in (used.machines, used.gpu_models, used.gpu_drivers, score.enforced.gpu_names)]
-    return hash_json(recorded)
+    return _hash(recorded)
 
 
 def _commit(score: ScoreRecord) -> str | None:
@@ -151,7 +168,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(
         "metric settings", "track", "digest of the metric's settings other than its defaults", CHANGES,
         "the same outputs get other numbers",
-        lambda score: hash_json(settings_that_count(score.track, score.recipe.settings)), _TASK, _cut,
+        lambda score: _hash_settings(score.track, json.dumps(score.recipe.settings)), _TASK, _cut,
     ),
     Condition(
         "rubric version", "rubric", "version of the rubric of S1 to S3", CHANGES, "the same work earns other stages",
@@ -299,7 +316,7 @@ def _join(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
     texts = [text for part in parts if (text := part.text(score))]
     if key != SITE:
         return "@".join(dict.fromkeys(texts))
-    return UNKNOWN if UNKNOWN in texts else _cut(hash_json(texts))
+    return UNKNOWN if UNKNOWN in texts else _cut(_hash(texts))
 
 
 def find_differences(runs: Iterable[RecordedConditions]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from automedbench.base.effects import cap_stages
-from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
+from automedbench.base.records import JudgedStage, RunId, ScoreRecord
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
@@ -80,8 +80,13 @@ def has_medal(score: ScoreRecord) -> bool:
     return not score.disqualified and score.medal not in ("fail", "disqualified")
 
 
-def judge_scores(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float]:
-    """Judge of a panel → agentic score of the run, or score of one stage, by its judgements alone; 0 when disqualified.
+def judge_scores(score: ScoreRecord) -> dict[str, float]:
+    """Judge of a panel → agentic score of the run by its judgements alone; 0 when disqualified."""
+    return {judge: agentic(stages) for judge, stages in judge_stages(score).items()}
+
+
+def judge_stages(score: ScoreRecord) -> dict[str, dict[str, float]]:
+    """Judge of a panel → scores of the stages (s1 … s5) by its judgements alone; 0 when disqualified.
 
     The limits of the run's stages hold for each of them. Judges without a valid judgement of every stage are left out.
     """
@@ -92,7 +97,7 @@ def judge_scores(score: ScoreRecord, stage: Stage | None = None) -> dict[str, fl
         if all(own.values()):
             means = cap_stages({known: fmean(values) for known, values in own.items()}, score.stage_limits)
             stages = dict(score.scores) | {known.lower(): mean for known, mean in means.items()}
-            found[judge] = 0.0 if score.disqualified else stages[stage.lower()] if stage else agentic(stages)
+            found[judge] = dict.fromkeys(stages, 0.0) if score.disqualified else stages
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from automedbench.base.console import collect_rarely
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, parse_yaml
 from automedbench.campaign.load import CONFIG, Campaign, load_campaign
@@ -30,13 +30,8 @@ def plan(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:
 
 
 def plan_thousands(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:
-    """``plan`` for a process that then plans every step of the campaign.
-
-    That allocates millions of objects which live until the end: scanning them for garbage again and again would be a
-    quarter of the planning time.
-    """
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
+    """``plan`` for a process that then plans every step of the campaign."""
+    collect_rarely()
     return plan(config, configfiles)
 
 

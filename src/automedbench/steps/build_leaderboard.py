@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from automedbench.base.console import collect_rarely
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_text
 from automedbench.campaign.agents import load_agents
@@ -30,6 +31,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     is. Raises InfrastructureError when a planned run has no score, unless ``partial``, and, with everything written,
     when a run was not made or scored as the campaign asks now.
     """
+    collect_rarely()
     settings, results = campaign.settings, campaign.results
     agents = load_agents(Path(settings.agents_file))
     board = build.build_leaderboard(

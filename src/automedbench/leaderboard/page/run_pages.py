@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.console import collect_rarely
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_text
 from automedbench.base.records import Model, RunId, ScoreRecord
@@ -220,7 +221,7 @@ def _write_all(jobs: Sequence[_Job]) -> list[PageRecord]:
         return list(map(_write, jobs))
     workers = min(4, len(os.sched_getaffinity(0)))
     # Not fork: libraries that are loaded by now may have started threads.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), collect_rarely) as pool:
         return list(pool.map(_write, jobs, chunksize=_CHUNK))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
-from automedbench.leaderboard.entries import JUDGED, judge_scores
+from automedbench.leaderboard.entries import JUDGED, judge_stages
 from automedbench.leaderboard.tables.cells import pool_scores, select_scored, split_by_track, tabulate_cells
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
@@ -38,8 +38,9 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod)
     planned, finished = runs.groupby("agent").size(), select_scored(runs)
     for agent, n_planned in planned.items():
         scored = finished[finished.agent == agent]
+        judged = list(map(judge_stages, scored.score))
         for stage in STAGES:
-            span, spreads = _interval(scored, stage, method), _spreads(scored, stage)
+            span, spreads = _interval(scored, judged, stage, method), _spreads(scored, stage)
             yield {
                 "track": track,
                 "agent": agent,
@@ -54,12 +55,14 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod)
             }
 
 
-def _interval(scored: pd.DataFrame, stage: Stage, method: StatisticsMethod) -> Interval:
+def _interval(
+    scored: pd.DataFrame, judged: Iterable[dict[str, dict[str, float]]], stage: Stage, method: StatisticsMethod
+) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
-    values = zip(scored["sample"], scored[stage.lower()], scored.score, strict=True)
+    name = stage.lower()
     samples = [
-        Sample(run.task, run.tier, run.repeat, value, 0.0, judged=judge_scores(score, stage))
-        for run, value, score in values
+        Sample(run.task, run.tier, run.repeat, value, 0.0, judged={judge: own[name] for judge, own in judges.items()})
+        for run, value, judges in zip(scored["sample"], scored[name], judged, strict=True)
     ]
     return intervals(samples, method, ("agentic",))["agentic"]
 
