@@ -106,7 +106,7 @@ def test_a_request_without_tools_gets_calls_as_text(script: Path) -> None:
     from automedbench.agent.tools import TOOL_NAMES, recover_calls
 
     with ScriptedServer(script) as server:
-        message = send(server.url, request(2, tools=[])).message
+        message = send(server.url, {key: part for key, part in request(2).items() if key != "tools"}).message
     assert "tool_calls" not in message
     calls = recover_calls(message["content"], TOOL_NAMES).calls
     assert [(call.name, call.closed) for call in calls] == [("execute_code", True), ("submit_results", True)]

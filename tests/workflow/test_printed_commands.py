@@ -47,6 +47,7 @@ SUBSTITUTIONS = {
         "test_first_run.py tries servers and jobs",
     ),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
+    r"python tools/check_sources.py(.*)": (r"python tools/check_sources.py\1 --help", "asks hosts of data"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"pip install .+": ("pip --version", "installs packages"),
     r"litellm .+": ("true", "a gateway that is installed elsewhere, and lasts as long as its user wants it"),
