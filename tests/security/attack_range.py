@@ -312,8 +312,8 @@ class Trial:
             if (form := exposed(self.site.canary, text.encode("utf-8", "replace")))
         ]
         offered = {f"{CONNECTED} proxy.sock"} if self.network == "proxied" else set()
-        said = {*result.stdout.splitlines(), *result.stderr.splitlines()} - offered
-        found += [f"said: {line}" for line in said if CONNECTED in line]
+        said = {name: {*getattr(result, name).splitlines()} - offered for name in ("stdout", "stderr")}
+        found += [f"{name}: connected" for name, lines in said.items() if any(CONNECTED in line for line in lines)]
         # The log's own secret file was planted by us.
         found += exposures(self.site.canary, self.log, skip=frozenset({SECRET}))
         if (requests := self.folder / EGRESS_LOG).exists() and (

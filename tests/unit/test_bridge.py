@@ -68,7 +68,8 @@ def ask(
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}"}
     with contextlib.closing(Connection(folder / SOCKET)) as connection:
-        connection.request(method, path, data if method == "POST" else None, headers)
+        with contextlib.suppress(BrokenPipeError):  # the answer may come before the whole body has gone out
+            connection.request(method, path, data if method == "POST" else None, headers)
         response = connection.getresponse()
         return response.status, response.read()
 
