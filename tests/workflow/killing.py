@@ -263,7 +263,10 @@ def check_requests(asked: dict[str, list[int]], undisturbed: dict[str, list[int]
 
 
 def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, bytes]:
-    """Every file of the leaderboard as it is built from the same results with all stamps set to 0."""
+    """Every file of the leaderboard as it is built from the same results with all stamps set to 0.
+
+    Without the list of what its pages were made of, which holds times of files.
+    """
     copy = scratch / results
     shutil.copytree(
         project.path / results, copy, symlinks=True, ignore=shutil.ignore_patterns("attempts", "log", "leaderboard")
@@ -283,7 +286,7 @@ def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, byte
     )
     assert done.returncode == 0, done.stderr
     files = [path for path in sorted((copy / "leaderboard").rglob("*")) if path.is_file()]
-    return {str(path.relative_to(copy)): path.read_bytes() for path in files}
+    return {str(path.relative_to(copy)): path.read_bytes() for path in files if path.name != "run-pages.json"}
 
 
 def unstamped(value: Any) -> Any:

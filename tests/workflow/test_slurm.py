@@ -341,7 +341,8 @@ def test_cancelled_run_goes_on_with_the_next_call(asleep: Asleep) -> None:
         assert cancelled.returncode != 0
         assert f"Slurm job {job} ended as CANCELLED" in cancelled.stdout
         assert attempts(asleep.cluster, asleep.run) == {"0001": "cancelled"}
-        assert not (asleep.cluster.project.path / asleep.run / "lease.json").exists()
+        lease = asleep.cluster.project.path / asleep.run / "lease.json"
+        assert not lease.exists()
         assert processes("12.375") == []
 
         killed = pool.submit(asleep.call)
@@ -351,7 +352,7 @@ def test_cancelled_run_goes_on_with_the_next_call(asleep: Asleep) -> None:
         assert asleep.cluster.project.run("snakemake", "--unlock").returncode == 0
         after = pool.submit(asleep.call)
         with Watch(asleep.cluster) as watch:
-            wait_for("the run to end", lambda: asleep.cluster.running() == [], seconds=60)
+            wait_for("the run to end", lambda: not lease.exists(), seconds=60)
             assert {seen.number for seen in watch.seen if seen.rule == "run_agent"} <= {job}
         done = after.result()
     assert done.returncode == 0, done.stdout[-3000:]
