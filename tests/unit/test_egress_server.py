@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -871,3 +872,12 @@ def test_variables_inside() -> None:
     assert (found["PIP_INDEX_URL"], found["PIP_TRUSTED_HOST"]) == (index.url, "index.example")
     assert found["REQUESTS_CA_BUNDLE"] == "/run/services/ca.pem"
     assert {"HF_ENDPOINT", "PIP_INDEX_URL", "SSL_CERT_FILE"}.isdisjoint(build_environment(SETTINGS))
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    egress = Egress(
+        EgressSettings((), cached=True), tmp_path / "egress.jsonl", tmp_path, cache=(tmp_path / "file", 10**6)
+    )
+    with pytest.raises(InfrastructureError, match=re.escape(str(tmp_path / "file"))), egress:
+        pass

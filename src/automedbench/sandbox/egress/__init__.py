@@ -152,6 +152,8 @@ class Egress(Closing):
                 "The attempt is kept; start the same command again."
             )
         answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise InfrastructureError(answer["failed"])
         return answer
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import h11
 
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import index, mirror, proxy
 from automedbench.sandbox.egress.authority import Authority
@@ -196,7 +197,12 @@ async def run(control: socket.socket) -> None:
     settings = EgressSettings.from_json(start["settings"])
     authority = Authority(settings.opened) if settings.opened else None
     place = start["cache"]
-    cache = Cache(Path(place), start["cache_bytes"], alone=settings.offline) if place else None
+    try:
+        cache = Cache(Path(place), start["cache_bytes"], alone=settings.offline) if place else None
+    except InfrastructureError as error:
+        _write_reply(writer, {"failed": str(error)})
+        await writer.drain()
+        return
     log, upstreams = Path(start["log"]), Upstreams(**start["upstreams"])
     server = Server(settings, log, upstreams, start["tokens"], cache, authority)
     services = settings.services
