@@ -876,8 +876,6 @@ def test_variables_inside() -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    egress = Egress(
-        EgressSettings((), cached=True), tmp_path / "egress.jsonl", tmp_path, cache=(tmp_path / "file", 10**6)
-    )
-    with pytest.raises(InfrastructureError, match=re.escape(str(tmp_path / "file"))), egress:
-        pass
+    cache = (tmp_path / "file", 10**6)
+    with pytest.raises(InfrastructureError, match=re.escape(str(tmp_path / "file"))):
+        Egress(EgressSettings((), cached=True), tmp_path / "egress.jsonl", tmp_path, cache=cache)
