@@ -21,6 +21,7 @@ import yaml
 from upstreams import Seen, WebServer, certificate
 
 from automedbench.agent.protocols import read_reply
+from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import lacks_first_run
 from automedbench.commands import main
 from automedbench.commands._campaign import select_campaign
@@ -220,6 +221,7 @@ MODELS = (
     Fault("no stream", "laptop", model(without(stream=False), stream=True), "models", "whole", "stream: false"),
     Fault("no usage", "laptop", model(no_usage), "models", "reports no usage", "Switch it on"),
     Fault("no price", "laptop", model(base_url="http://lab.invalid/v1"), "models", "has no price", "Add 'pricing'"),
+    Fault("no key", "laptop", model(api_key_env="LAB_NO_KEY"), "models", "its key is missing", "doctor"),
     Fault("dead host", "laptop", model(base_url="http://127.0.0.1:9/v1"), "models", "no answer", "HTTPS_PROXY"),
     Fault("opened TLS", "laptop", opened_tls, "models", "certificate that is not trusted", "SSL_CERT_FILE"),
     Fault("clock off", "laptop", clock_off, "models", "clock here is off", "timedatectl"),
@@ -329,7 +331,13 @@ def test_money_is_spent_with_consent_only_and_once(
         refused = {"message": "not tried", "fix": "models may cost 0.0335 USD: add --yes."}
         assert {"probe": "models", "status": "warn"} | refused in first_run(capsys, "--only", "models")[1]
         assert "add --usd 0.04" in first_run(capsys, "--only", "models", "--usd", "0.01", "--yes")[1][0]["fix"]
+        for wrong in ("--usd=nan", "--usd=-1", "--record=config/config.yaml"):
+            with pytest.raises((SystemExit, ConfigError)):
+                main(["first-run", "--only", "models", "--yes", wrong])
         assert asked == []
+        with monkeypatch.context() as patch:  # what lacks its key is no success that is kept
+            patch.delenv("LAB_KEY")
+            assert first_run(capsys, "--only", "models", "--yes")[1][0]["status"] == "warn"
         status, found = first_run(capsys, "--only", "models", "--yes", "--record", "kept")
         assert (status, [each["status"] for each in found], len(asked)) == (0, ["ok"], 2)
         assert first_run(capsys, "--only", "models")[1] == found  # kept, so that nothing need be agreed to

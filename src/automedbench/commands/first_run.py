@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", metavar="NAME", help="this probe alone; may be repeated")
     parser.add_argument("--again", action="store_true", help="try what has worked as well")
     parser.add_argument("--yes", action="store_true", help="spend without asking")
-    parser.add_argument("--usd", type=float, default=0.10, help="the most that all tries may cost (0.10)")
+    parser.add_argument("--usd", type=usd, default=0.10, help="the most that all tries may cost (0.10)")
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep the answers of models, for tests")
 
 
@@ -76,6 +76,7 @@ def main(options: argparse.Namespace) -> None:
     campaign = select_campaign(options)
     images = options.images or Path(campaign.config.containers.folder)
     host, probes = Host(campaign, images, profile=options.profile, record=options.record), _choose(options.only or [])
+    _make_folder(options.record)
     file, inputs = host.results / FIRST_RUN, digest_inputs(host)
     before, lock = known_record(file, FirstRunReport), threading.Lock()
     system = f"{platform.platform()}, Python {platform.python_version()}"
@@ -99,6 +100,22 @@ def main(options: argparse.Namespace) -> None:
     write_text(file.with_suffix(".txt"), text.replace(str(Path.home()), "~") + "\n")
     attach = f"{file.with_suffix('.txt')} holds this without any key: attach it when you report a problem."
     print_report(options, findings, attach)
+
+
+def usd(text: str) -> float:
+    """An amount; raises ValueError for one that limits nothing."""
+    if not 0 <= (amount := float(text)) < math.inf:
+        raise ValueError(text)
+    return amount
+
+
+def _make_folder(folder: Path | None) -> None:
+    """Make the folder of recordings before answers are paid for; raises ConfigError where it cannot be."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError([f"--record: {folder} cannot be made: {error.strerror}"]) from error
 
 
 def _choose(names: Sequence[str]) -> list[HostProbe]:
@@ -129,16 +146,16 @@ def digest_inputs(host: Host) -> str:
 
 
 def _holds(record: ProbeRecord, inputs: str) -> bool:
-    """The probe worked, and nothing that it depends on has changed since."""
-    return record.inputs == inputs and all(result.status == "ok" for result in record.results)
+    """The probe found something, all of it works, and nothing that it depends on has changed since."""
+    return record.inputs == inputs and {result.status for result in record.results} == {"ok"}
 
 
 def refuse_spending(host: Host, tries: Sequence[HostProbe], options: argparse.Namespace) -> str:
     """Reason why nothing may be spent and what to do about it; empty where nothing need be, or where it is agreed."""
     costs = {probe.name: usd for probe in tries if (usd := probe.usd(host)) != 0}
     most = sum(usd or 0.0 for usd in costs.values())
-    unknown = " and what providers of unknown price charge" * (None in costs.values())
-    what = f"{', '.join(costs)} may cost {most:.4f} USD{unknown}"
+    sums = [f"{most:.4f} USD"] * (most > 0) + ["what providers of unknown price charge"] * (None in costs.values())
+    what = f"{', '.join(costs)} may cost {' and '.join(sums)}"
     if not costs:
         return ""
     if most > options.usd:

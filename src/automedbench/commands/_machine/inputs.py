@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
 
@@ -56,8 +57,11 @@ Ask = Callable[[str, Agent, str, str], ProbeResults]
 """What is asked of an endpoint: name of the client, its settings, base URL, key."""
 
 
-def ask_each(probe: str, clients: Mapping[str, Agent], ask: Ask) -> ProbeResults:
-    """What ``ask`` finds at every endpoint of some clients, side by side, and files that name none."""
+def ask_each(probe: str, clients: Mapping[str, Agent], ask: Ask, *, is_try: bool = True) -> ProbeResults:
+    """What ``ask`` finds at every endpoint of some clients, side by side, and files that name none.
+
+    A try that is not made for want of a key is a finding as well, or it would be kept as one that worked.
+    """
 
     def of_client(item: tuple[str, Agent]) -> list[ProbeResult]:
         name, client = item
@@ -65,16 +69,32 @@ def ask_each(probe: str, clients: Mapping[str, Agent], ask: Ask) -> ProbeResults
             key, urls = read_keys(client, os.environ)[0], _list_urls(client)
         except ConfigError as error:
             return [fail(probe, f"{name}: {error}", "Correct the file: docs/serving.md.")]
-        except (AutoMedBenchError, IndexError):
-            return []  # the probe 'keys' says so
+        except (AutoMedBenchError, IndexError):  # the probe 'keys' says more
+            fix = "See 'keys' above, or `automedbench doctor`."
+            return [warn(probe, f"{name}: not asked: its key is missing", fix)] * is_try
         if not urls:
             fix = "Start one (docs/serving.md); runs wait for it for half an hour."
             return [warn(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)]
         return [finding for url in urls for finding in ask(name, client, url, key)]
 
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        for findings in pool.map(of_client, clients.items()):
-            yield from findings
+    for answer in [_in_thread(of_client, item) for item in clients.items()]:
+        yield from answer.result()
+
+
+def _in_thread(
+    function: Callable[[tuple[str, Agent]], list[ProbeResult]], item: tuple[str, Agent]
+) -> Future[list[ProbeResult]]:
+    """What a daemon thread will find: unlike a pool's, one that waits for a silent server does not hold up the exit."""
+    answer: Future[list[ProbeResult]] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(function(item))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
 
 
 def _list_urls(client: Agent) -> list[str]:

@@ -57,7 +57,7 @@ _RECORDING = threading.Lock()
 
 def endpoints(host: Host) -> ProbeResults:
     """Every endpoint answers with this key: its list of models, which is free."""
-    return ask_each("endpoints", list_clients(host.campaign), _look)
+    return ask_each("endpoints", list_clients(host.campaign), _look, is_try=False)
 
 
 def models(host: Host) -> ProbeResults:
@@ -330,7 +330,7 @@ def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, s
     if fault.status in (400, 404, 422) and (listed := _list_others(endpoint)):
         return f"{place} does not have the model '{agent.model}' (HTTP {fault.status})", listed
     if fault.status == 404:
-        fix = "Check base_url, protocol and model (docs/models.md)."
+        fix = "Check base_url (most end in /v1), protocol and model (docs/models.md)."
         return f"{place} has no {endpoint_path(agent)} (HTTP 404)", fix
     if fault.kind == "context_overflow":
         return f"{place} has too small a window for 100 tokens: {says}", "Start the server with a larger one."
