@@ -275,7 +275,6 @@ class JudgeModel(EndpointSettings):
         "json_schema", description="how the form of an answer is asked for; what an endpoint refuses, set lower"
     )
     images: bool = Field(False, description="the model takes images: it is shown plan.png")
-    tools: bool = Field(False, description="it reads the record by itself (list, read, search) instead of a selection")
     temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent, for models that refuse it")
     max_tokens: int = Field(4096, ge=256, description="per answer, reasoning included")
     context_tokens: int = Field(128_000, ge=4000, description="the window that evidence is selected for")

@@ -221,7 +221,7 @@ def list_judges(campaign: Campaign) -> dict[str, Agent]:
 
 
 def _judge_as_agent(judge: JudgeModel) -> Agent:
-    settings = judge.model_dump(exclude={"structured", "images", "tools"}, exclude_none=True)
+    settings = judge.model_dump(exclude={"structured", "images"}, exclude_none=True)
     extra = response_format(judge, READY) | judge.extra_body
     own = {"provider": "openai", "native_tools": False, "temperature": judge.temperature, "extra_body": extra}
     return Agent.model_validate(settings | own)

@@ -30,7 +30,6 @@ from automedbench.base.records import Criterion, Effect, ErrorCode, JudgedStage,
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import RunEvidence
 from automedbench.judge.panel.structured import JudgeReply, answer_schema, confirm_weak, read_reply
-from automedbench.judge.panel.tools import WHOLE, converse, list_texts
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages, weak_messages
 from automedbench.judge.record import History, read_history
@@ -327,9 +326,6 @@ class Member:
         """
         picture = question.run.picture if self.judge.images and question.stage == "S1" else None
         own = self._room(question, picture is not None) if room is None else room
-        if self.judge.tools:
-            whole = question.evidence(WHOLE)
-            return self._rendered(question, list_texts(whole), picture), whole
         evidence = question.evidence(own)
         if room is None and evidence.needed > evidence.spare:
             missing = int((evidence.needed - evidence.spare) / (1 - MARGIN)) + 1
@@ -404,7 +400,7 @@ class Member:
         reply, output = JudgeReply([], [], ["was not asked"]), JudgeText("", None)
         repairs: list[dict[str, Any]] = []
         for _ in range(tries):
-            output = self._reply(question, [*messages, *repairs], evidence, answer_schema(question.criteria))
+            output = self._endpoint.ask([*messages, *repairs], answer_schema(question.criteria))
             bill.requests += max(1, len(output.spent))
             bill.spent += output.spent
             problem = output.problem
@@ -426,14 +422,6 @@ class Member:
             answer=text,
             tokens=tokens,
         )
-
-    def _reply(
-        self, question: Question, messages: Sequence[dict[str, Any]], evidence: ShownEvidence, schema: Mapping[str, Any]
-    ) -> JudgeText:
-        """Reply of the judge to a request: at once, or after it has read the record with tools."""
-        if not self.judge.tools:
-            return self._endpoint.ask(messages, schema)
-        return JudgeText(*converse(self._endpoint.ask, messages, evidence, schema, self._room(question, False)))
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
