@@ -21,6 +21,7 @@ from automedbench.base.effects import NO_EFFECT
 from automedbench.base.records import TIERS, Tier
 from automedbench.base.untrusted.table import Bounds
 from automedbench.campaign.config import HubToken
+from automedbench.campaign.treatments import Difference
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
@@ -224,7 +225,9 @@ def test_both_wordings_say_the_same(path: Path) -> None:
     """The same facts in every tier and setting, in other words."""
     card = card_of(str(path))
     for tier, setting in itertools.product(card.tiers, SOME_SETTINGS):
-        first, second = (render(card, tier, setting | {"wording": wording}).markdown for wording in (1, 2))
+        first, second = (
+            render(card, tier, setting | {"treatment": of}).markdown for of in (None, Difference(wording=2))
+        )
         assert first != second
         assert facts(first) == facts(second), (tier, setting)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_brief_plan
+from factories import make_brief_plan, vary_plan
 
-from automedbench.agent.plan import Brief, compose_brief
+from automedbench.agent.plan import Brief, compose_brief, compose_common_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import TIERS, Tier, Wording
+from automedbench.base.records import TIERS, Tier
 from automedbench.campaign.config import HubToken
+from automedbench.campaign.treatments import Difference
 from automedbench.sandbox.container.image import ImageRecord
 
 HUB = "https://huggingface.co"
@@ -257,9 +258,17 @@ def test_fragment_without_targets_and_settings(card: TaskCard) -> None:
     assert "The metric is `map50`. The task score" in text
 
 
-@pytest.mark.parametrize("wording", [1, 2])
-def test_the_effect_of_the_case_is_told_where_it_counts(card: TaskCard, wording: Wording) -> None:
+@pytest.mark.parametrize("treatment", [None, Difference(wording=2)])
+def test_the_effect_of_the_case_is_told_where_it_counts(card: TaskCard, treatment: Difference | None) -> None:
     """A rule that changes no score is none."""
-    counted, shown = (render(card, wording=wording, effects=rule).system for rule in ("counted", "shown_only"))
+    counted, shown = (render(card, treatment=treatment, effects=rule).system for rule in ("counted", "shown_only"))
     told = [line for line in counted.splitlines() if line not in shown.splitlines()]
     assert len(told) == 1 and "answers of other cases" in told[0] and "0.3 in S4" in told[0]
+
+
+def test_a_text_stands_at_the_end_of_the_brief_alone(card: TaskCard) -> None:
+    """What all agents are told stays the same, so that a variant and its base have the brief in common."""
+    plan = make_brief_plan(card, CASES)
+    variant = vary_plan(plan, treatment=Difference(text="Check every output twice.\n"))
+    assert compose_brief(variant).system == f"{compose_brief(plan).system}\n\nCheck every output twice."
+    assert compose_common_brief(variant) == compose_common_brief(plan)

@@ -14,7 +14,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.records import RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import HubToken, Matrix, Selection
-from automedbench.campaign.load import Campaign, expand_matrix, load_campaign, write_campaign
+from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix, load_campaign, write_campaign
 from automedbench.planning.load import COMMAND_LINE, name_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -596,3 +596,50 @@ def test_a_token_for_gated_models_is_named_in_one_place(given: dict[str, str]) -
     """And never written into the configuration itself."""
     with pytest.raises(ValueError, match=r"a token needs one of|pattern"):
         HubToken.model_validate({"models": ["google/*"], **given})
+
+
+# --- treatments -------------------------------------------------------------------------------------------------
+
+
+def test_variants_have_the_runs_of_their_base(place: Place) -> None:
+    """After it in the matrix, included and left out with it, and of another identity; the base stays what it was."""
+    included = {"agent": "one", "task": "second-task", "tier": "lite", "repeat": 1}
+    config = place.matrix(repeats=2, include=[included], exclude=[{"agents": ["one"], "repeats": [2]}])
+    plain = load_campaign(config)
+    treated = load_campaign(config | {"treatments": {"slow": {"agents": ["one"], "limits": {"time_limit_s": 7200}}}})
+    assert paths_of(treated) == [
+        "one/first-task/lite/r1",
+        "one+slow/first-task/lite/r1",
+        "two/first-task/lite/r1",
+        "two/first-task/lite/r2",
+        "one/second-task/lite/r1",
+        "one+slow/second-task/lite/r1",
+    ]
+    digests = [treated.digest(agent, "first-task") for agent in ("one", "one+slow")]
+    assert digests[0] == plain.digest("one", "first-task") != digests[1]
+    record, card = build_campaign_record(treated), treated.cards["first-task"]
+    paid = treated.agents["one+slow"].model_copy(update={"provider": "openai"})
+    assert record.limits(card, paid).time_limit_s == 7200
+    assert record.limits(card, treated.agents["one"]).time_limit_s == card.limits.time_limit_s
+    assert treated.agents["one+slow"].settings["treatment"] == {"limits": {"time_limit_s": 7200}}
+
+
+@pytest.mark.parametrize(
+    ("treatment", "problem"),
+    [
+        ({"agents": ["on"], "wording": 2}, "config: treatments.t.agents: unknown agent 'on' (did you mean 'one'?)"),
+        ({"agents": ["one+t"], "wording": 2}, "would differ twice"),
+        ({"agents": ["one"], "wording": 2, "text": "x"}, "exactly one of text, wording, limits; here: 'text' and"),
+        ({"agents": ["one"]}, "exactly one of text, wording, limits; here: none"),
+        ({"agents": ["one"], "limits": {"max_turns": 9, "mem_gb": 9}}, "exactly one limit, here are 2"),
+        ({"agents": ["one"], "limits": {"max_turn": 9}}, "unknown limit 'max_turn'"),
+    ],
+)
+def test_a_treatment_is_one_difference_of_an_agent(place: Place, treatment: dict[str, Any], problem: str) -> None:
+    (found,) = place.problems(place.config(treatments={"t": treatment}))
+    assert problem in found
+
+
+def test_the_agents_file_holds_no_variants(place: Place) -> None:
+    place.agents(one=SCRIPTED | {"treatment": {"wording": 2}}, two=SCRIPTED)
+    assert "agents.one.treatment: belongs in the campaign's configuration" in place.problems(place.config())[0]

@@ -92,7 +92,6 @@ CHANGED: dict[str, ScoreRecord] = {
     "GPU": score(2, enforced=make_enforced().model_copy(update={"gpu": True})),
     "image": score(2, image_recipe="9" * 16),
     "brief": score(2, common_brief_sha256="9" * 64),
-    "brief wording": score(2, brief_wording=2),
     "limits": score(2, limits=LIMITS | {"max_turns": 100}),
     "keeping of limits": score(2, enforced=make_enforced().model_copy(update={"memory_bytes": 1 << 30})),
     "evidence": score(2, enforced=make_enforced().model_copy(update={"trace": not make_enforced().trace})),

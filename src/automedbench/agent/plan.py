@@ -28,7 +28,7 @@ from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.effects import NO_EFFECT
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import EffectRule, Manifest, RunId, Tier, Wording
+from automedbench.base.records import EffectRule, Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, SandboxConfig
 from automedbench.sandbox.container.image import ImageRecord
@@ -47,7 +47,7 @@ DATA_DIR, WORKSPACE = "/data/public", "/workspace"
 class RunPlan:
     """Everything that defines one run. ``public`` is the folder of all staged tasks, ``folder`` the run's own.
 
-    ``draw`` is the seed of the fresh draw that its cases are; None: the published one. ``wording``: that of the brief.
+    ``draw`` is the seed of the fresh draw that its cases are; None: the published one.
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
@@ -75,7 +75,6 @@ class RunPlan:
     raw: Path | None = None
     scratch: str | None = None
     draw: int | None = None
-    wording: Wording = 1
     preset: str = "default"
     effects: EffectRule = "counted"
 
@@ -127,7 +126,7 @@ def make_egress_settings(
 def compose_brief(plan: RunPlan) -> Brief:
     """The brief of a run; raises ConfigError when a block is missing or a placeholder empty."""
     card, tier, command = plan.card, plan.run.tier, plan.agent.provider == "command"
-    blocks = _Blocks(plan.prompts, _variables(plan), plan.wording)
+    blocks = _Blocks(plan.prompts, _variables(plan), plan.agent.difference.wording or 1)
     own_track = (plan.prompts / f"tracks/{card.track}.md").is_file()
     blocks.variables["track_fragment"] = blocks.render(f"tracks/{card.track if own_track else '_default'}.md")
     hints = _hints(blocks, plan.prompts, card, tier)
@@ -138,6 +137,7 @@ def compose_brief(plan: RunPlan) -> Brief:
         parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
         parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
     parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
+    parts += [plan.agent.difference.text.strip()] if plan.agent.difference.text else []
     tool = "" if command else blocks.render("execute_code.md")
     pins = list_requirements(plan.prompts, card) if tier == "lite" else ""
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
@@ -194,7 +194,6 @@ def planned_fields(plan: RunPlan) -> dict[str, Any]:
         "image_flavour": plan.holds.flavour if plan.holds else None,
         "common_brief_sha256": compose_common_brief(plan).sha256,
         "draw": plan.draw,
-        "brief_wording": plan.wording,
     }
 
 
@@ -273,7 +272,7 @@ def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> Mappin
 class _Blocks:
     """Template files of one folder with their variables."""
 
-    def __init__(self, folder: Path, variables: dict[str, Any], wording: Wording) -> None:
+    def __init__(self, folder: Path, variables: dict[str, Any], wording: int) -> None:
         self._folder = folder
         self.variables = variables
         self._environment = _environment(folder, wording)
@@ -292,7 +291,7 @@ class _Blocks:
 
 
 @functools.cache
-def _environment(folder: Path, wording: Wording) -> jinja2.Environment:
+def _environment(folder: Path, wording: int) -> jinja2.Environment:
     """Strict templates of one folder; compiled once, and again when a file changes.
 
     Of a further wording those in ``wording<n>`` come first; what is not worded anew is as in the first.

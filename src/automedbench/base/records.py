@@ -23,8 +23,6 @@ from automedbench.base.errors import MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
 
 Tier = Literal["lite", "standard", "pro"]
-Wording = Literal[1, 2]
-"""Words of a brief: both say the same (``config/prompts/wording2``)."""
 Stage = Literal["S1", "S2", "S3", "S4", "S5"]
 Language = Literal["python", "bash"]
 CallStatus = Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
@@ -355,7 +353,6 @@ class RunConditions(Model):
     task_version: int
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
     draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
-    brief_wording: Wording = 1
 
 
 class RunRecord(RunConditions):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
@@ -18,8 +19,10 @@ from automedbench.base.files import hash_json, sha256_file
 from automedbench.base.keys import EndpointSource, shown_place
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, validate
+from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.prices import Pricing
 from automedbench.campaign.recipes import Variables, load_recipe, mask_secrets, refuse_secrets
+from automedbench.campaign.treatments import NO_DIFFERENCE, Difference, variant_name
 
 REACHED = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
@@ -28,7 +31,8 @@ REACHED = {
 """Settings of access and prices, which are no part of a model's identity."""
 _OF_THE_SITE = {"api_key_env", "api_key_file", "api_key_rotation", "endpoint_file"}
 _NO_BEHAVIOUR = REACHED | {
-    *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
+    *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache"),
+    "treatment",
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -154,6 +158,7 @@ class Agent(EndpointSettings):
     )
     stream: bool = Field(False, description="ask for replies as streams, for endpoints and proxies that need it")
     native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
+    treatment: SkipJsonSchema[Difference | None] = Field(None, description="of a variant; no key of the agents file")
 
     @model_validator(mode="before")
     @classmethod
@@ -185,6 +190,11 @@ class Agent(EndpointSettings):
         if self.trusted and self.paid:
             raise ValueError("an agent with a model can't be trusted: a model's code needs a real sandbox")
         return self
+
+    @property
+    def difference(self) -> Difference:
+        """What a variant has that its base has not; of a base nothing."""
+        return self.treatment or NO_DIFFERENCE
 
     @property
     def paid(self) -> bool:
@@ -224,7 +234,8 @@ class Agent(EndpointSettings):
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
         files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
         program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
-        return hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
+        own = hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
+        return own if self.treatment is None else hash_json([own, self.treatment.digest()])
 
     def program_digest(self) -> str:
         """Identity of a command agent's program alone, with any model: protocol, command, variables, files."""
@@ -259,12 +270,25 @@ class AgentsFile(Model):
     def _no_name_of_a_script(self) -> AgentsFile:
         if reserved := sorted(_SCRIPT_NAMES & set(self.agents)):
             raise ValueError(f"agents.{reserved[0]}: is reserved: the name has a meaning in the page's script")
+        if treated := [name for name, agent in self.agents.items() if agent.treatment]:
+            raise ValueError(f"agents.{treated[0]}.treatment: belongs in the campaign's configuration, 'treatments'")
         return self
 
 
 def load_agents(path: Path) -> dict[str, Agent]:
     """Read the agents file; raises ConfigError with every problem."""
     return validate(load_yaml(path), AgentsFile, str(path)).agents
+
+
+def load_campaign_agents(settings: CampaignConfig) -> dict[str, Agent]:
+    """The agents of a campaign: those of its file, and their variants; raises ConfigError with every problem."""
+    agents = load_agents(Path(settings.agents_file))
+    return agents | {
+        variant_name(base, name): agents[base].model_copy(update={"treatment": treatment.difference})
+        for name, treatment in settings.treatments.items()
+        for base in treatment.agents
+        if base in agents
+    }
 
 
 class JudgeModel(EndpointSettings):

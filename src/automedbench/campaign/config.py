@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from automedbench.base.cards import Limits, Name, TaskCard
+from automedbench.base.cards import Name, TaskCard
 from automedbench.base.code import PROMPTS as PROMPTS
 from automedbench.base.code import RUBRICS as RUBRICS
 from automedbench.base.keys import KeySource
-from automedbench.base.records import EffectRule, Enforced, JudgeKind, Model, RunId, Tier, Wording
-from automedbench.base.yamlfile import suggestion
+from automedbench.base.records import EffectRule, Enforced, JudgeKind, Model, RunId, Tier
+from automedbench.campaign.treatments import LimitValues, Treatment, check_limits, variant_name
 
 Network = Literal["sealed", "proxied", "open"]
 DEFAULT = "default"
@@ -43,6 +44,24 @@ class Matrix(Model):
     repeats: int = Field(3, ge=1)
     include: list[RunId] = Field(default_factory=list, description="single runs outside the product")
     exclude: list[Selection] = Field(default_factory=list)
+
+    def with_variants(self, treatments: Mapping[str, Treatment]) -> Matrix:
+        """The matrix in which every agent is followed by its variants, on the same tasks, tiers and repeats."""
+
+        def expand(agents: Iterable[str]) -> list[str]:
+            return [name for agent in agents for name in (agent, *_list_variants(agent, treatments))]
+
+        return self.model_copy(
+            update={
+                "agents": expand(self.agents),
+                "include": [run.model_copy(update={"agent": n}) for run in self.include for n in expand([run.agent])],
+                "exclude": [rule.model_copy(update={"agents": expand(rule.agents)}) for rule in self.exclude],
+            }
+        )
+
+
+def _list_variants(agent: str, treatments: Mapping[str, Treatment]) -> list[str]:
+    return [variant_name(agent, name) for name, treatment in treatments.items() if agent in treatment.agents]
 
 
 class DataPaths(Model):
@@ -299,7 +318,7 @@ class CampaignConfig(Model):
     resources: dict[Name, str] = Field(
         default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
     )
-    limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    limits: LimitValues = Field(default_factory=dict, description="override the cards' limits")
     preset: Name = Field(
         DEFAULT,
         description="a named setting: default is ours; of others, config/presets/<name>.yaml says tasks, tiers, "
@@ -308,8 +327,8 @@ class CampaignConfig(Model):
     release: str | None = Field(
         None, description="folder of the public benchmark's release, which such a preset is staged from"
     )
-    brief_wording: Wording = Field(
-        1, description="words of the brief: 2 says the same otherwise, as a test of robustness, in results of its own"
+    treatments: dict[Name, Treatment] = Field(
+        default_factory=dict, description="variants of agents that differ in exactly one thing, paired with their base"
     )
     budget: BudgetConfig = BudgetConfig()
     sandbox: SandboxConfig = SandboxConfig()
@@ -335,9 +354,8 @@ class CampaignConfig(Model):
         drawn = drawn if self.cases.draw is None else f"{drawn}-draw{self.cases.draw}"
         data = {name: path + (apart if name == "raw" else drawn) for name, path in self.data.model_dump().items()}
         own = {} if self.fixtures else self.datasets
-        worded = "" if self.brief_wording == 1 else f"-wording{self.brief_wording}"
-        results = self.results + drawn + worded
-        return self.model_copy(update={"data": DataPaths(**data), "results": results, "datasets": own})
+        settings = {"data": DataPaths(**data), "results": self.results + drawn, "datasets": own}
+        return self.model_copy(update=settings | {"matrix": self.matrix.with_variants(self.treatments)})
 
     def image(self, name: str) -> str | None:
         """File of one image, or None without containers."""
@@ -361,10 +379,5 @@ class CampaignConfig(Model):
 
     @field_validator("limits")
     @classmethod
-    def _known_limits(cls, limits: dict[str, float | int | None]) -> dict[str, float | int | None]:
-        known = list(Limits.model_fields)
-        for name in limits:
-            if name not in known:
-                raise ValueError(f"unknown limit '{name}'{suggestion(name, known)}")
-        Limits.model_validate(limits)
-        return limits
+    def _known_limits(cls, limits: LimitValues) -> LimitValues:
+        return check_limits(limits)

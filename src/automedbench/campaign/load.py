@@ -16,7 +16,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import close_folder, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
-from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, load_agents, load_judges
+from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, load_campaign_agents, load_judges
 from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
 from automedbench.campaign.presets import apply_preset, load_preset
 from automedbench.campaign.recipes import load_recipe, protocol_mismatch
@@ -93,7 +93,7 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     """Validate a whole campaign; raises ConfigError with every problem: of the configuration, then of what it names."""
     config = validate(raw, CampaignConfig, CONFIG).as_run
     problems: list[str] = []
-    agents = _collect(problems, lambda: load_agents(Path(config.agents_file)))
+    agents = _collect(problems, lambda: load_campaign_agents(config))
     cards, paths, broken = _load_cards(problems, config.cards)
     judges = _panel(problems, config)
     if agents is not None:
@@ -190,6 +190,8 @@ def _unknown_names(config: CampaignConfig, kind: Literal["agent", "task"], known
         *(("matrix.include", getattr(run, kind)) for run in matrix.include),
         *(("matrix.exclude", name) for rule in matrix.exclude for name in getattr(rule, several)),
     ]
+    if kind == "agent":
+        named += ((f"treatments.{name}.agents", base) for name, of in config.treatments.items() for base in of.agents)
     return [
         f"{CONFIG}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
         for key, name in dict.fromkeys(named)

@@ -49,7 +49,8 @@ class CampaignRecord(Model):
         Without a model there is nothing to limit, and a limit of cost needs a price: where there is none, the one of
         tokens holds alone.
         """
-        limits = Limits.model_validate(card.limits.model_dump() | self.settings.limits)
+        own = agent.difference.limits or {}
+        limits = Limits.model_validate(card.limits.model_dump() | self.settings.limits | own)
         if not agent.paid:
             return limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
         if agent.pricing is None and limits.max_total_tokens is not None:

@@ -47,6 +47,7 @@ from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among, secret_forms
 from automedbench.base.records import FileEntry, Model, RunId, RunRecord, Sha256
 from automedbench.campaign.load import Campaign
+from automedbench.campaign.treatments import find_base
 from automedbench.commands._limits import UNREADABLE, Allowance, describe
 from automedbench.leaderboard.plan import Plan
 from automedbench.sandbox.airlock.archive import OUTPUTS, read_archive
@@ -206,7 +207,10 @@ def pack(
         record = Bundle(
             labels=labels,
             code_version=__version__,
-            agents={name: campaign.agents[name].model_dump(mode="json") for name in campaign.takes_part},
+            agents={
+                base: campaign.agents[base].model_dump(mode="json", exclude={"treatment"})
+                for base in dict.fromkeys(find_base(name) or name for name in campaign.takes_part)
+            },
             runs=campaign.runs,
             files={
                 name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size) for name, path in chosen.items()

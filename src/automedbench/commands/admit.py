@@ -40,7 +40,7 @@ from automedbench.base.records import (
     ScoreRecord,
     SubmissionRecord,
 )
-from automedbench.campaign.agents import REACHED, Agent, load_agents
+from automedbench.campaign.agents import REACHED, Agent, load_campaign_agents
 from automedbench.campaign.config import DEFAULT, RUBRICS, CampaignConfig, JudgeConfig
 from automedbench.campaign.load import Campaign, build_campaign_record, expand_matrix
 from automedbench.campaign.prices import Pricing, format_money
@@ -227,7 +227,7 @@ class _BundleCampaign:
 
     @cached_property
     def agents(self) -> dict[str, Agent]:
-        return load_agents(self.opened.folder / AGENTS)
+        return load_campaign_agents(self.record.settings)
 
     @cached_property
     def closed(self) -> set[str]:

@@ -218,10 +218,6 @@ CONDITIONS: tuple[Condition, ...] = (
         lambda score: score.recipe.common_brief_sha256, ("task", "tier"), _cut,
     ),
     Condition(
-        "brief wording", "brief", "words of the brief (the first are not said)", MAY, "the same was said otherwise",
-        lambda score: score.recipe.brief_wording, to_text=lambda number: NOTHING if number == 1 else f"words{number}",
-    ),
-    Condition(
         "limits", "limits", "digest of the limits of time, turns, memory, disk and processes", MAY,
         "with more of it more can be done", _limits, _TASK, _cut,
     ),

@@ -20,9 +20,7 @@ from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring.run import SCORE_VERSION
 from automedbench.tracks import get_track, settings_that_count, track_settings
 
-RUN_CONDITIONS: frozenset[str] = frozenset(
-    {"preset", "sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
-)
+RUN_CONDITIONS: frozenset[str] = frozenset({"preset", "sandbox", "agent", "image", "task version", "cases", "draw"})
 """Conditions that only a new run of the agent changes."""
 
 
@@ -52,7 +50,6 @@ def _task_conditions(campaign: Campaign, task: str) -> dict[str, object]:
         "score version": SCORE_VERSION,
         "effects": settings.effects,
         "draw": draw_name(settings.cases.draw),
-        "brief wording": settings.brief_wording,
     }
     if card is not None:
         conditions["task version"] = f"{task}.{card.version}"

@@ -6,12 +6,11 @@ import functools
 import io
 import sys
 from collections import Counter
-from pathlib import Path
 
 from automedbench.base.console import collect_rarely
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_text
-from automedbench.campaign.agents import load_agents
+from automedbench.campaign.agents import load_campaign_agents
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
@@ -33,7 +32,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     """
     collect_rarely()
     settings, results = campaign.settings, campaign.results
-    agents = load_agents(Path(settings.agents_file))
+    agents = load_campaign_agents(settings)
     board = build.build_leaderboard(
         results,
         campaign.card_folders,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import known_record, set_sharing, write_record
-from automedbench.campaign.agents import load_agents
+from automedbench.campaign.agents import load_campaign_agents
 from automedbench.campaign.load import Campaign, campaign_file, expand_matrix, write_campaign
 from automedbench.campaign.record import CampaignRecord, read_campaign
 from automedbench.leaderboard.plan import Plan, make_plan
@@ -18,7 +18,7 @@ def plan_campaign(campaign: CampaignRecord) -> Plan:
     """Write ``<results>/plan.json``; raises ConfigError when the agents file is wrong."""
     settings = campaign.settings
     runs = expand_matrix(settings.matrix, settings.only)
-    return write_plan(Campaign(settings, {}, {}, load_agents(Path(settings.agents_file)), runs))
+    return write_plan(Campaign(settings, {}, {}, load_campaign_agents(settings), runs))
 
 
 def write_plan(campaign: Campaign) -> Plan:

@@ -13,8 +13,8 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, RunId, RunRecord
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.agents import Agent, load_agents
-from automedbench.campaign.config import PROMPTS
+from automedbench.campaign.agents import Agent, load_campaign_agents
+from automedbench.campaign.config import PROMPTS, CampaignConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.container.layer import find_layer
@@ -49,7 +49,7 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
     Such a plan starts nothing, so the agent's layer need not be built.
     """
     settings, card = campaign.settings, campaign.card(run.task)
-    agent, has_egress = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
+    agent, has_egress = _find_agent(settings, run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
     image = Path(file) if file else None
     holds = record_beside(image) if image else None
@@ -69,7 +69,6 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
         results=campaign.results,
         scratch=settings.scratch,
         draw=settings.cases.draw,
-        wording=settings.brief_wording,
         effects=settings.effects,
         preset=settings.preset,
         budget=settings.budget,
@@ -79,8 +78,8 @@ def plan_with_manifest(campaign: CampaignRecord, run: RunId, folder: Path, manif
     )
 
 
-def _find_agent(path: Path, name: str) -> Agent:
-    agents = load_agents(path)
+def _find_agent(settings: CampaignConfig, name: str) -> Agent:
+    agents = load_campaign_agents(settings)
     if name not in agents:
-        raise ConfigError([f"{path}: agents: unknown agent '{name}'{suggestion(name, list(agents))}"])
+        raise ConfigError([f"{settings.agents_file}: agents: unknown agent '{name}'{suggestion(name, list(agents))}"])
     return agents[name]

@@ -55,7 +55,7 @@ TABLES: dict[str, TableText] = {
         "held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind other_judge n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd preset task_version "
-        "draw brief_wording cases_sha256 track_version rubric_version code_version outdated signature sources",
+        "draw cases_sha256 track_version rubric_version code_version outdated signature sources",
     ),
     "overall": _table(
         "The headline ranking: one row per agent over all tracks, lite and standard tiers.",
@@ -277,7 +277,6 @@ COLUMNS: dict[str, Column] = {
     "judge_spread_s3": Column(float, "standard deviation between the judgements of S3; empty for one"),
     "judge_tokens": Column(int, "tokens of the judge, apart from the run's"),
     "task_version": Column(int, "version of the task card"),
-    "brief_wording": Column(int, "which words the brief had"),
     "draw": Column(int, "seed of the fresh draw that the cases are; empty: the published draw"),
     "cases_sha256": Column(str, "digest of the staged cases"),
     "track_version": Column(int, "version of the track's scorer"),

@@ -1,0 +1,94 @@
+"""Treatments: named variants of an agent that differ from it, their base, in exactly one thing.
+
+The variant of ``agent`` by the treatment ``name`` is the agent ``agent+name``. No entry of the agents file has a name
+with ``+``, so a name alone tells variants from bases.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from automedbench.base.cards import Limits
+from automedbench.base.files import hash_json
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import suggestion
+
+JOINED_BY = "+"
+KINDS = ("text", "wording", "limits")
+"""Kinds of differences: keys of a treatment, of which it has one."""
+LimitValues = dict[str, float | int | None]
+
+
+def check_limits(limits: LimitValues) -> LimitValues:
+    """The limits themselves; raises ValueError for an unknown name or a wrong value."""
+    known = list(Limits.model_fields)
+    for name in limits:
+        if name not in known:
+            raise ValueError(f"unknown limit '{name}'{suggestion(name, known)}")
+    Limits.model_validate(limits)
+    return limits
+
+
+class Difference(Model):
+    """What a variant has that its base has not."""
+
+    text: Annotated[str, Field(min_length=1)] | None = Field(None, description="added at the end of the brief")
+    wording: Literal[2] | None = Field(
+        None, description="words of the brief: 2 states the same facts in other words (config/prompts/wording2)"
+    )
+    limits: LimitValues | None = Field(None, description="one limit, as below 'limits'")
+
+    @field_validator("limits")
+    @classmethod
+    def _one_known_limit(cls, limits: LimitValues | None) -> LimitValues | None:
+        if limits is not None and len(limits) != 1:
+            raise ValueError(f"a treatment changes exactly one limit, here are {len(limits)}")
+        return limits if limits is None else check_limits(limits)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind in KINDS if getattr(self, kind) is not None]
+
+    def digest(self) -> str:
+        """Identity of the difference."""
+        return hash_json(self.model_dump(mode="json", exclude_none=True))
+
+
+NO_DIFFERENCE = Difference()
+
+
+class Treatment(Difference):
+    """A difference, and the agents that get a variant with it."""
+
+    agents: list[str] = Field(min_length=1, description="names from agents_file: each gets the variant agent+name")
+
+    @model_validator(mode="after")
+    def _one_difference(self) -> Self:
+        if len(self.kinds) != 1:
+            found = " and ".join(map(repr, self.kinds)) or "none"
+            raise ValueError(f"a treatment differs in exactly one of {', '.join(KINDS)}; here: {found}")
+        return self
+
+    @field_validator("agents")
+    @classmethod
+    def _of_bases(cls, agents: list[str]) -> list[str]:
+        if variants := [name for name in agents if find_base(name)]:
+            raise ValueError(f"'{variants[0]}' is itself a variant: a treatment of a treatment would differ twice")
+        return agents
+
+    @property
+    def difference(self) -> Difference:
+        return Difference.model_validate(self.model_dump(include=set(KINDS)))
+
+
+def variant_name(base: str, treatment: str) -> str:
+    """Name of the agent that is ``base`` under a treatment."""
+    return f"{base}{JOINED_BY}{treatment}"
+
+
+def find_base(agent: str) -> str:
+    """Name of a variant's base; empty for an agent that is none."""
+    base, joined, _ = agent.partition(JOINED_BY)
+    return base if joined else ""
