@@ -72,8 +72,7 @@ def download(path: Path, size: int, trust: Path | None, head: str) -> float:
 
 def processor_seconds(egress: Egress) -> float:
     """What the proxy's process has used: on a busy machine the steadier figure."""
-    assert egress._process is not None
-    fields = Path(f"/proc/{egress._process.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{egress._helper.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

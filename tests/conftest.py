@@ -71,10 +71,10 @@ def pytest_unconfigure() -> None:
     """End what serves a process of ours until its end, before Python warns that it still runs."""
     mine = os.getpid()
     if (scratch := sys.modules.get("automedbench.sandbox.container.scratch")) and mine in scratch._caretakers:
-        pipe, caretaker = scratch._caretakers.pop(mine)
-        os.close(pipe)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # as long as a forgotten process holds the pipe
-            caretaker.wait(timeout=10)
+        caretaker = scratch._caretakers.pop(mine)
+        caretaker.control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # as long as a forgotten process holds the socket
+            caretaker.process.wait(timeout=10)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -428,8 +428,7 @@ def test_a_proxy_that_dies_is_a_clean_error_inside() -> None:
         with egress:
             (folder / "services/proxy.sock").chmod(0o666)
             host = Host(folder, facts, egress, web, web)
-            assert egress._process is not None
-            pid = egress._process.pid
+            pid = egress._helper.process.pid
             code = """
                 import os, time, urllib.request
                 print(urllib.request.urlopen("http://code.example/", timeout=30).read(), flush=True)

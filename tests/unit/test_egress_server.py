@@ -452,8 +452,7 @@ def ask_and_leave(net: Net) -> None:
 
 def test_evidence_does_not_need_a_proxy_that_is_awake(net: Net) -> None:
     """Nor a client that waits: on a loaded machine the order to drain waits beside a connection that came before it."""
-    assert net.egress._process is not None
-    process = net.egress._process.pid
+    process = net.egress._helper.process.pid
     os.kill(process, signal.SIGSTOP)
     try:
         ask_and_leave(net)
@@ -744,8 +743,7 @@ def test_findings_are_few_and_the_worst_come_first() -> None:
 
 
 def process_of(egress: Egress) -> int:
-    assert egress._process is not None
-    return egress._process.pid
+    return egress._helper.process.pid
 
 
 def test_the_process_has_no_keys_and_shows_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -799,7 +797,7 @@ def test_the_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
         from automedbench.sandbox.egress import Egress
         from automedbench.sandbox.egress.rules import EgressSettings
         egress = Egress(EgressSettings(allow=()), Path({str(tmp_path / "e.jsonl")!r}), Path({str(tmp_path / "s")!r}))
-        print(egress._process.pid, flush=True)
+        print(egress._helper.process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)

@@ -397,8 +397,7 @@ def test_without_a_tracer_calls_fail_and_the_driver_knows(trace: Trace) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     assert trace.alive
-    assert trace._process is not None
-    trace._process.kill()
+    trace._helper.process.kill()
     _, errors = process.communicate("\n", timeout=60)
     assert "Function not implemented" in errors
     assert not trace.alive

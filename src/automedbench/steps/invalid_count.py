@@ -14,7 +14,8 @@ from pathlib import Path
 
 from automedbench.base.files import read_record
 from automedbench.base.records import RunId, SubmissionRecord
-from automedbench.sandbox.container.roles import SOURCE, Backend, run_role
+from automedbench.sandbox.container.helper import SOURCE
+from automedbench.sandbox.container.roles import Backend, run_role
 from automedbench.sandbox.container.scratch import scratch_folder
 
 CHECK_TIMEOUT_S = 60.0

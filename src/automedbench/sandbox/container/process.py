@@ -11,10 +11,7 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
-import subprocess
-import sys
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import automedbench
 from automedbench.base import files
 from automedbench.base.cards import Limits
 from automedbench.base.closing import Closing
@@ -30,6 +26,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container.apart import OWN_PROCESSES
 from automedbench.sandbox.container.cgroup import job_memory
+from automedbench.sandbox.container.helper import HelperProcess, module_command
 from automedbench.sandbox.container.launcher import SUFFIXES
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.container.tree import KILL_SECONDS
@@ -182,10 +179,7 @@ def count_tasks(user: int) -> int:
     return found
 
 
-_PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from automedbench.sandbox.container.supervisor import main; main(int(sys.argv[2]))"
-)
+_SUPERVISOR = "automedbench.sandbox.container.supervisor"
 
 
 class Supervised(Closing):
@@ -211,7 +205,15 @@ class Supervised(Closing):
         self.gone: dict[str, Any] | None = None
         """The supervisor's last report, when the container has ended."""
         guarded = (guard or Guard()).order()
-        self._process, self._control = _start_supervisor(cwd)
+        self._helper = HelperProcess(
+            f"a process in {cwd}",
+            module_command(_SUPERVISOR),
+            PATIENCE_SECONDS,
+            kind=socket.SOCK_SEQPACKET,
+            cwd=cwd,
+            stderr=None,
+        )
+        self._control = self._helper.control
         self._order(
             "start",
             command=list(command),
@@ -249,7 +251,8 @@ class Supervised(Closing):
                 self._next((), patience, None)
             return _outcome(report)
         if self.gone is None or self.gone["reason"] == NO_SUPERVISOR:
-            raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {self._process.pid}).")
+            pid = self._helper.process.pid
+            raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {pid}).")
         return lost_outcome(self.gone["reason"], gone=True)
 
     def wait(self, seconds: float, process: int | None, watch: Watch | None = None) -> str:
@@ -286,13 +289,7 @@ class Supervised(Closing):
 
     def close(self) -> None:
         """End everything; may be called twice. Closing the socket tells the supervisor, also on Ctrl-C here."""
-        self._control.close()
-        try:
-            self._process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._helper.close()
 
     def _order(self, order: str, **settings: Any) -> None:
         with contextlib.suppress(OSError):  # it has ended meanwhile, and has reported it
@@ -326,27 +323,6 @@ class Supervised(Closing):
         if report["report"] == "gone":
             self.gone = report
         return report
-
-
-def _start_supervisor(cwd: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    source = str(Path(automedbench.__file__).resolve().parents[1])
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, source, str(theirs.fileno())],
-            env={"PATH": os.defpath},  # not ours: it may hold keys
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=[theirs.fileno()],
-        )
-    except OSError as error:
-        ours.close()
-        raise InfrastructureError(f"Cannot start a process in {cwd}: {error.strerror}.") from error
-    finally:
-        theirs.close()
-    return process, ours
 
 
 def _outcome(report: Mapping[str, Any]) -> Outcome:

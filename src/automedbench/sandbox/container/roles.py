@@ -13,17 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import automedbench
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox import places
 from automedbench.sandbox.container import launcher
+from automedbench.sandbox.container.helper import SOURCE
 from automedbench.sandbox.container.process import Guard, Supervised
 from automedbench.sandbox.container.remedies import remedy
 from automedbench.sandbox.container.scratch import scratch_folder
 
 Backend = Literal["apptainer", "local"]
-SOURCE = Path(automedbench.__file__).resolve().parents[1]
 ROLE_TIMEOUT_S = 3600.0
 FILTER = "filter.json"
 

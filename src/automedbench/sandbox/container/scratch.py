@@ -1,8 +1,7 @@
 """Scratch folders, gone when this process is gone, however it ended: also after ``kill -9``, which cleans nothing up.
 
-A caretaker, one small process per driver, gets each folder over a pipe. When the pipe ends it removes what is
-left. It has a session of its own, so that Ctrl-C in a terminal does not reach it; standard library only, no package
-import (it is started as ``python -I -S scratch.py FD``).
+A caretaker, one small process per driver, gets each folder over a socket. When that ends it removes what is
+left. It has a session of its own, so that Ctrl-C in a terminal does not reach it; standard library only.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container.helper import HelperProcess, module_command
 
 LEAST_BYTES = 16 * 1024**2
 """Free space below which no run is begun: profiles, start-up files and sockets of a run take a few megabytes."""
@@ -47,8 +48,6 @@ def make_scratch(prefix: str, parent: Path | None = None) -> Path:
     Raises InfrastructureError when the temporary folder is full or cannot be written.
     """
     if parent is None and (problem := why_no_scratch()):
-        from automedbench.base.errors import InfrastructureError  # not for the caretaker, which has no package
-
         raise InfrastructureError(problem)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
     _notify("+", folder)
@@ -194,40 +193,20 @@ def _permit(handle: int, bits: int) -> None:
 # --- the caretaker ---------------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_caretakers: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
-"""Process id → writing end of its caretaker's pipe, and the caretaker. A forked child has one of its own."""
+_caretakers: dict[int, HelperProcess] = {}
+"""Process id → its caretaker. A forked child has one of its own."""
 
 
 def _notify(sign: str, folder: Path) -> None:
     with _lock:
         mine = os.getpid()
         if mine not in _caretakers:
-            for inherited, _ in _caretakers.values():
-                os.close(inherited)
+            for inherited in _caretakers.values():
+                inherited.control.close()
             _caretakers.clear()
-            _caretakers[mine] = _start()
-        pipe, _ = _caretakers[mine]
-        # The folder's name is made by mkdtemp below the temporary folder: one line, far below the 4096 bytes of a pipe.
+            _caretakers[mine] = HelperProcess("the caretaker", module_command(__name__), PATIENCE_S)
         with contextlib.suppress(OSError):
-            os.write(pipe, os.fsencode(f"{sign}{folder}\n"))
-
-
-def _start() -> tuple[int, subprocess.Popen[bytes]]:
-    reader, writer = os.pipe()
-    try:
-        caretaker = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(reader)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={"PATH": os.defpath},  # not ours: it may hold keys
-            pass_fds=[reader],
-            start_new_session=True,
-        )
-    finally:
-        os.close(reader)
-    return writer, caretaker
+            _caretakers[mine].control.sendall(os.fsencode(f"{sign}{folder}\n"))
 
 
 def main(arguments: list[str]) -> None:
@@ -246,7 +225,3 @@ def main(arguments: list[str]) -> None:
             remove_tree(Path(folder))
         left = {folder for folder in left if os.path.lexists(folder)}
         time.sleep(0.2 if left else 0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -300,7 +300,7 @@ class Supervisor:
 
     def _wait(self, process: int | None, until: float) -> None:
         below = [] if process is None else tree.descendants(os.getpid())
-        pid = next((pid for pid in below if inner_pid(pid) == process), 0)
+        pid = next((pid for pid in below if tree.read_status(pid, b"NSpid:") == str(process)), 0)
         task = tree.read_task(pid) if pid else None
         if process is None or task is not None:
             self.wait = Wait(until, pid, task.started if task else 0)
@@ -469,19 +469,9 @@ def prefer_for_killing() -> None:
         stream.write("1000")
 
 
-def inner_pid(pid: int) -> int:
-    """The id of a process as its container sees it; 0 when it has gone."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as stream:
-            lines = [line.split() for line in stream.read().splitlines() if line.startswith(b"NSpid:")]
-    except OSError:
-        return 0
-    return int(lines[0][-1]) if lines else pid
-
-
-def main(descriptor: int) -> None:
+def main(arguments: list[str]) -> None:
     """Run one container to its end and leave nothing of it behind."""
-    driver = socket.socket(fileno=descriptor)
+    driver = socket.socket(fileno=int(arguments[0]))
     driver.set_inheritable(False)
     tree.adopt_orphans()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -55,6 +55,15 @@ def read_task(pid: int) -> Task | None:
     return Task(words[0].decode(), int(words[1]), int(words[3]), int(words[19]), sum(map(int, words[11:15])))
 
 
+def read_status(pid: int, field: bytes) -> str:
+    """Last word of a line of ``/proc/PID/status``, as of ``NSpid:`` the id inside; empty when the process has gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as stream:
+        for line in stream:
+            if line.startswith(field):
+                return line.split()[-1].decode()
+    return ""
+
+
 def below(root: int, known: dict[int, Task]) -> list[int]:
     """Every process below ``root`` among the known ones."""
     children: dict[int, list[int]] = {}

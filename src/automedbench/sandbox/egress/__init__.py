@@ -11,8 +11,6 @@ import dataclasses
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +22,7 @@ import certifi
 from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
+from automedbench.sandbox.container.helper import SOURCE, HelperProcess
 from automedbench.sandbox.egress.rules import EgressSettings
 from automedbench.sandbox.places import CA_FILE, SERVICES_DIR, Services
 
@@ -63,29 +62,24 @@ class Egress(Closing):
         self.settings, self._folder = settings, folder
         self._bundle = trusted_bundle() if settings.opened else site_bundle()
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._control, theirs = socket.socketpair()
-        self._answers = self._control.makefile("rb")
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (close)
         # The libraries that this process has, however they became importable here.
         libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
-        places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
+        places = os.pathsep.join([str(SOURCE), *libraries])
         kept = {name: value for key in _PASSED_ENV for name in (key, key.lower()) if (value := os.environ.get(name))}
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__name__}.server", str(theirs.fileno())],
+            self._helper = HelperProcess(
+                "the egress proxy",
+                [sys.executable, "-P", "-m", f"{__name__}.server"],
+                END_S,
                 env={**kept, "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1"},
                 cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                pass_fds=[theirs.fileno()],
             )
-        except OSError as error:
-            for stream in (self._answers, self._control, self._stderr):
-                stream.close()
-            raise InfrastructureError(f"Cannot start the egress proxy: {error.strerror}.") from error
-        finally:
-            theirs.close()
+        except InfrastructureError:
+            self._stderr.close()
+            raise
+        self._answers = self._helper.control.makefile("rb")
         start = {
             "settings": dataclasses.asdict(settings),
             "log": str(log.resolve()),
@@ -125,12 +119,7 @@ class Egress(Closing):
     def close(self) -> None:
         """End the process, whose order to end is the end of the control socket; may be called twice."""
         self._answers.close()
-        self._control.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._helper.close()
         self._stderr.close()
         for name in (*(f"{service}.sock" for service in PORTS), CA_FILE):
             (self._folder / name).unlink(missing_ok=True)
@@ -138,8 +127,8 @@ class Egress(Closing):
     def _request(self, order: dict[str, Any]) -> dict[str, Any]:
         line, reason = b"", "it has ended"
         try:
-            self._control.settimeout(ANSWER_S)
-            self._control.sendall(json.dumps(order).encode() + b"\n")
+            self._helper.control.settimeout(ANSWER_S)
+            self._helper.control.sendall(json.dumps(order).encode() + b"\n")
             line = self._answers.readline()
         except OSError as error:
             reason = type(error).__name__

@@ -9,11 +9,7 @@ Rules and confidence: docs/specification.md, 9.8.
 from __future__ import annotations
 
 import json
-import os
 import select
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -25,6 +21,7 @@ from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Category, Confidence, Finding, Process, Severity
 from automedbench.reading import paths
+from automedbench.sandbox.container.helper import HelperProcess, module_command
 from automedbench.sandbox.evidence import tracer
 
 PATIENCE_S = 20.0
@@ -112,37 +109,16 @@ class Trace(Closing):
         self._folder = folder
         self._number = 0
         self._lock = threading.Lock()
-        self._control, theirs = socket.socketpair()
-        program = [sys.executable, "-I", "-S", tracer.__file__, str(theirs.fileno()), paths.__file__]
-        try:
-            self._process = subprocess.Popen(
-                program,
-                env={"PATH": os.defpath},  # not ours: it may hold keys
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InfrastructureError(f"Cannot start the tracer: {error.strerror}.") from error
-        finally:
-            theirs.close()
+        self._helper = HelperProcess("the tracer", module_command(tracer.__name__), PATIENCE_S)
 
     def close(self) -> None:
         """End the tracer; what it still traces gets ENOSYS. May be called twice."""
-        self._control.close()
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._helper.close()
 
     @property
     def alive(self) -> bool:
         """The tracer works; without it every traced call fails, and the run must end."""
-        return self._process.poll() is None
+        return self._helper.process.poll() is None
 
     def expect(self) -> Path:
         """A socket for the filter of the container that is started next; it is gone once it was used."""
@@ -179,7 +155,7 @@ class Trace(Closing):
     def _request(self, order: str) -> Any:
         try:
             with self._lock:
-                self._control.sendall(order.encode() + b"\n")
+                self._helper.control.sendall(order.encode() + b"\n")
                 return json.loads(self._read_line(time.monotonic() + PATIENCE_S))
         except (OSError, ValueError) as error:
             raise InfrastructureError(
@@ -189,8 +165,8 @@ class Trace(Closing):
     def _read_line(self, deadline: float) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
-            ready = select.select([self._control], [], [], max(deadline - time.monotonic(), 0))[0]
-            block = self._control.recv(1 << 16) if ready else b""
+            ready = select.select([self._helper.control], [], [], max(deadline - time.monotonic(), 0))[0]
+            block = self._helper.control.recv(1 << 16) if ready else b""
             if not block or len(line) > MAX_ANSWER:
                 raise OSError("no answer")
             line += block

@@ -1,8 +1,8 @@
 """Tracer, a program outside that the kernel notifies of every path that a run's processes open; it lets them go on.
 
-Run as ``python -I -S tracer.py CONTROL_FD PATHS`` (standard library only); PATHS is ``reading/paths.py``, the list of
-what is of interest. It copies texts that an agent wrote, therefore it is neither the driver nor the keeper of limits:
-it always answers CONTINUE, resolves links by descriptor without opening anything (O_PATH), and keeps a bounded list.
+Standard library only; ``reading/paths.py`` is the list of what is of interest. It copies texts that an agent wrote,
+therefore it is neither the driver nor the keeper of limits: it always answers CONTINUE, resolves links by descriptor
+without opening anything (O_PATH), and keeps a bounded list.
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
 ``take`` (a line of JSON: what was seen since the last one), ``programs`` (a line of JSON: shells and Pythons that were
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import importlib.util
 import json
 import os
 import re
@@ -23,13 +22,12 @@ import select
 import socket
 import stat
 import struct
-import sys
 import time
+from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+from automedbench.reading import paths
+from automedbench.sandbox.container.tree import read_status, read_task
+from automedbench.sandbox.evidence.trace_filter import CALLS
 
 MAX_PATH = 4096
 MAX_PRINTED = 300
@@ -303,20 +301,12 @@ def _state(status: os.stat_result) -> str:
 
 def find_inner_pid(pid: int) -> str:
     """The number that a process has inside, where its own /proc tells of it."""
-    return _read_status(pid, b"NStgid:")
+    return read_status(pid, b"NStgid:")
 
 
 def find_inner_thread(pid: int) -> str:
     """The place of a thread below its /proc."""
-    return f"{find_inner_pid(pid)}/task/{_read_status(pid, b'NSpid:')}"
-
-
-def _read_status(pid: int, field: bytes) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as stream:
-        for line in stream:
-            if line.startswith(field):
-                return line.split()[-1].decode()
-    return ""
+    return f"{find_inner_pid(pid)}/task/{read_status(pid, b'NSpid:')}"
 
 
 class TraceRecord:
@@ -495,7 +485,7 @@ class Processes:
         if thread in self.harness.pids:
             return None
         if pid is None or pid not in self._all or not self._all[pid].runs:
-            pid = int(_read_status(thread, b"Tgid:") or thread)
+            pid = int(read_status(thread, b"Tgid:") or thread)
             if pid in self.harness.pids:
                 return None
             if pid not in self._all or not self._all[pid].runs:
@@ -565,20 +555,18 @@ def _command(pid: int) -> str:
 
 
 def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stream:
-        return int(stream.read().rpartition(b")")[2].split()[1])
-    return 0
+    task = read_task(pid)
+    return 0 if task is None else task.parent
 
 
 class Tracer:
     """Answers notifications, records what is of interest."""
 
-    def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
+    def __init__(self, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = TraceRecord(), Memory(), Tree()
         self.programs, self.processes = Programs(), Processes()
         self._renames = {calls[name]: at for name, at in _RENAMES.items() if name in calls}
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
-        self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
         self._uneventful: set[bytes] = set()
         self._askers: list[int] = []
@@ -706,7 +694,7 @@ class Tracer:
             return
         if act == "open" and state == "list" and place in _CROSSROADS:
             self.record.walked.add(place)
-        rule = self._classify(place)
+        rule = paths.classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
             sure = "certain" if rule.certain and not place.startswith(_OWN_PLACES) else ""
             what = state if act == "open" or (act == "write" and state != "list") else act
@@ -732,14 +720,14 @@ class Tracer:
         if name not in ESCAPES:
             return
         line = [_printable(word) for word in self.memory.words_at(pid, words)]
-        if name == "mount" and self._lists_mounts(line[1:]):
+        if name == "mount" and paths.lists_mounts(line[1:]):
             return
         self.record.add("command", "escape", "certain", "exec", " ".join([name, *line[1:]])[:MAX_PRINTED])
 
     def _look_at_connect(self, address: bytes) -> None:
         family = struct.unpack_from("<H", address)[0] if len(address) > 2 else 0
         if family == socket.AF_UNIX and address[2:3] not in (b"", b"\0"):
-            rule = self._classify(os.path.normpath(os.fsdecode(address[2:].partition(b"\0")[0])))
+            rule = paths.classify(os.path.normpath(os.fsdecode(address[2:].partition(b"\0")[0])))
             if rule is not None:
                 sure = "certain" if rule.certain else ""
                 self.record.add(rule.name, rule.category, sure, "connect", _printable(address[2:].partition(b"\0")[0]))
@@ -858,23 +846,8 @@ class Service:
         peer.sendall(b"L")
 
 
-def load(path: str) -> ModuleType:
-    """A module of the standard library's kind, from its file."""
-    found = importlib.util.spec_from_file_location(path, path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[path] = module
-    found.loader.exec_module(module)
-    return module
-
-
 def main(arguments: list[str]) -> None:
     """Serve the control socket until it ends."""
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
-    paths, calls = load(arguments[1]), load(os.path.join(os.path.dirname(__file__), "trace_filter.py"))
-    Service(Tracer(paths, calls.CALLS.get(os.uname().machine, {})), control).run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    Service(Tracer(CALLS.get(os.uname().machine, {})), control).run()
