@@ -60,9 +60,8 @@ def settings_by(
     card: TaskCard, cards: list[TaskCard], checkpoints: dict[str, Checkpoint], *, open_tls: bool = True
 ) -> EgressSettings:
     """What a run of the task may reach by the defaults."""
-    config = EgressConfig()
     models = [url for each in checkpoints.values() for url in each.urls]
-    return build_settings(card, cards, allow=config.allow, hub=config.hub, open_tls=open_tls, models=models)
+    return build_settings(card, cards, EgressConfig(open_tls=open_tls), models=models)
 
 
 def lite_ways(card: TaskCard, checkpoints: dict[str, Checkpoint]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from test_opened_tls import TOKEN, card, opened
 from upstreams import FakeHub, Seen, WebServer
 from waiting import wait_for
 
+from automedbench.campaign.config import EgressConfig
 from automedbench.sandbox.egress import authority, cache_delivery, server
 from automedbench.sandbox.egress import cache as cache_module
 from automedbench.sandbox.egress.authority import Authority
@@ -39,8 +40,8 @@ from automedbench.sandbox.egress.rules import EgressSettings, Ruling, build_sett
 __all__ = ["opened"]
 
 OWN = card(("git", "https://github.com/neheller/kits19"), ("url", "https://zenodo.org/records/1214456/files"))
-ALLOW = ("github.com", "codeload.github.com", "api.github.com", "*.githubusercontent.com", "zenodo.org")
-SETTINGS = build_settings(OWN, [], allow=ALLOW, hub="https://huggingface.co", open_tls=True)
+ALLOW = ["github.com", "codeload.github.com", "api.github.com", "*.githubusercontent.com", "zenodo.org"]
+SETTINGS = build_settings(OWN, [], EgressConfig(allow=ALLOW))
 
 # Address → why it is refused ("listed": it is let through, and must be).
 ADDRESSES = {

@@ -18,6 +18,7 @@ from upstreams import WebServer, client_hello
 from automedbench.base.cards import DataSet, Download, Source, TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
+from automedbench.campaign.config import EgressConfig
 from automedbench.sandbox.egress import rules
 from automedbench.sandbox.egress.mirror import check_mirror
 from automedbench.sandbox.egress.proxy import Hello, NotTLS, read_hello
@@ -469,9 +470,8 @@ def test_a_homepage_on_a_code_host_is_refused_by_url_only() -> None:
 def test_own_home_is_refused_as_a_whole_and_others_by_url_where_the_host_is_needed() -> None:
     own = card([], ("git", "https://git.example/me/own"))
     other = card(["https://else.example/x"], ("git", "https://code.example/me/other"))
-    settings = build_settings(
-        own, [own, other], allow=["git.example", "code.example"], deny=["extra.example", "code.example/z"]
-    )
+    allow, deny = ["git.example", "code.example"], ["extra.example", "code.example/z"]
+    settings = build_settings(own, [own, other], EgressConfig(allow=allow, deny=deny, hub=None, open_tls=False))
     reasons = {
         host: judged(check_tunnel, settings, f"{host}:443")[0]
         for host in ("git.example", "code.example", "else.example", "extra.example", "x.extra.example", "no.example")

@@ -27,6 +27,7 @@ from waiting import free_port
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.files import sha256_bytes
+from automedbench.campaign.config import EgressConfig
 from automedbench.sandbox.container.launcher import FORWARDER
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.authority import Authority
@@ -136,7 +137,7 @@ def opened() -> Iterator[tuple[Net, WebServer, WebServer, WebServer]]:
         ):
             patch.setenv("SSL_CERT_FILE", str(folder / "roots.pem"))
             allow = ["github.com", "codeload.github.com", "*.githubusercontent.com", "zenodo.org"]
-            settings = build_settings(OWN, [], allow=allow, hub="https://huggingface.co", open_tls=True)
+            settings = build_settings(OWN, [], EgressConfig(allow=allow))
             settings = replace(settings, hashes=(sha256_bytes(LABELS),), gated=("acme/tiny-model",))
             places = {f"{host}:443": web.place for host in HOSTS[:-1]}
             # The hub of the tests speaks plain HTTP: it has no certificate of its own.

@@ -104,21 +104,13 @@ def make_egress_settings(
     plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable[str] = ()
 ) -> EgressSettings:
     """Build the egress settings of the run in the network class proxied."""
-    config = plan.sandbox.egress
     return build_settings(
         plan.card,
         plan.cards,
-        allow=config.allow,
-        deny=config.deny,
-        hub=config.hub,
+        plan.sandbox.egress,
         index=index,
         hashes=hashes,
-        upload_total_bytes=config.upload_total_mb * 1024**2,
-        open_tls=config.open_tls,
         models=plan.models,
-        gated=[name.lower() for token in config.tokens for name in token.models],
-        cached=config.cache is not None,
-        offline=config.offline,
         sealed=plan.sandbox.from_cache,
     )
 

@@ -26,7 +26,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
 
 from pydantic import TypeAdapter
@@ -44,6 +44,9 @@ from automedbench.sandbox.egress.sites import (
     is_named,
     resolve_dots,
 )
+
+if TYPE_CHECKING:
+    from automedbench.campaign.config import EgressConfig
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -390,33 +393,27 @@ class EgressSettings:
 def build_settings(
     card: TaskCard,
     cards: Iterable[TaskCard],
+    config: EgressConfig,
     *,
-    allow: Iterable[str],
-    deny: Iterable[str] = (),
-    hub: str | None = None,
     index: PackageIndex = NO_INDEX,
     hashes: Iterable[str] = (),
-    upload_total_bytes: int = EgressSettings.upload_total_bytes,
-    open_tls: bool = False,
     models: Iterable[str] = (),
-    gated: Iterable[str] = (),
-    **more: bool,
+    sealed: bool = False,
 ) -> EgressSettings:
     """Rules of a run of ``card``, in a benchmark with all ``cards``.
 
     Homes of data sets are refused as a whole, but by URL on hosts whose TLS is opened, and those of other tasks on a
-    host that is allowed for code or models. ``deny`` adds hosts or URLs; ``models`` are the URLs of checkpoints,
-    ``more`` is what EgressSettings says of the cache.
+    host that is allowed for code or models. ``models`` are the URLs of checkpoints.
     """
-    allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
+    allowed = tuple(dict.fromkeys([*(name.lower() for name in config.allow), *index.hosts]))
     own = list_homes(card.dataset)
     others = [list_homes(other.dataset) for other in cards]
-    hub_host = host_name(urlsplit(hub).hostname or "") if hub else None
+    hub_host = host_name(urlsplit(config.hub).hostname or "") if config.hub else None
     hub_hosts = set(make_patterns(hub_host)) if hub_host else set()
-    opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if open_tls else ()
+    opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if config.open_tls else ()
     foreign = {host for homes in others for host in homes.hosts if not _overlaps(host, allowed)}
     places = [_parse_location(url) for url in models]
-    locations = [_parse_location(entry) for entry in deny]
+    locations = [_parse_location(entry) for entry in config.deny]
     denied = {pattern for host, path in locations if not path for pattern in _family_patterns(host)}
     urls = {host + path for host, path in locations if path}
     return EgressSettings(
@@ -428,12 +425,14 @@ def build_settings(
         own_urls=tuple(sorted(own.urls)),
         opened=opened,
         models=tuple(sorted(host + path for host, path in places if not is_home(own.urls, host + path, host, path))),
-        gated=tuple(sorted(gated)),
-        hub=hub.rstrip("/") if hub else None,
+        gated=tuple(sorted(name.lower() for token in config.tokens for name in token.models)),
+        hub=config.hub.rstrip("/") if config.hub else None,
         index=index,
         hashes=tuple(sorted(set(hashes))),
-        upload_total_bytes=upload_total_bytes,
-        **more,
+        upload_total_bytes=config.upload_total_mb * 1024**2,
+        cached=config.cache is not None,
+        offline=config.offline,
+        sealed=sealed,
     )
 
 
