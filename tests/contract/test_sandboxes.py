@@ -460,6 +460,29 @@ def test_the_trace_sees_the_runs_own_processes_and_no_third_party(container: Ben
 
 
 @pytest.mark.apptainer
+def test_skills_can_be_read_alone_and_what_is_opened_is_seen(container: Bench) -> None:
+    """By its plain name, relative, and through a link such as programs find in their HOME; no finding for it."""
+    code = """cat $SKILLS_DIR/one.md; cd /skills; cat deep/two.md; ln -s /skills /tmp/s; cat /tmp/s/three.md
+touch /skills/new || echo 'read-only'; cat /skills/none 2>/dev/null; exit 0"""
+
+    def run() -> tuple[CodeResult, list[str], list[Finding]]:
+        for name in ("workspace", "log", "public", "skills/deep"):
+            (container.folder / name).mkdir(parents=True)
+        for name in ("one.md", "deep/two.md", "three.md", "unread.md"):
+            (container.folder / "skills" / name).write_text(f"{name}\n")
+        places = {"public": container.folder / "public", "workspace": container.workspace}
+        with ApptainerSandbox(**places, image=IMAGES / "light.sif", skills=container.folder / "skills") as box:
+            done = box.run_code("bash", code, call=1, turn=1, log=container.log, timeout_s=30)
+            read = [path for process in box.drain_processes() or [] for path in process.reads]
+            return done, read, [each for each in box.drain_findings() if each.call]
+
+    done, read, found = as_user(run)
+    assert done.stdout == "one.md\ndeep/two.md\nthree.md\nread-only\n"
+    assert sorted(read) == ["/skills/deep/two.md", "/skills/one.md", "/skills/three.md"]
+    assert [each.rule for each in found if each.rule != "trace.write_outside"] == []
+
+
+@pytest.mark.apptainer
 def test_without_decoy_the_folder_does_not_exist(container: Bench) -> None:
     assert container.call("bash", "ls /data").stdout == "public\n"
 

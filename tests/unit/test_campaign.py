@@ -629,8 +629,11 @@ def test_variants_have_the_runs_of_their_base(place: Place) -> None:
     [
         ({"agents": ["on"], "wording": 2}, "config: treatments.t.agents: unknown agent 'on' (did you mean 'one'?)"),
         ({"agents": ["one+t"], "wording": 2}, "would differ twice"),
-        ({"agents": ["one"], "wording": 2, "text": "x"}, "exactly one of text, wording, limits; here: 'text' and"),
-        ({"agents": ["one"]}, "exactly one of text, wording, limits; here: none"),
+        (
+            {"agents": ["one"], "wording": 2, "text": "x"},
+            "exactly one of skills, text, wording, limits; here: 'text' and",
+        ),
+        ({"agents": ["one"]}, "exactly one of skills, text, wording, limits; here: none"),
         ({"agents": ["one"], "limits": {"max_turns": 9, "mem_gb": 9}}, "exactly one limit, here are 2"),
         ({"agents": ["one"], "limits": {"max_turn": 9}}, "unknown limit 'max_turn'"),
     ],

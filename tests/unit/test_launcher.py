@@ -138,6 +138,13 @@ def test_the_trace_has_its_socket_and_comes_before_the_runner() -> None:
     assert command[-9:-4] == ["python3", "-I", "-S", "/run/trace_filter.py", "/run/trace"]
 
 
+def test_skills_are_read_only_and_named() -> None:
+    command = agent_command(replace(AGENT, skills=Path("/s/skills")))
+    assert command[command.index("/s/skills:/skills:ro") - 1] == "--bind"
+    assert any("SKILLS_DIR=/skills" in word for word in command)
+    assert not any("SKILLS_DIR" in word for word in agent_command(AGENT))
+
+
 def test_import_sees_no_private_data_and_no_network() -> None:
     assert trusted_command(COMMAND, **IMPORT) == (
         f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "

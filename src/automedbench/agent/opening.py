@@ -103,7 +103,9 @@ def open_sandbox(
     plan.manifest.require("inputs", public)
     with contextlib.ExitStack() as stack:
         if plan.sandbox.backend == "local":
-            yield stack.enter_context(LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits))
+            yield stack.enter_context(
+                LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits, skills=plan.skills)
+            )
             return
         decoy = egress = None
         if plan.sandbox.decoy:
@@ -130,6 +132,7 @@ def open_sandbox(
             services=services,
             layer=plan.layer,
             egress=egress,
+            skills=plan.skills,
             used=any(log.exec_folder.iterdir()),
         )
         yield stack.enter_context(sandbox)

@@ -35,6 +35,7 @@ from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, build_settings
+from automedbench.sandbox.places import SKILLS_DIR
 
 if TYPE_CHECKING:
     import jinja2
@@ -77,6 +78,11 @@ class RunPlan:
     draw: int | None = None
     preset: str = "default"
     effects: EffectRule = "counted"
+
+    @property
+    def skills(self) -> Path | None:
+        """Folder of skills that the agent is given."""
+        return Path(folder) if (folder := self.agent.difference.skills) else None
 
 
 def refuse_unsafe(plan: RunPlan) -> None:
@@ -129,7 +135,10 @@ def compose_brief(plan: RunPlan) -> Brief:
         parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
         parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
     parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
-    parts += [plan.agent.difference.text.strip()] if plan.agent.difference.text else []
+    if plan.skills and not plan.agent.finds_skills:
+        parts.append(blocks.render("skills.md"))
+    if plan.agent.difference.text:
+        parts.append(plan.agent.difference.text.strip())
     tool = "" if command else blocks.render("execute_code.md")
     pins = list_requirements(plan.prompts, card) if tier == "lite" else ""
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
@@ -321,6 +330,7 @@ def _variables(plan: RunPlan) -> dict[str, Any]:
         "data_dir": "$DATA_DIR" if local else DATA_DIR,
         "workspace_dir": workspace,
         "outputs_dir": f"{workspace}/agents_outputs",
+        "skills_dir": "$SKILLS_DIR" if local else SKILLS_DIR,
         "network": "open" if local else "sealed_cache" if sandbox.from_cache else sandbox.network,
         "gpu": sandbox.gpu > 0,
         "limits": plan.limits,

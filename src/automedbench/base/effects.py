@@ -62,7 +62,7 @@ def no_input_opened(conversation: Conversation, audit: AuditRecord) -> bool:
     if unseen or any(finding.rule == "trace.unread" for finding in audit.findings):
         return False
     wrote = any(path.startswith("agents_outputs/") for process in opened for path in process.writes)
-    return wrote and not any(path.startswith("/") for process in opened for path in process.reads)
+    return wrote and not any(path.startswith("/data/public/") for process in opened for path in process.reads)
 
 
 def why_no_effect(effect: Effect, audit: AuditRecord) -> str:

@@ -245,6 +245,14 @@ def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def hash_folder(folder: str | None) -> dict[str, str] | None:
+    """Digests of a folder's files by their paths; None without a folder."""
+    if folder is None or not Path(folder).is_dir():
+        return None
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+
+
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks."""
     with open(path, "rb") as stream:

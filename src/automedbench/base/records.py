@@ -382,7 +382,7 @@ class RunRecord(RunConditions):
 
 
 class Process(Model):
-    """One process of a code call by the kernel trace: paths of the workspace (relative) and the public input."""
+    """One process of a code call by the kernel trace: paths of the workspace (relative), input and skills."""
 
     command: str = Field(description="command line, cut")
     parent: int | None = Field(description="index of its parent among the call's processes; null: the harness's own")

@@ -15,7 +15,7 @@ from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.client import EndpointTarget
 from automedbench.base.endpoint.rate_headers import RateLimits
 from automedbench.base.endpoint.usage import asked_tokens
-from automedbench.base.files import hash_json, sha256_file
+from automedbench.base.files import hash_folder, hash_json, sha256_file
 from automedbench.base.keys import EndpointSource, shown_place
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, validate
@@ -197,6 +197,11 @@ class Agent(EndpointSettings):
         return self.treatment or NO_DIFFERENCE
 
     @property
+    def finds_skills(self) -> bool:
+        """Check whether its program looks for skills by itself, so that the brief need not name them."""
+        return self.layer is not None and load_recipe(self.layer).skills is not None
+
+    @property
     def paid(self) -> bool:
         """Check whether it sends requests to a model endpoint."""
         return self.provider in ("openai", "command")
@@ -232,7 +237,7 @@ class Agent(EndpointSettings):
         """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
         settings = self.model_dump(mode="json", exclude=_NO_BEHAVIOUR)
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
-        files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
+        files = [hash_folder(self.command_folder), hash_folder(f"{self.transcript}/log" if self.transcript else None)]
         program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
         own = hash_json([settings, script, *files, *program, *([self.env] if self.env else [])])
         return own if self.treatment is None else hash_json([own, self.treatment.digest()])
@@ -240,7 +245,7 @@ class Agent(EndpointSettings):
     def program_digest(self) -> str:
         """Identity of a command agent's program alone, with any model: protocol, command, variables, files."""
         recipe = load_recipe(self.layer).digest(self.layer) if self.layer else None
-        return hash_json([self.protocol, self.command, self.env, recipe, _contents(self.command_folder)])
+        return hash_json([self.protocol, self.command, self.env, recipe, hash_folder(self.command_folder)])
 
 
 def read_code_provider(run: Path) -> str:
@@ -251,14 +256,6 @@ def read_code_provider(run: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "unknown"
     return provider if isinstance(provider, str) and provider != "replay" else "unknown"
-
-
-def _contents(folder: str | None) -> dict[str, str] | None:
-    """Hashes of a folder's files by their paths; None without a folder."""
-    if folder is None or not Path(folder).is_dir():
-        return None
-    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
 class AgentsFile(Model):

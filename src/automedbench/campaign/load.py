@@ -102,7 +102,7 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     if config.preset != DEFAULT and not problems:
         config, cards = _apply_preset(config, cards)
         paths = {task: f"{config.results}/cards/{task}.yaml" for task in cards}
-    problems += _misplaced_data(config)
+    problems += [*_misplaced_data(config), *_wrong_skills(config)]
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
         problems += _refused_runs(runs, config, agents or {}, judges, cards)
@@ -197,6 +197,27 @@ def _unknown_names(config: CampaignConfig, kind: Literal["agent", "task"], known
         for key, name in dict.fromkeys(named)
         if name not in known
     ]
+
+
+MOST_SKILL_BYTES = 64 * 1024**2
+"""Of a folder of skills, which is hashed and searched for each run."""
+
+
+def _wrong_skills(config: CampaignConfig) -> Iterator[str]:
+    """Folders of skills that agents cannot be given."""
+    hidden = [Path(each).resolve() for each in (*config.data.model_dump().values(), config.results)]
+    for name, treatment in config.treatments.items():
+        if treatment.skills is None:
+            continue
+        place, why = Path(treatment.skills).resolve(), ""
+        if not place.is_dir() or not any(path.is_file() for path in place.rglob("*")):
+            why = "is not a folder with files"
+        elif any(place == each or each in place.parents or place in each.parents for each in hidden):
+            why = "lies among data or results, or holds them"
+        elif sum(path.stat().st_size for path in place.rglob("*") if path.is_file()) > MOST_SKILL_BYTES:
+            why = f"holds more than {MOST_SKILL_BYTES // 1024**2} MiB"
+        if why:
+            yield f"{CONFIG}: treatments.{name}.skills: '{treatment.skills}' {why}"
 
 
 def _misplaced_data(config: CampaignConfig) -> list[str]:

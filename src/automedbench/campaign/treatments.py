@@ -11,12 +11,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.cards import Limits
-from automedbench.base.files import hash_json
+from automedbench.base.files import hash_folder, hash_json
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import suggestion
 
 JOINED_BY = "+"
-KINDS = ("text", "wording", "limits")
+KINDS = ("skills", "text", "wording", "limits")
 """Kinds of differences: keys of a treatment, of which it has one."""
 LimitValues = dict[str, float | int | None]
 
@@ -34,6 +34,11 @@ def check_limits(limits: LimitValues) -> LimitValues:
 class Difference(Model):
     """What a variant has that its base has not."""
 
+    skills: str | None = Field(
+        None,
+        description="folder that is mounted read-only at /skills, and where its recipe says that a program looks for "
+        "skills",
+    )
     text: Annotated[str, Field(min_length=1)] | None = Field(None, description="added at the end of the brief")
     wording: Literal[2] | None = Field(
         None, description="words of the brief: 2 states the same facts in other words (config/prompts/wording2)"
@@ -52,7 +57,9 @@ class Difference(Model):
         return [kind for kind in KINDS if getattr(self, kind) is not None]
 
     def digest(self) -> str:
-        """Identity of the difference."""
+        """Identity of the difference; of a folder its content."""
+        if self.skills is not None:
+            return hash_json({"skills": hash_folder(self.skills)})
         return hash_json(self.model_dump(mode="json", exclude_none=True))
 
 

@@ -50,7 +50,7 @@ _HARNESS = (
 _TOP = {
     *("bin", "boot", "data", "dev", "environment", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc"),
     *("root", "run", "sbin", "singularity", "srv", "sys", "tmp", "usr", "var", "workspace", ".singularity.d"),
-    *(".dockerenv", "models"),
+    *(".dockerenv", "models", "skills"),
 }
 
 

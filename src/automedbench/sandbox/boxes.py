@@ -313,6 +313,7 @@ class ApptainerSandbox(Sandbox):
         services: places.Services | None = None,
         layer: Layer | None = None,
         egress: Egress | None = None,
+        skills: Path | None = None,
         used: bool = False,
     ) -> None:
         """Raises MissingDataError when Apptainer, image or data are not there.
@@ -336,6 +337,7 @@ class ApptainerSandbox(Sandbox):
         self._egress = egress
         self._services = services
         self._layer = layer
+        self._skills = skills.resolve() if skills else None
         if egress is not None:
             self._services = egress.services if services is None else egress.services + services
         self._findings = []
@@ -518,6 +520,7 @@ class ApptainerSandbox(Sandbox):
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
             layer=self._layer.path.resolve() if self._layer else None,
+            skills=self._skills,
             seccomp=self._filter,
             hook=(scratch / "hook", self._pipe.path),
             trace=None if self._trace is None else self._trace.expect(),
@@ -693,8 +696,11 @@ WARNING = "The local sandbox isolates nothing: code can read and change all that
 class LocalSandbox(Sandbox):
     """Runs code with this interpreter, a clean environment and the workspace as working directory; no container."""
 
-    def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self, *, public: Path, workspace: Path, limits: Limits | None = None, skills: Path | None = None
+    ) -> None:
         self.data_dir = str(public.resolve())
+        self._skills = str(skills.resolve()) if skills else None
         self.workspace_dir = str(workspace.resolve())
         self.enforced = Enforced(backend="local", network="open")
         self._limits = limits or Limits()
@@ -730,5 +736,5 @@ class LocalSandbox(Sandbox):
         return {
             "PATH": binaries,
             "HOME": self.workspace_dir,
-            **launcher.agent_environment(self.data_dir, self.workspace_dir, tmp),
+            **launcher.agent_environment(self.data_dir, self.workspace_dir, tmp, self._skills),
         }

@@ -12,6 +12,7 @@ from pathlib import Path
 DATA_DIR = "/data/public"
 WORKSPACE = "/workspace"
 DECOY_DIR = "/data/private"
+SKILLS_DIR = "/skills"
 CALL_DIR = "/run/call"
 FORWARDER_PLACE = "/run/forwarder.py"
 RUNNER_PLACE = "/run/runner.py"

@@ -9,7 +9,7 @@ from automedbench.agent import run as agent_run
 from automedbench.agent.plan import RunPlan
 from automedbench.base.cards import find_cards, load_card
 from automedbench.base.checkpoints import load_checkpoints
-from automedbench.base.errors import ConfigError
+from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, RunId, RunRecord
 from automedbench.base.yamlfile import suggestion
@@ -20,6 +20,8 @@ from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.steps.invalid_count import count_invalid
 
+LEAKS_SHOWN = 5
+
 
 def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
     """Fill the folder of a run: brief, attempts, workspace, log, conversation and ``run.json``.
@@ -27,6 +29,7 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails.
     """
     plan = plan_of_run(campaign, run)
+    refuse_answers(campaign, plan)
     check = functools.partial(
         count_invalid,
         campaign.card_path(plan.card.id),
@@ -36,6 +39,25 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
         image=campaign.scorer_image,
     )
     return agent_run.run_agent(plan, count_invalid=check)
+
+
+def refuse_answers(campaign: CampaignRecord, plan: RunPlan) -> None:
+    """Raise ConfigError when the agent's skills give answers of the task away, MissingDataError when they are gone."""
+    if plan.skills is None:
+        return
+    if not plan.skills.is_dir():
+        raise MissingDataError(f"{plan.skills} is not a folder.\nCheck the treatments of the configuration.")
+    from automedbench.datasets.leaks import StagedTask
+    from automedbench.datasets.leaks.skills import find_answers
+
+    card, data = plan.card, campaign.settings.data
+    raw, public, private = Path(data.raw) / card.dataset.name, Path(data.public) / card.id, Path(data.private) / card.id
+    plan.manifest.require("private", private)
+    found = list(find_answers(plan.skills, StagedTask(card, raw, public, private, plan.manifest.cases)))
+    if found:
+        shown = [f"{plan.skills}: {each}" for each in found[:LEAKS_SHOWN]]
+        rest = [f"and {more} more places"] if (more := len(found) - LEAKS_SHOWN) > 0 else []
+        raise ConfigError([f"agents.{plan.run.agent}: its skills give answers of {card.id} away", *shown, *rest])
 
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:

@@ -17,7 +17,7 @@ from automedbench.base.files import hash_json, write_text
 from automedbench.base.records import Enforced
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.recipes import LAYER_DIR, AgentRecipe, fill_words, home_files, load_recipe
-from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, WORKSPACE
+from automedbench.sandbox.places import DATA_DIR, SERVICES_DIR, SKILLS_DIR, WORKSPACE
 
 BRIEF, FOLDER, SETTINGS = "brief.md", "agent", "home"
 HOME = "/tmp/home"
@@ -65,10 +65,13 @@ class AgentProgram:
     @property
     def start(self) -> str:
         """The Bash code that starts it: HOME of its own, its settings there, the brief as its input."""
+        place = self.recipe.skills if self.recipe and self.agent.difference.skills else None
+        skills = f"mkdir -p $(dirname {HOME}/{place}) && ln -s {SKILLS_DIR} {HOME}/{place}\n" if place else ""
         path = f'export PATH={LAYER_DIR}/bin:"$PATH"\n' if self.recipe else ""
         return (
             f"export HOME={HOME} XDG_CACHE_HOME={HOME}/.cache\n{path}"
             f"cp -R {SERVICES_DIR}/{SETTINGS} {HOME} && chmod -R u+w {HOME}\n"
+            f"{skills}"
             f"exec {shlex.join(self.command)} < {SERVICES_DIR}/{BRIEF}\n"
         )
 

@@ -58,7 +58,7 @@ def audit(
     ``public`` and ``private`` are the task's own folders, ``raw`` the data set's, whose receipt is read when there is
     one. ``copies`` are private files that repeat an input of their case on purpose.
     """
-    staged = _StagedTask(card, raw, public, private, list(cases), frozenset(copies))
+    staged = StagedTask(card, raw, public, private, list(cases), frozenset(copies))
     leaks = [*_names(staged), *_headers(staged), *_equal_files(staged), *_times(staged)]
     remarks: list[str] = []
     chosen = remarks if card.staging.case_prefix is None else leaks  # a release's order and files are not our choice
@@ -82,13 +82,15 @@ def set_times(public: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _StagedTask:
+class StagedTask:
+    """A staged task: its own folders of public and private files, ``raw`` that of its data set."""
+
     card: TaskCard
     raw: Path
     public: Path
     private: Path
     cases: list[CaseEntry]
-    copies: frozenset[str]
+    copies: frozenset[str] = frozenset()
 
     @cached_property
     def split(self) -> Split:
@@ -104,14 +106,14 @@ class _StagedTask:
         if self.card.staging.case_prefix is None:
             return []
         count = Counter(name.lower() for names in upstream_names(self.split).values() for name in names)
-        own = {_words(f"{case.id.rpartition('_')[0]}/{name}") for case in self.cases for name in case.inputs}
+        own = {join_words(f"{case.id.rpartition('_')[0]}/{name}") for case in self.cases for name in case.inputs}
         return sorted(
             name
             for name, n_cases in count.items()
             if n_cases == 1
-            and len(_words(name)) >= _SHORTEST_ID
+            and len(join_words(name)) >= _SHORTEST_ID
             and any(letter.isdigit() for letter in name)
-            and not any(f"_{_words(name)}_" in f"_{words}_" for words in own)
+            and not any(f"_{join_words(name)}_" in f"_{words}_" for words in own)
         )
 
     @cached_property
@@ -144,10 +146,10 @@ class _StagedTask:
 # --- names ------------------------------------------------------------------------------------------------------
 
 
-def _names(staged: _StagedTask) -> Iterator[str]:
+def _names(staged: StagedTask) -> Iterator[str]:
     """Undeclared files, links, and names that hold an upstream id or a class."""
     folders = {case.id for case in staged.cases}
-    ids, classes = _Phrases(map(_words, staged.ids)), _class_words(staged.card)
+    ids, classes = Phrases(map(join_words, staged.ids)), _class_words(staged.card)
     for place, path in staged.files.items():
         if path.is_symlink() or not path.is_file():
             yield f"{place} is not a regular file"
@@ -159,18 +161,18 @@ def _names(staged: _StagedTask) -> Iterator[str]:
             yield f"the name {place} holds the class {name}"
 
 
-def _class_words(card: TaskCard) -> _Phrases:
+def _class_words(card: TaskCard) -> Phrases:
     own = set(_WORD.findall(" ".join([card.staging.case_prefix or "", *(file.file for file in card.inputs)]).lower()))
     names = {
-        _words(text)
+        join_words(text)
         for target in card.targets
         for text in (target.name, target.source or "", *target.aliases)
         if not text.strip().isdigit()
     }
-    return _Phrases(name for name in names if len(name) > 1 and not own.issuperset(name.split("_")))
+    return Phrases(name for name in names if len(name) > 1 and not own.issuperset(name.split("_")))
 
 
-class _Phrases:
+class Phrases:
     """Names as sequences of words, to be found in a text with anything between its words."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -188,14 +190,15 @@ class _Phrases:
         return sorted(found & self.names)
 
 
-def _words(text: str) -> str:
+def join_words(text: str) -> str:
+    """Words of a text in lower case, joined by underscores."""
     return "_".join(_WORD.findall(text.lower()))
 
 
 # --- content that can be compared without reading it --------------------------------------------------------------
 
 
-def _headers(staged: _StagedTask) -> Iterator[str]:
+def _headers(staged: StagedTask) -> Iterator[str]:
     """Metadata in files; handed-out examples may hold their own answers."""
     for place, (findings, _) in staged.headers.items():
         for found in findings:
@@ -208,7 +211,7 @@ def _headers(staged: _StagedTask) -> Iterator[str]:
                 yield f"{place} holds the upstream id {name}"
 
 
-def _equal_files(staged: _StagedTask) -> Iterator[str]:
+def _equal_files(staged: StagedTask) -> Iterator[str]:
     """Public files whose content is that of a private file, or of a table or archive upstream."""
     listed = {entry.sha256: f"{case.id}/{name}" for case in staged.cases for name, entry in case.inputs.items()}
     for place, path in staged.files.items():
@@ -244,7 +247,7 @@ def _label_files(raw: Path) -> Iterator[tuple[str, str]]:
             yield name, entry.sha256
 
 
-def _times(staged: _StagedTask) -> Iterator[str]:
+def _times(staged: StagedTask) -> Iterator[str]:
     times = {path.lstat().st_mtime_ns for path in staged.files.values()}
     if len(times) > 1:
         yield f"public files have {len(times)} different modification times"
@@ -253,7 +256,7 @@ def _times(staged: _StagedTask) -> Iterator[str]:
 # --- order, size, compression ---------------------------------------------------------------------------------------
 
 
-def _order(staged: _StagedTask, leaks: list[str], remarks: list[str]) -> None:
+def _order(staged: StagedTask, leaks: list[str], remarks: list[str]) -> None:
     """The cases' order against upstream's and against the classes."""
     ids = [case.id for case in staged.cases]
     upstream = upstream_order(staged.split, ids)
@@ -275,7 +278,7 @@ def _order(staged: _StagedTask, leaks: list[str], remarks: list[str]) -> None:
             leaks.append(f"the order of the cases {what} is {value:+.1f} standard deviations from chance")
 
 
-def _compression(staged: _StagedTask, leaks: list[str], remarks: list[str]) -> None:
+def _compression(staged: StagedTask, leaks: list[str], remarks: list[str]) -> None:
     """Formats, how files are stored, and their sizes, against the classes."""
     known = [case for case in staged.cases if case.id in staged.classes]
     formats = {case.id: tuple(sorted({PurePosixPath(name).suffix for name in case.inputs})) for case in known}

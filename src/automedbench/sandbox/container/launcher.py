@@ -44,6 +44,7 @@ from automedbench.sandbox.places import (
     RESOURCE_DIR,
     RUNNER_PLACE,
     SERVICES_DIR,
+    SKILLS_DIR,
     SOURCE_DIR,
     TRACE_FILTER_PLACE,
     TRACE_PLACE,
@@ -104,6 +105,8 @@ class AgentRole:
     services: Services | None = None
     layer: Path | None = None
     """Squashfs file of a command-line agent's program."""
+    skills: Path | None = None
+    """Folder of a variant's skills."""
     seccomp: Path | None = None
     hook: tuple[Path, Path] | None = None
     """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
@@ -111,9 +114,9 @@ class AgentRole:
     """Socket that takes the listener of the trace (``trace_filter.install``)."""
 
 
-def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
+def agent_environment(data_dir: str, workspace: str, tmp: str, skills: str | None = None) -> dict[str, str]:
     """Environment of an agent's code, the same names in every backend; holds no value of the caller's."""
-    return {
+    return ({"SKILLS_DIR": skills} if skills else {}) | {
         "DATA_DIR": data_dir,
         "WORKSPACE": workspace,
         "TMPDIR": tmp,
@@ -164,7 +167,9 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         binds.append((role.decoy, DECOY_DIR, "ro"))
     traced: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()
-    environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
+    environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp", SKILLS_DIR if role.skills else None)
+    if role.skills is not None:
+        binds.append((role.skills, SKILLS_DIR, "ro"))
     if role.hook is not None:
         binds += [(role.hook[0], HOOK_DIR, "ro"), (role.hook[1], EVIDENCE_PIPE, "ro")]
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"

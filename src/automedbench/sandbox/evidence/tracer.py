@@ -89,7 +89,7 @@ _FRAMEWORK = re.compile(
     rb"/(?:lib)?(torch_cpu|onnxruntime|tensorflow|_pywrap_tensorflow|xla_extension|jaxlib|llama|ggml|_check_build)[^/]*\.so"
 )
 _WRITABLE = ("/workspace/", "/tmp/", "/var/tmp/", "/dev/", "/proc/self/", "/proc/thread-self/", "/usr/")
-_INPUT, _WORKSPACE = "/data/public/", "/workspace/"
+_INPUT, _WORKSPACE, _SKILLS = "/data/public/", "/workspace/", "/skills/"
 _CROSSROADS = frozenset({"/data", "/etc", "/home", "/root", "/run"})  # walks meet forbidden things below them
 _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|__pycache__|node_modules|\.git)/|\.pyc$")
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
@@ -666,11 +666,11 @@ class Tracer:
         self._keep(pid, "write", place, "file")
 
     def _keep(self, pid: int, act: str, place: str, state: str) -> None:
-        """Keep a file of the workspace or the input for its process; nothing else, so that no other path is told."""
+        """Keep a file of workspace, input or skills for its process; nothing else, so that no other path is told."""
         if state == "list" or (act == "open" and state != "file") or act not in ("open", "write"):
             return
         writes = act == "write"
-        if place.startswith(_WORKSPACE) or (place.startswith(_INPUT) and not writes):
+        if place.startswith(_WORKSPACE) or (place.startswith((_INPUT, _SKILLS)) and not writes):
             process = self.processes.find(pid)
             kept = None if process is None else process.writes if writes else process.reads
             if process is not None and kept is not None and place not in kept and not _LIBRARY.search(place):
