@@ -104,7 +104,7 @@ def test_a_wrong_record_is_told_by_its_file(planned: Callable[[str], Path]) -> N
         select_campaign(asked("--results", "results/mine"))
 
 
-@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["explain", "E1"], ["prune"]])
+@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["prune"]])
 def test_the_one_other_campaign_is_hinted_at(planned: Callable[[str], Path], words: list[str]) -> None:
     Path("results").mkdir()
     planned("results/demo")

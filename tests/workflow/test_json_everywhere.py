@@ -27,7 +27,6 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("replay", RUN, *CAMPAIGN), {"run", "same", "pruned", "turns"}),
     (("prune", *CAMPAIGN), {"deleted", "files", "bytes", "left"}),
     (("compare", "careful", "hasty", *CAMPAIGN), {"a", "b", "places", "cells", "conflicts", "conclusion"}),
-    (("explain", "E3", *CAMPAIGN), {"code", "count", "cost", "runs"}),
     (("explain-signature", RUN, *CAMPAIGN), {"fields"}),
     (("explain-signature", RUN, RUN, *CAMPAIGN), {"fields", "conclusion"}),
     (("tasks", *CAMPAIGN), {"task", "ready", "cases"}),
