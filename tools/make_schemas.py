@@ -9,6 +9,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.checkpoints import Checkpoints
 from automedbench.base.files import to_json, write_text
 from automedbench.base.records import (
+    AnswerJudgement,
     AuditRecord,
     Conversation,
     DetailReport,
@@ -27,7 +28,6 @@ from automedbench.campaign.presets import Preset
 from automedbench.campaign.record import CampaignRecord
 from automedbench.commands._bundle import Bundle
 from automedbench.commands.first_run import FirstRunReport
-from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.steps.fill_cache import CacheRecord

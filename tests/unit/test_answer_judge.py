@@ -15,14 +15,23 @@ from toys.vqa import CARD, record
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, write_json, write_record
-from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
+from automedbench.base.records import (
+    AnswerJudgement,
+    AnswerVerdict,
+    CaseEntry,
+    CaseSubmission,
+    FileEntry,
+    Manifest,
+    RunId,
+    SubmissionRecord,
+    Tokens,
+)
 from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.judge import answers as judge
-from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
+from automedbench.judge.answers import bucket, judge_answers, parse_reply
 from automedbench.judge.panel.member import ATTEMPTS, JudgeEndpoint
 from automedbench.steps.judge_answers import judge_model
 from automedbench.tracks.common.staging import file_entry
-from automedbench.tracks.vqa.score import Verdicts
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-0123456789"
@@ -133,14 +142,6 @@ def test_a_verdict(tmp_path: Path) -> None:
     assert found.record is not None
     assert found.record.tokens == Tokens(prompt=3, completion=2)
     assert read_record(tmp_path / "run/answer_judge.json", AnswerJudgement) == found.record
-
-
-def test_the_scorer_reads_it(tmp_path: Path) -> None:
-    """Judge and scorer don't know each other; this file is what they share."""
-    found = Desk(tmp_path, LIVER).judge(says(0.5))
-    shared = read_record(tmp_path / "run/answer_judge.json", Verdicts)
-    assert (shared.model, shared.verdicts[0].score) == ("m", 0.5)
-    assert shared.verdicts[0].answer_sha256 == found.verdict().answer_sha256
 
 
 def test_the_request(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from toys import detection
 
 from automedbench.base.cards import Metric, TaskCard
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.tracks import preflight as of_any_track
 from automedbench.tracks.report_generation.components import RESOURCES, preflight
@@ -172,18 +171,6 @@ def test_the_missing_encoder_is_named(made: dict[str, Path], tmp_path: Path, pla
     assert problem.startswith("RadGraph: resources.radgraph_bert is not set")
     (problem,) = preflight(card(components=["F1RadGraph"]), resources | {"radgraph_bert": tmp_path})
     assert "reads texts with 'example/ExampleBERT'" in problem
-
-
-@pytest.mark.radiology
-def test_folder_and_checksums(made: dict[str, Path]) -> None:
-    """The checksum is that of the file, or of the weights in a folder."""
-    folder = made["radgraph"].parent / "radgraph"
-    resources = made | {"radgraph": folder}
-    right = {"chexbert": sha256_file(made["chexbert"]), "radgraph": sha256_file(folder / "weights.th")}
-    assert preflight(card(checkpoint_sha256=right), resources) == []
-    problems = preflight(card(checkpoint_sha256=dict.fromkeys(right, "0" * 64)), resources)
-    assert [problem.split(":")[0] for problem in problems] == ["CheXbert", "RadGraph"]
-    assert all("another SHA-256" in problem and len(problem.splitlines()) <= 3 for problem in problems)
 
 
 @pytest.mark.radiology

@@ -15,8 +15,8 @@ from toys.vqa import CARD, HOSTILE, ROWS, make_raw, perfect, record
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
-from automedbench.base.files import write_json
-from automedbench.base.records import Manifest, RunId, SubmissionRecord
+from automedbench.base.files import write_record
+from automedbench.base.records import AnswerJudgement, Manifest, RunId, SubmissionRecord
 from automedbench.steps.inside.check_workspace import check_workspace
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
@@ -404,7 +404,8 @@ def verdicts(
         digest = next((file.sha256 for file in case.files.values()), None)
         rows.append({"case": case.case, "status": status, "score": score, "answer_sha256": digest, "rationale": ""})
     path = task.folder / "answer_judge.json"
-    write_json(path, {"model": model, "prompt_version": 1, "verdicts": rows, "run": {}})
+    about = {"schema": "automedbench/answer-judge/1", "run": checked.run, "model": model, "prompt_version": 1}
+    write_record(path, AnswerJudgement.model_validate(about | {"verdicts": rows, "n_unjudged": 0}))
     return path
 
 

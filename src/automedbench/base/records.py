@@ -711,6 +711,31 @@ class JudgeRecord(Model):
     cost_usd: Money | None = None
 
 
+class AnswerVerdict(Model):
+    """Verdict on the answer to one question."""
+
+    case: str
+    status: Literal["judged", "shortcut", "unjudged", "not_sent"] = Field(
+        description="shortcut: empty or equal but for case; unjudged: no usable reply; not_sent: strict kind, no answer"
+    )
+    score: Score | None = Field(None, description="0, 0.5 or 1; null unless judged or by shortcut")
+    rationale: str = Field("", max_length=200)
+    cached: bool = False
+    answer_sha256: Sha256 | None = Field(None, description="of the collected answer.json")
+
+
+class AnswerJudgement(Model):
+    """``D/answer_judge.json``: the verdicts on one submission, one per expected question in manifest order."""
+
+    schema_: Literal["automedbench/answer-judge/1"] = Field("automedbench/answer-judge/1", alias="schema")
+    run: RunId
+    model: str
+    prompt_version: int
+    verdicts: list[AnswerVerdict]
+    n_unjudged: int
+    tokens: Tokens = Field(Tokens(), description="of this judgement; cached verdicts cost nothing")
+
+
 class CaseScore(Model):
     """Metrics of one case; ``detail`` is track-specific and meant for the case viewer."""
 

@@ -18,12 +18,12 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import (
+    AnswerJudgement,
+    AnswerVerdict,
     CaseSubmission,
     Manifest,
     Model,
-    RunId,
     Score,
-    Sha256,
     SubmissionRecord,
     Tokens,
 )
@@ -50,31 +50,6 @@ Grades:
 0    wrong, unrelated, contradicting the reference, or several candidates to choose from
 
 Reply with one JSON object and nothing else: {"score": 0, "rationale": "at most 20 words"}"""
-
-
-class AnswerVerdict(Model):
-    """Verdict on the answer to one question."""
-
-    case: str
-    status: Literal["judged", "shortcut", "unjudged", "not_sent"] = Field(
-        description="shortcut: empty or equal but for case; unjudged: no usable reply; not_sent: strict kind, no answer"
-    )
-    score: Score | None = Field(None, description="0, 0.5 or 1; null unless judged or by shortcut")
-    rationale: str = Field("", max_length=MAX_RATIONALE)
-    cached: bool = False
-    answer_sha256: Sha256 | None = Field(None, description="of the collected answer.json")
-
-
-class AnswerJudgement(Model):
-    """``D/answer_judge.json``: the verdicts on one submission, one per expected question in manifest order."""
-
-    schema_: Literal["automedbench/answer-judge/1"] = Field("automedbench/answer-judge/1", alias="schema")
-    run: RunId
-    model: str
-    prompt_version: int
-    verdicts: list[AnswerVerdict]
-    n_unjudged: int
-    tokens: Tokens = Field(Tokens(), description="of this judgement; cached verdicts cost nothing")
 
 
 class CachedVerdict(Model):

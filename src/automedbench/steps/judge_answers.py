@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
+from automedbench.base.records import AnswerJudgement
 from automedbench.campaign.agents import JudgeModel
 from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.record import CampaignRecord
@@ -13,7 +14,7 @@ from automedbench.judge.panel.member import JudgeEndpoint
 from automedbench.sandbox.airlock.archive import unpack_submission
 
 
-def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:
+def judge_answers(campaign: CampaignRecord, run: Path) -> AnswerJudgement:
     """Write ``answer_judge.json`` of a run; the cache of verdicts lies outside of every run.
 
     Raises ConfigError without ``answer_judge`` in the configuration, and what ``judge.answers`` raises.

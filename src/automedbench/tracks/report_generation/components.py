@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
@@ -271,7 +270,7 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     settings: ReportSettings = track_settings(card)
     problems = []
     for need in _needs(settings):
-        problems += _missing(need, resources) or _changed(need, resources, settings) or _unusable(need, resources)
+        problems += _missing(need, resources) or _unusable(need, resources)
     return problems
 
 
@@ -302,21 +301,6 @@ def _missing(need: _Need, resources: Resources) -> list[str]:
         for name in need.resources
         if name not in resources or not resources[name].exists()
     ]
-
-
-def _changed(need: _Need, resources: Resources, settings: ReportSettings) -> list[str]:
-    """Checkpoints whose checksum is not the card's; of a folder, that of its weights."""
-    problems = []
-    for name, expected in settings.checkpoint_sha256.items():
-        if name in need.resources:
-            path = resources[name] / "weights.th" if resources[name].is_dir() else resources[name]
-            found = sha256_file(path) if path.is_file() else "nothing"
-            if found != expected:
-                problems.append(
-                    f"{need.metric}: {path} has another SHA-256 ({found[:12]}…) than the card asks for "
-                    f"({expected[:12]}…).\nIt is another version or a damaged download: get it again ({GUIDE})."
-                )
-    return problems
 
 
 def _unusable(need: _Need, resources: Resources) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from automedbench.base.records import Model, Sha256
+from automedbench.base.records import Model
 from automedbench.tracks import MetricSettings
 
 Component = Literal[
@@ -67,13 +67,9 @@ class ReportSettings(MetricSettings):
         default_factory=dict, description="finding → word patterns, for the component observation_f1"
     )
     hyphens: bool = Field(False, description="in ROUGE-L a word with an inner hyphen is one token, not two")
-    meteor: Literal["nltk"] = Field("nltk", description="whose METEOR: NLTK's definition, with WordNet 3.0")
     min_chars: int = Field(40, ge=1, description="a report has at least so many characters")
     max_chars: int = Field(8000, ge=1, description="and at most so many")
     min_alpha_chars: int = Field(20, ge=0, description="and at least so many letters of any script")
-    checkpoint_sha256: dict[Literal["chexbert", "radgraph"], Sha256] = Field(
-        default_factory=dict, description="checksums of the two checkpoint files, where the card fixes them"
-    )
 
     @field_validator("components")
     @classmethod

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior, Score, Sha256
+from automedbench.base.records import AnswerJudgement, AnswerVerdict, CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.metrics import answers
 from automedbench.metrics.answers import Comparison, compare, is_no_answer, normalise_pair
 from automedbench.metrics.opposites import exclude
@@ -29,28 +29,7 @@ from automedbench.tracks.vqa.stage import TRUTH, QuestionTruth, read_truth
 RESOURCE = "answer_verdicts"
 
 
-class JudgedAnswer(BaseModel):
-    """Fields of one verdict that the scorer needs; ``score`` is null unless it was judged."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    case: str
-    status: Literal["judged", "shortcut", "unjudged", "not_sent"]
-    score: Score | None
-    answer_sha256: Sha256 | None
-
-
-class Verdicts(BaseModel):
-    """Fields of the file that the scorer needs."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    model: str
-    prompt_version: int
-    verdicts: list[JudgedAnswer]
-
-
-def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, JudgedAnswer] | None:
+def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, AnswerVerdict] | None:
     """Case → verdict on exactly this submission; None when none are given and none are asked for.
 
     ``model`` is the judge that the card's settings name, None for lexical scoring. Raises MissingDataError when its
@@ -65,7 +44,7 @@ def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, JudgedA
             f"{inputs.manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
             "Run scripts/judge_answers.py with the same --campaign and --run first."
         )
-    found = read_record(path, Verdicts)
+    found = read_record(path, AnswerJudgement)
     if model is not None and found.model != model:
         raise ConfigError([f"{path}: verdicts of {found.model}, but metric.settings.judge_model is {model}"])
     judged = [(verdict.case, verdict.answer_sha256) for verdict in found.verdicts]
@@ -179,7 +158,7 @@ def _scored(
     case: CaseSubmission,
     truth: QuestionTruth,
     answer: QuestionAnswer | None,
-    verdict: JudgedAnswer | None,
+    verdict: AnswerVerdict | None,
     settings: VqaSettings,
 ) -> Scored:
     if answer is None:
@@ -363,14 +342,7 @@ def _leading(text: str) -> str | None:
     return {**dict.fromkeys(answers.YES, "yes"), **dict.fromkeys(answers.NO, "no")}.get(first)
 
 
-class _Words:
-    """rouge-score's tokenizer: our texts are normalised, so only spaces count."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return text.split()
-
-
 @functools.cache
 def _scorer() -> Any:
     scorers = importlib.import_module("rouge_score.rouge_scorer")
-    return scorers.RougeScorer(["rouge1"], tokenizer=_Words())
+    return scorers.RougeScorer(["rouge1"], tokenizer=SimpleNamespace(tokenize=str.split))  # our texts are normalised
