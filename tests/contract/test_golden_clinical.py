@@ -12,7 +12,7 @@ import pytest
 
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary, corpus_prf, report_prf
-from automedbench.metrics.radgraph import RadgraphScorer, build_graph, reward
+from automedbench.metrics.radgraph import RadgraphScorer, reward
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/report"
 TINY = GOLDEN / "tiny_checkpoints"
@@ -60,7 +60,7 @@ def test_chexbert_agreement() -> None:
 def test_radgraph_rewards() -> None:
     """The level that scores, for every ordered pair of graphs."""
     golden = read("radgraph_reward")
-    graphs = {name: build_graph(annotation) for name, annotation in golden["annotations"].items()}
+    graphs = {name: annotation["entities"] for name, annotation in golden["annotations"].items()}
     assert len(golden["cases"]) >= 50
     for case in golden["cases"]:
         found = reward(graphs[case["ref"]], graphs[case["hyp"]])
@@ -123,7 +123,7 @@ def test_tiny_radgraph(expected: dict[str, Any]) -> None:
     """The annotation of a text, and the rewards of each pair, as the package's own classes give them."""
     golden = expected["radgraph"]
     scorer = RadgraphScorer(TINY / "radgraph.tar.gz", TINY / "bert-base-uncased")
-    assert scorer.annotate(golden["first_annotation"]["text"]) == build_graph(golden["first_annotation"])
+    assert scorer.annotate(golden["first_annotation"]["text"]) == golden["first_annotation"]["entities"]
     found = [
         reward(scorer.annotate(reference), scorer.annotate(candidate))
         for reference, candidate in zip(golden["refs"], golden["hyps"], strict=True)

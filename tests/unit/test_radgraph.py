@@ -21,14 +21,15 @@ import tiny_models
 
 from automedbench.metrics import radgraph
 from automedbench.metrics.checkpoints import CheckpointError, quiet_and_offline
-from automedbench.metrics.radgraph import Entity, Graph, RadgraphScorer, build_graph, reward
+from automedbench.metrics.radgraph import Entities, RadgraphScorer, reward
 
 # --- reward ----------------------------------------------------------------------------------------------------
 
 
-def graph(*entities: tuple[Any, ...]) -> Graph:
+def graph(*entities: tuple[Any, ...]) -> Entities:
     """Entities as (tokens, label, relation, …), each relation as (type, number of the other)."""
-    return Graph(tuple(Entity(tokens, label, tuple(relations)) for tokens, label, *relations in entities))
+    rows = ({"tokens": tokens, "label": label, "relations": relations} for tokens, label, *relations in entities)
+    return {str(number): row for number, row in enumerate(rows, start=1)}
 
 
 PLAIN = graph(("effusion", "OBS-DP"), ("left", "ANAT-DP"))
@@ -44,9 +45,9 @@ ABSENT = graph(("effusion", "OBS-DA"), ("left", "ANAT-DP"))
 @pytest.mark.parametrize(
     ("reference", "candidate", "expected"),
     [
-        pytest.param(Graph(), Graph(), 0, id="both empty"),
-        pytest.param(PLAIN, Graph(), 0, id="empty candidate"),
-        pytest.param(Graph(), PLAIN, 0, id="empty reference"),
+        pytest.param({}, {}, 0, id="both empty"),
+        pytest.param(PLAIN, {}, 0, id="empty candidate"),
+        pytest.param({}, PLAIN, 0, id="empty reference"),
         pytest.param(AT, AT, 1, id="equal"),
         pytest.param(AT, PLAIN, 1 / 2, id="relation overlooked"),
         pytest.param(AT, MODIFIES, 1, id="another relation"),
@@ -57,24 +58,9 @@ ABSENT = graph(("effusion", "OBS-DA"), ("left", "ANAT-DP"))
         pytest.param(PLAIN, graph(("heart", "ANAT-DP")), 0, id="nothing common"),
     ],
 )
-def test_reward(reference: Graph, candidate: Graph, expected: float) -> None:
+def test_reward(reference: Entities, candidate: Entities, expected: float) -> None:
     for one, other in ((reference, candidate), (candidate, reference)):
         assert reward(one, other) == pytest.approx(expected)
-
-
-def test_graph_of_the_published_form() -> None:
-    annotation = {
-        "text": "left effusion",
-        "entities": {
-            "1": {"tokens": "left", "label": "ANAT-DP", "start_ix": 0, "end_ix": 0, "relations": []},
-            "7": {"tokens": "effusion", "label": "OBS-DP", "start_ix": 1, "end_ix": 1, "relations": [["modify", "1"]]},
-        },
-    }
-    assert build_graph(annotation) == Graph((Entity("left", "ANAT-DP"), Entity("effusion", "OBS-DP", (("modify", 0),))))
-    assert build_graph({"entities": {}}) == Graph()
-    annotation["entities"].pop("1")  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="lacks '1'"):
-        build_graph(annotation)
 
 
 def random_annotation(random: np.random.Generator) -> dict[str, Any]:
@@ -106,7 +92,7 @@ def test_against_the_package() -> None:
     for _ in range(300):
         reference, candidate = random_annotation(random), random_annotation(random)
         expected = compute_reward(candidate, reference, "partial")
-        assert reward(build_graph(reference), build_graph(candidate)) == pytest.approx(expected, abs=1e-12)
+        assert reward(reference["entities"], candidate["entities"]) == pytest.approx(expected, abs=1e-12)
 
 
 # --- scorer ----------------------------------------------------------------------------------------------------
@@ -147,17 +133,17 @@ def test_the_network_is_refused() -> None:
 @pytest.mark.radiology
 def test_entities_are_words_of_the_text(scorer: RadgraphScorer) -> None:
     found = scorer.annotate(TEXT)
-    assert found.entities
+    assert found
     assert found == scorer.annotate(TEXT)
-    assert all(each.tokens in TEXT for each in found.entities)
-    assert {each.label for each in found.entities} <= {"ANAT-DP", "OBS-DP", "OBS-U", "OBS-DA"}
+    assert all(each["tokens"] in TEXT for each in found.values())
+    assert {each["label"] for each in found.values()} <= {"ANAT-DP", "OBS-DP", "OBS-U", "OBS-DA"}
 
 
 @pytest.mark.radiology
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u2003"], ids=["empty", "blank", "lines", "wide blank"])
 def test_blank_texts_have_nothing(scorer: RadgraphScorer, text: str) -> None:
     """The package itself reads an empty text as the word None, and a blank one makes it fail."""
-    assert scorer.annotate(text) == Graph()
+    assert scorer.annotate(text) == {}
 
 
 @pytest.mark.radiology
@@ -183,7 +169,7 @@ def test_texts_that_are_the_same(scorer: RadgraphScorer, text: str, same: str) -
 )
 def test_odd_texts_are_annotated(scorer: RadgraphScorer, text: str) -> None:
     """Nothing that an agent writes stops the scorer."""
-    assert isinstance(scorer.annotate(text), Graph)
+    assert isinstance(scorer.annotate(text), dict)
 
 
 @pytest.mark.radiology
@@ -225,7 +211,7 @@ def test_both_models_work_where_sockets_cannot_be_made(made: Path, scorer: Radgr
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert len(found["codes"]) == 14
-    assert found["tokens"] == [each.tokens for each in scorer.annotate("heart size is normal").entities]
+    assert found["tokens"] == [each["tokens"] for each in scorer.annotate("heart size is normal").values()]
     assert list(tmp_path.iterdir()) == [], "a cache was written"
 
 

@@ -21,7 +21,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.datasets.forms.pictures import Picture, picture_file, radiograph
 from automedbench.datasets.forms.sources import SourceReport
 from automedbench.metrics.chexbert import contradicting_share
-from automedbench.metrics.radgraph import Graph
+from automedbench.metrics.radgraph import Entities
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
@@ -574,9 +574,9 @@ def test_a_model_is_asked_once_per_text(monkeypatch: pytest.MonkeyPatch) -> None
     class Scorer:
         def __init__(self, *_: Any) -> None: ...
 
-        def annotate(self, text: str) -> Graph:
+        def annotate(self, text: str) -> Entities:
             asked.append(text)
-            return Graph()
+            return {}
 
     monkeypatch.setattr("automedbench.metrics.radgraph.RadgraphScorer", Scorer)
     components.measure_radgraph([ReportPair("a", "b"), ReportPair("c", "b")], {"radgraph": Path("radgraph")})

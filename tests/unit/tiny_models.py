@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
 
     codes = ChexbertLabeler(folder / "chexbert.pth", folder / "bert").label("heart size is normal")
     graph = RadgraphScorer(folder / "radgraph.tar.gz", folder / "bert").annotate("heart size is normal")
-    print(json.dumps({"codes": codes.tolist(), "tokens": [entity.tokens for entity in graph.entities]}))
+    print(json.dumps({"codes": codes.tolist(), "tokens": [entity["tokens"] for entity in graph.values()]}))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -146,62 +145,22 @@ MAX_WORD_CHARS = 100
 """Characters of a word that are read, as many as WordPiece looks at; memory grows with the longest word, too."""
 
 
-@dataclass(frozen=True)
-class Entity:
-    """Words of a report: an anatomy or an observation (present, absent, uncertain).
-
-    ``relations`` are pairs of the relation's type and the number of the other entity in the graph.
-    """
-
-    tokens: str
-    label: str
-    relations: tuple[tuple[str, int], ...] = ()
+Entities = Mapping[str, Mapping[str, Any]]
+"""Entities of a report by number, as the package and the data set give them: ``tokens``, ``label``, ``relations``."""
 
 
-@dataclass(frozen=True)
-class Graph:
-    """Findings of RadGraph in one report; empty for an empty one."""
-
-    entities: tuple[Entity, ...] = ()
-
-
-# --- reward ----------------------------------------------------------------------------------------------------
-
-
-def reward(reference: Graph, candidate: Graph) -> float:
+def reward(reference: Entities, candidate: Entities) -> float:
     """F1 of two graphs as sets (the package's level ``partial``); 0 when one of them is empty, even if both are.
 
     Entities are equal when their words and label are, and when both or neither has a relation.
     """
     wanted, found = (
-        {(entity.tokens, entity.label, bool(entity.relations)) for entity in graph.entities}
-        for graph in (reference, candidate)
+        {(entity["tokens"], entity["label"], bool(entity["relations"])) for entity in entities.values()}
+        for entities in (reference, candidate)
     )
     if not wanted or not found:
         return 0.0
     return 2 * len(wanted & found) / (len(wanted) + len(found))
-
-
-def build_graph(annotation: Mapping[str, Any]) -> Graph:
-    """The graph of one report in the form of the package and of the RadGraph data set (``entities`` by number).
-
-    Raises ValueError when a relation points to no entity.
-    """
-    entities: Mapping[str, Mapping[str, Any]] = annotation["entities"]
-    place = {key: number for number, key in enumerate(entities)}
-    try:
-        return Graph(
-            tuple(
-                Entity(
-                    tokens=entity["tokens"],
-                    label=entity["label"],
-                    relations=tuple((kind, place[other]) for kind, other in entity["relations"]),
-                )
-                for entity in entities.values()
-            )
-        )
-    except KeyError as error:
-        raise ValueError(f"the annotation lacks {error}") from error
 
 
 # --- model -----------------------------------------------------------------------------------------------------
@@ -228,16 +187,17 @@ class RadgraphScorer:
                     # The vendored AllenNLP raises what it likes, KeyError and AssertionError included.
                     raise CheckpointError(f"{archive_or_dir} cannot be loaded ({first_line(error)})") from error
 
-    def annotate(self, text: str) -> Graph:
+    def annotate(self, text: str) -> Entities:
         """Entities and relations of one report, of which MAX_WORDS words are read; a blank one has none."""
         if not text.strip():
-            return Graph()
+            return {}
         # The package forgets inference_mode and would keep what training needs.
         with quiet_and_offline(), library("torch").inference_mode():
             found = self._model([_bounded(without_surrogates(text))])
         if "0" not in found:
             raise RuntimeError("the package radgraph returned no annotation; it prints the cause only to its output")
-        return build_graph(found["0"])
+        entities: Entities = found["0"]["entities"]
+        return entities
 
 
 def _bounded(text: str) -> str:

@@ -231,31 +231,18 @@ def _meteor(pairs: list[ReportPair], resources: Resources) -> _Found:
 
 def _radgraph(pairs: list[ReportPair], resources: Resources) -> _Found:
     from automedbench.metrics.checkpoints import quiet_and_offline
-    from automedbench.metrics.radgraph import Graph, RadgraphScorer
+    from automedbench.metrics.radgraph import RadgraphScorer
 
     with quiet_and_offline():
         from radgraph.rewards import compute_reward
 
-    def annotation(graph: Graph) -> dict[str, object]:
-        """The graph in the package's form."""
-        entities = {
-            str(number): {
-                "tokens": entity.tokens,
-                "label": entity.label,
-                "relations": [[kind, str(other)] for kind, other in entity.relations],
-            }
-            for number, entity in enumerate(graph.entities)
-        }
-        return {"entities": entities}
-
     scorer = load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
-    graph = functools.cache(lambda text: annotation(scorer.annotate(text)))
+    graph = functools.cache(scorer.annotate)
     values = []
     for pair in pairs:
         both = [graph(text) for text in (pair.candidate, pair.reference)] if pair.candidate else []
-        values.append(
-            float(compute_reward(*both, "partial")) if all(each["entities"] for each in both) and both else 0.0
-        )
+        forms = [{"entities": entities} for entities in both if entities]
+        values.append(float(compute_reward(*forms, "partial")) if len(forms) == 2 else 0.0)
     return {"F1RadGraph": values}
 
 
