@@ -85,7 +85,6 @@ the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Po
 Ultrasonography); CXR is the usual short form of a chest radiograph."""
 
 UNITS = {
-    **dict.fromkeys(("um", "\u03bcm", "micron", "microns", "micrometer", "micrometers"), ("mm", Decimal("0.001"))),
     **dict.fromkeys(
         ("um", "\u03bcm", "micron", "microns", "micrometer", "micrometers", "micrometre"), ("mm", Decimal("0.001"))
     ),

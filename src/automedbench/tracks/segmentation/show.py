@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
+from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.views import Frame, LegendItem
 from automedbench.tracks import Drawing, ScoringInputs
-from automedbench.tracks.common.cases import output_path
 from automedbench.tracks.common.pictures import (
     COLOURS,
     MAX_TITLE,
@@ -36,7 +34,7 @@ from automedbench.tracks.common.pictures import (
     resized_numbers,
     slice_areas,
 )
-from automedbench.tracks.segmentation.check import Encoder
+from automedbench.tracks.segmentation.compare import MaskPair, is_comparable
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
 N_SLICES = 7
@@ -87,8 +85,7 @@ class _Sources:
     def of(cls, inputs: ScoringInputs, case: CaseScore) -> _Sources:
         """The volumes of a case."""
         entry = inputs.entry(case.case)
-        verdict = inputs.verdict(case.case)
-        usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
+        usable = is_comparable(inputs.verdict(case.case))
         return cls(inputs, entry, label_files(inputs.card), ("prediction", "reference") if usable else ("reference",))
 
     @property
@@ -98,10 +95,7 @@ class _Sources:
 
     def areas(self, side: str, axis: int) -> NDArray[np.int64]:
         """Marked voxels in every slice along an axis."""
-        counts = []
-        for file in self.files:
-            with self._planes(side, file) as planes:
-                counts.append(slice_areas(planes, axis))
+        counts = [slice_areas(self._planes(side, file), axis) for file in self.files]
         return np.asarray(np.sum(counts, axis=0), dtype=np.int64)
 
     def labels(self, side: str, view: AxialView, wanted: list[int]) -> list[Numbers]:
@@ -109,8 +103,8 @@ class _Sources:
         merged: list[Numbers] = []
         first = 1
         for file in self.files:
-            with self._planes(side, file) as planes:
-                cuts = [_numbered(cut, len(file.targets), first) for cut in pick_slices(planes, view, wanted)]
+            picked = pick_slices(self._planes(side, file), view, wanted)
+            cuts = [_numbered(cut, len(file.targets), first) for cut in picked]
             merged = [np.where(cut > 0, cut, below) for cut, below in zip(cuts, merged or cuts, strict=True)]
             first += len(file.targets)
         return merged
@@ -123,19 +117,11 @@ class _Sources:
                 raise InfrastructureError(f"{path}: shape differs from the manifest; stage the task again.")
             return pick_slices(iterate_planes(reader), view, wanted)
 
-    @contextlib.contextmanager
-    def _planes(self, side: str, file: LabelFile) -> Iterator[Iterator[Plane]]:
-        encoder = Encoder(file)
-        with self._open(side, file) as reader:
-            if reader.header.shape != self.shape:
-                raise InvalidSubmission("shape_mismatch", f"has shape {reader.header.shape}")
-            yield (encoder.encode(plane) for plane in iterate_planes(reader))
-
-    def _open(self, side: str, file: LabelFile) -> contextlib.AbstractContextManager[VolumeReader]:
-        if side == "reference":
-            return open_trusted(self.inputs.private / self.entry.id / file.name)
-        path: Path = output_path(self.inputs.submission, file.output, self.entry.id)
-        return open_volume(path, max_bytes=file.output.max_bytes)
+    def _planes(self, side: str, file: LabelFile) -> Iterator[Plane]:
+        pair = MaskPair(self.inputs, self.entry, file, with_prediction=side == "prediction")
+        numbers = pair.truth_numbers if side == "reference" else pair.predicted_numbers
+        x, y, z = (*self.shape, 1, 1, 1)[:3]
+        return (block.reshape((x, y), order="F") for block in itertools.islice(numbers(x * y), z))
 
 
 def _numbered(cut: Plane, n_targets: int, first: int) -> Numbers:
