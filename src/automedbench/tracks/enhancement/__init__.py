@@ -77,6 +77,5 @@ TRACK = Track(
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases", "repeats that could not be scored"),
     signals=SIGNALS,
-    preflight=score.preflight,
     staged_settings=("data_range", "intensity_range", "output_shape", "baselines", "classical"),
 )

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.cards import TaskCard
-from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
@@ -39,8 +38,7 @@ def load_lpips(
 ) -> tuple[Lpips | None, list[str]]:
     """The metric, or None and the reason as a note.
 
-    Raises MissingDataError when the card requires it and something is missing, InfrastructureError for weights that
-    are there and cannot be used.
+    Raises InfrastructureError for weights that are there and cannot be used.
     """
     if settings.lpips == "off":
         return None, []
@@ -48,18 +46,11 @@ def load_lpips(
     if min(min(shape) for shape in shapes) < MIN_SIDE:
         problems.append(f"LPIPS: images with a side below {MIN_SIDE} pixels have none")
     if problems:
-        if settings.lpips == "required":
-            raise MissingDataError("\n".join(problems[:3]))
         return None, [f"{'; '.join(problems)}. The value is null and influences nothing."]
     try:
         return Lpips.load(resources[RESOURCE]), []
     except ValueError as error:
         raise InfrastructureError(f"{error}.\nReplace the files, or set metric.settings.lpips to off.") from error
-
-
-def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str]:
-    """Resources missing for LPIPS where the card requires it."""
-    return lpips_problems(resources.get(RESOURCE)) if track_settings(card).lpips == "required" else []
 
 
 Metrics = dict[str, float | None]
@@ -90,7 +81,7 @@ class Row:
 def score(inputs: ScoringInputs) -> TrackScore:
     """Mean SSIM over all expected cases, a row per case, and the diagnostics.
 
-    Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
+    Raises InfrastructureError when a reference is missing or unusable.
     """
     settings: EnhancementSettings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}

@@ -29,9 +29,7 @@ class EnhancementSettings(MetricSettings):
     output_shape: tuple[int, int] | None = Field(
         None, description="height and width of every output; null: each case as its reference is"
     )
-    lpips: Literal["auto", "off", "required"] = Field(
-        "auto", description="auto: where package and weights are there; required: no run starts without them"
-    )
+    lpips: Literal["auto", "off"] = Field("auto", description="auto: where package and weights are there, else null")
     baselines: dict[str, BaselineQuality] = Field(
         default_factory=dict, description="published means; none: computed when the task is staged"
     )
