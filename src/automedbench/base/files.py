@@ -196,15 +196,15 @@ def write_record(path: Path, record: pydantic.BaseModel) -> None:
     write_json(path, record.model_dump(mode="json", by_alias=True))
 
 
-def read_record(path: Path, model: type[RecordT]) -> RecordT:
+def read_record(path: Path | str, model: type[RecordT]) -> RecordT:
     """Read and validate one record.
 
     Raises MissingDataError when the file does not exist and InfrastructureError when it cannot be read or does not
     validate.
     """
-    path = Path(path)
     try:
-        return model.model_validate_json(path.read_bytes())
+        with open(path, "rb") as stream:
+            return model.model_validate_json(stream.read())
     except FileNotFoundError as error:
         raise MissingDataError(f"{path} does not exist; run the rule that writes it first.") from error
     except OSError as error:
@@ -234,7 +234,7 @@ def known_record(path: Path, model: type[RecordT]) -> RecordT | None:
 def parse_json_object(text: str | bytes, *, strict: bool = True) -> dict[str, Any] | None:
     """The JSON object that a text is; None for anything else. Not ``strict``: strings may hold control characters."""
     try:
-        value = json.loads(text, strict=strict)
+        value = json.loads(text) if strict else json.loads(text, strict=False)  # a decoder of its own takes long
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

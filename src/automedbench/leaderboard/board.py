@@ -58,12 +58,12 @@ class Board:
         """Those of the tiers of the headline."""
         return self.runs[self.runs.tier.isin(HEADLINE_TIERS)]
 
-    @property
+    @cached_property
     def differs(self) -> list[str]:
         """Conditions that are not the same for all runs of the headline; without one, for all runs."""
         return find_differences(self._recorded_conditions)
 
-    @property
+    @cached_property
     def signature(self) -> str:
         """Signature of the same runs, all agents together."""
         return signature(self._recorded_conditions)

@@ -52,9 +52,8 @@ class Condition:
     same_for: tuple[str, ...] = ()
     to_text: Callable[[Any], str] = str
 
-    def text(self, score: ScoreRecord) -> str:
-        """The value as the signature says it, without what would end it there."""
-        found = self.value(score)
+    def text(self, found: object) -> str:
+        """A value as the signature says it, without what would end it there."""
         return UNKNOWN if found is None else _BREAKS.sub("_", self.to_text(found))
 
 
@@ -299,17 +298,18 @@ class RecordedConditions(NamedTuple):
 
 def read_conditions(score: ScoreRecord) -> RecordedConditions:
     """Everything that is compared, looked up once for all tables that the run is in."""
+    run, found = vars(score.run), {one.name: one.value(score) for one in CONDITIONS}
     values = frozenset(
-        (one.name, tuple(getattr(score.run, name) for name in one.same_for), value)
+        (one.name, tuple([run[name] for name in one.same_for]), value)
         for one in CONDITIONS
-        if one.effect != NOT and (value := one.value(score)) not in (None, NOTHING)
+        if one.effect != NOT and (value := found[one.name]) not in (None, NOTHING)
     )
-    texts = frozenset((key, score.run.task, score.run.tier, _join(key, parts, score)) for key, parts in KEYS.items())
+    texts = frozenset((key, run["task"], run["tier"], _join(key, parts, found)) for key, parts in KEYS.items())
     return RecordedConditions(values, texts)
 
 
-def _join(key: str, parts: Iterable[Condition], score: ScoreRecord) -> str:
-    texts = [text for part in parts if (text := part.text(score))]
+def _join(key: str, parts: Iterable[Condition], found: Mapping[str, object]) -> str:
+    texts = [text for part in parts if (text := part.text(found[part.name]))]
     if key != SITE:
         return "@".join(dict.fromkeys(texts))
     return UNKNOWN if UNKNOWN in texts else _cut(_hash(texts))

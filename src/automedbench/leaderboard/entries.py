@@ -96,7 +96,7 @@ def judge_stages(score: ScoreRecord) -> dict[str, dict[str, float]]:
         own = {known: [score.panel[name][known] for name in names if known in score.panel[name]] for known in JUDGED}
         if all(own.values()):
             means = cap_stages({known: fmean(values) for known, values in own.items()}, score.stage_limits)
-            stages = dict(score.scores) | {known.lower(): mean for known, mean in means.items()}
+            stages = vars(score.scores) | {known.lower(): mean for known, mean in means.items()}
             found[judge] = dict.fromkeys(stages, 0.0) if score.disqualified else stages
     return found
 

@@ -131,8 +131,9 @@ def bounded_limits(
     n = int(counts.sum())
     stretch = n * weights / counts * np.sqrt(counts / (counts - 1) * (n - 1) / n)
     values = [cell.values(measure) for cell in cells]
-    deviations = np.concatenate([factor * (own - own.mean()) for factor, own in zip(stretch, values, strict=True)])
-    mean = float(weights @ [own.mean() for own in values])
+    centres = [own.mean() for own in values]
+    deviations = np.concatenate([f * (own - centre) for f, own, centre in zip(stretch, values, centres, strict=True)])
+    mean = float(weights @ centres)
     shares, added = bounded_weights(n, method.resamples, method.seed)
     worst = (1 - added) * mean + shares @ deviations
     parts = _shared_parts([side], places, weights, measure)

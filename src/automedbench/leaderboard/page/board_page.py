@@ -5,7 +5,8 @@ Its script gets tables without repeated keys, texts and compiled charts. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -214,12 +215,11 @@ def _column(values: list[Any]) -> dict[str, list[Any]]:
     return {"levels": levels, "codes": [codes[value] for value in values]}
 
 
-def _shorten(value: float) -> float:
-    """A number with as many digits as can be read."""
-    return round(value, 5)
+_shorten = functools.partial(round, ndigits=5)
+"""A number with as many digits as can be read."""
 
 
-_SHORT = {float: _shorten, Decimal: lambda money: round(float(money), 6)}
+_SHORT: dict[type, Callable[[Any], Any]] = {float: _shorten, Decimal: lambda money: round(float(money), 6)}
 
 
 SCRIPTS = (

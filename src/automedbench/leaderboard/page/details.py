@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,14 +44,16 @@ JoinedCase = tuple[CaseSubmission, Mapping[str, float | None]]
 """Verdict of the format check on a case, else of the scorer, and its metrics."""
 
 
-class CompactTable(Model):
+@dataclass
+class CompactTable:
     """Rows without repeated keys."""
 
     columns: list[str]
     rows: list[list[Any]]
 
 
-class TranscriptTurn(Model):
+@dataclass
+class TranscriptTurn:
     """One turn of the transcript: messages and code calls."""
 
     turn: int
@@ -106,7 +109,7 @@ def read_detail(
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
     """
     notes: list[str] = []
-    score = read_record(Path(folder, "score.json"), ScoreRecord)
+    score = read_record(f"{folder}/score.json", ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
     submission = _read(folder, "submission.json", SubmissionRecord, notes)
@@ -140,8 +143,7 @@ def read_detail(
 def tabulate_cases(cases: list[JoinedCase]) -> CompactTable:
     """Cases with their problems and metrics; a metric that a case lacks is null."""
     names = sorted(set().union(*(metrics for _, metrics in cases)))
-    # Not validated again: this runs for every run of a campaign.
-    return CompactTable.model_construct(
+    return CompactTable(
         columns=["case", "status", "problems", "n_problems", *names],
         rows=[_row(check, metrics, names) for check, metrics in cases],
     )
@@ -175,7 +177,7 @@ def group_turns(messages: list[Message], calls: list[CodeCall]) -> list[Transcri
     judgement = group_by(messages, lambda message: message.turn)
     done = group_by(calls, lambda call: call.turn)
     return [
-        TranscriptTurn.model_construct(
+        TranscriptTurn(
             turn=turn,
             messages=[m for m in judgement.get(turn, []) if not m.repeats(done.get(turn, []))],
             calls=done.get(turn, []),
@@ -194,7 +196,7 @@ def keep_both_ends(turns: list[TranscriptTurn], limit: int) -> list[TranscriptTu
 
 def cut_turn(turn: TranscriptTurn, limit: int) -> TranscriptTurn:
     """The turn with every text cut to ``limit`` characters."""
-    return TranscriptTurn.model_construct(
+    return TranscriptTurn(
         turn=turn.turn,
         messages=[_cut_texts(message, ("content", "reasoning"), limit) for message in turn.messages],
         calls=[_cut_call(call, limit) for call in turn.calls],
@@ -239,7 +241,7 @@ def _cut_call(call: CodeCall, limit: int) -> CodeCall:
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
     path = f"{folder}/{name}"
     try:
-        return read_record(Path(path), model)
+        return read_record(path, model)
     except InfrastructureError as error:
         # A page may be passed on: it says nothing about where it was made.
         why = str(error).splitlines()[0].replace(path, "").strip(" :")

@@ -183,7 +183,7 @@ def ledger_row(
 ) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
     found = (
-        dict(score) | dict(score.run) | dict(score.totals) | dict(score.used) | dict(score.recipe) | _computed(score)
+        vars(score) | vars(score.run) | vars(score.totals) | vars(score.used) | vars(score.recipe) | _computed(score)
     )
     found |= {"outdated": ", ".join(outdated), "other_judge": other_judge}
     found["signature"] = signature([conditions or read_conditions(score)])

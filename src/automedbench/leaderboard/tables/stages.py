@@ -28,8 +28,9 @@ STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 
 def build_stages(runs: pd.DataFrame, method: StatisticsMethod) -> BoardTable:
     """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``tabulate_runs``."""
+    judged = runs.assign(judged=[score and judge_stages(score) for score in runs.score])
     return BoardTable(
-        "stages", [row for track, part in split_by_track(runs) for row in _stage_rows(track, part, method)]
+        "stages", [row for track, part in split_by_track(judged) for row in _stage_rows(track, part, method)]
     )
 
 
@@ -38,9 +39,8 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod)
     planned, finished = runs.groupby("agent").size(), select_scored(runs)
     for agent, n_planned in planned.items():
         scored = finished[finished.agent == agent]
-        judged = list(map(judge_stages, scored.score))
         for stage in STAGES:
-            span, spreads = _interval(scored, judged, stage, method), _spreads(scored, stage)
+            span, spreads = _interval(scored, stage, method), _spreads(scored, stage)
             yield {
                 "track": track,
                 "agent": agent,
@@ -55,14 +55,12 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: StatisticsMethod)
             }
 
 
-def _interval(
-    scored: pd.DataFrame, judged: Iterable[dict[str, dict[str, float]]], stage: Stage, method: StatisticsMethod
-) -> Interval:
+def _interval(scored: pd.DataFrame, stage: Stage, method: StatisticsMethod) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     name = stage.lower()
     samples = [
         Sample(run.task, run.tier, run.repeat, value, 0.0, judged={judge: own[name] for judge, own in judges.items()})
-        for run, value, judges in zip(scored["sample"], scored[name], judged, strict=True)
+        for run, value, judges in zip(scored["sample"], scored[name], scored.judged, strict=True)
     ]
     return intervals(samples, method, ("agentic",))["agentic"]
 

@@ -6,10 +6,10 @@ CSV and parquet, a decimal string in JSON. They are written atomically.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class BoardTable(Sequence[Row]):
         values = {name: _normalise(kind, frame[name]) if len(frame) else [] for name, kind in self.kinds.items()}
         self.frame = pd.DataFrame(values, dtype=object)
 
-    @cached_property
+    @functools.cached_property
     def _rows(self) -> list[Row]:
         return list(self.frame.itertuples(index=False, name="Row"))
 
@@ -100,8 +100,7 @@ def write_parquet(path: Path, table: BoardTable) -> None:
         polars.DataFrame(series).write_parquet(temporary)
 
 
-def _round(value: float) -> float:
-    return round(value, DIGITS)
+_round = functools.partial(round, ndigits=DIGITS)
 
 
 def _csv_text(text: str) -> str:
