@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_everything_is_in_one_file(folder: Path) -> None:
     record = read_record(folder / "leaderboard.json", LeaderboardFile)
-    assert list(record.tables) == sorted(TABLES)
+    assert list(record.tables) == sorted(set(TABLES) - {"treatments", "skills"})  # only where there are variants
     assert (record.n_scored, record.n_planned, record.unreadable) == (6, 7, {"x": "unreadable"})
     assert (record.code_version, record.pooling, record.confidence, record.resamples) == (
         *(__version__, "tasks", 0.95, 200),

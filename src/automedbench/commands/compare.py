@@ -1,8 +1,8 @@
 """Compare two agents on the tasks and tiers that both have: differences, intervals, and what can be concluded.
 
-Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. Agents whose runs
-differ in a condition that changes scores are not tested, unless --anyway. What the numbers mean is in
-docs/statistics.md.
+Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. A variant and its
+base (docs/treatments.md) are compared in stages, tokens, cost and time as well. Agents whose runs differ in a condition
+that changes scores are not tested, unless --anyway. What the numbers mean is in docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.treatments import find_base, variant_name
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import BoardEntry, entry_cell, group_by, list_scores, make_samples, score_value
-from automedbench.leaderboard.formats import UNKNOWN, percent, span
+from automedbench.leaderboard.formats import QUANTITIES, UNKNOWN, change, percent, quantity, skill_use, span
+from automedbench.leaderboard.skills import read_skill_use
 from automedbench.leaderboard.tables.cells import pool_scores, tabulate_cells, tabulate_runs
+from automedbench.leaderboard.tables.table import Row
+from automedbench.leaderboard.tables.treatments import build_treatments
 from automedbench.statistics.pairs import MIN_FLIPPED, compare_pairs, draw_gap
 from automedbench.statistics.samples import MEASURES, Measure, PairedComparison, Sample, StatisticsMethod
 
@@ -72,6 +76,9 @@ def main(options: argparse.Namespace) -> None:
         others = [_read_scores(options, name) for name in _list_agents(options) if name not in (options.a, options.b)]
         found = compare_agents(a, b, options.measure, method, others=others, anyway=options.anyway)
         lines = report_lines(found, method)
+        if treatments := _compare_treatments(options, found, method):
+            found["treatments"] = [row._asdict() for row in treatments]
+            lines += treatment_lines(treatments, method)
     # Names and conditions come from records, which may be a third party's.
     show(options, found, [neutralise("\n".join(lines))])
 
@@ -97,6 +104,20 @@ def _list_agents(options: argparse.Namespace, results: Path | None = None) -> li
     if not runs.is_dir():
         raise MissingDataError(f"{runs} is not a folder.\nGive the campaign's results folder with --results.")
     return sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
+
+
+def _compare_treatments(options: argparse.Namespace, found: Comparison, method: StatisticsMethod) -> list[Row]:
+    """A variant against its base in all quantities, corrected for the base's other variants; nothing for others."""
+    names = [options.a, options.b]
+    variant = next((name for name in names if find_base(name) in names), None)
+    if variant is None or (found["conflicts"] and not options.anyway):
+        return []
+    base = find_base(variant)
+    family = [name for name in _list_agents(options) if base in (name, find_base(name))]
+    scores = [score for name in family for score in _read_scores(options, name)]
+    entries = [BoardEntry(score.run, score.track, score) for score in scores]
+    rows = build_treatments(tabulate_runs(entries), read_skill_use(find_results(options), entries), method)
+    return [row for row in rows if variant_name(base, row.treatment) == variant]
 
 
 def _pair_runs(a: Sequence[ScoreRecord], b: Sequence[ScoreRecord]) -> list[list[BoardEntry]]:
@@ -206,6 +227,25 @@ def report_lines(found: Comparison, method: StatisticsMethod) -> list[str]:
         "",
         found["conclusion"],
     ]
+
+
+def treatment_lines(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
+    """A variant against its base for a terminal; ``rows``: of the table ``treatments``, first all tracks."""
+    base, places = rows[0].agent, group_by(rows, lambda row: row.track)
+    lines = ["", f"{variant_name(base, rows[0].treatment)} minus {base}, all runs, scores x100, per run:", ""]
+    for track, own in places.items():
+        head = (track_title(track) if track else "all", base, f"change [{100 * method.confidence:g} % interval]", "p")
+        lines += [*table([head, *map(_treatment_cells, own)], right=range(1, 4)), ""]
+    lines.append("Intervals and p of each line hold for all treatments of the base together.")
+    if used := skill_use(rows[0]):
+        among = quantity("overall", rows[0].change_used, signed=True)
+        lines.append(f"Skills used in {used} runs; overall of these alone {among}, which is not random.")
+    return lines
+
+
+def _treatment_cells(row: Row) -> tuple[str, str, str, str]:
+    p = UNKNOWN if row.p is None else _p_text(row.p)
+    return QUANTITIES[row.quantity], quantity(row.quantity, row.mean_base), change(row), p
 
 
 def _no_effect_line(counts: Sequence[int]) -> list[str]:

@@ -20,6 +20,7 @@ from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_r
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.leaderboard.tables.tiers import build_tiers
+from automedbench.leaderboard.tables.treatments import SkillUse, build_skills, build_treatments
 from automedbench.statistics.samples import StatisticsMethod
 
 HEADLINE = "headline"
@@ -37,6 +38,7 @@ class Board:
     rubrics: dict[str, Rubric]
     method: StatisticsMethod
     unreadable: dict[str, str] = field(default_factory=dict)
+    skill_use: SkillUse = field(default_factory=dict)
 
     @property
     def outdated(self) -> dict[str, tuple[str, ...]]:
@@ -115,6 +117,8 @@ class Board:
             BoardTable("comparisons", [*overall.comparisons, *tracks.comparisons]),
             build_agreement(self.headline, self.method),
         ]
+        treatments = build_treatments(self.headline, self.skill_use, self.method)
+        found += [table for table in (treatments, build_skills(self.runs, self.skill_use)) if len(table)]
         headline = [entry for entry in self.entries if entry.run.tier in HEADLINE_TIERS]
         return {table.name: table for table in found} | error_tables(headline, self.method.confidence)
 

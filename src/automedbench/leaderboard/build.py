@@ -25,6 +25,7 @@ from automedbench.leaderboard.page.board_page import write_board, write_comparis
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
+from automedbench.leaderboard.skills import read_skill_use
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.intervals import method_text
@@ -81,6 +82,9 @@ def export_tables(board: Board, folder: Path) -> None:
     """Write all of them into ``folder``."""
     for table in board.tables.values():
         export_table(table, folder)
+    for name in TABLES.keys() - board.tables.keys():
+        for suffix in ("csv", "parquet"):
+            (folder / f"{name}.{suffix}").unlink(missing_ok=True)
     # On one line: indented, ten thousand runs would take several times the space.
     record = leaderboard_file(board).model_dump(mode="json", by_alias=True)
     write_text(folder / "leaderboard.json", plain_json(record) + "\n")
@@ -90,6 +94,7 @@ def export_tables(board: Board, folder: Path) -> None:
 def leaderboard_file(board: Board) -> LeaderboardFile:
     """Everything of a board; scores in [0, 1], money as decimal strings."""
     found = list_scores(board.entries)
+    shown = {name for table in board.tables.values() for name in table.kinds}
     return LeaderboardFile(
         code_version=__version__,
         pooling=board.method.pooling,
@@ -110,7 +115,7 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
         tracks={track: definitions.track_title(track) for track in board.tracks},
         tasks={entry.run.task: _task(entry.run.task, entry.track, board) for entry in board.entries},
         stages={stage.id: stage.title for stage in definitions.STAGES},
-        definitions={name: column.meaning for name, column in COLUMNS.items()},
+        definitions={name: column.meaning for name, column in COLUMNS.items() if name in shown},
         tables={
             # Cells are plain values already: validating hundreds of thousands of them says nothing.
             table.name: FileTable.model_construct(
@@ -170,7 +175,7 @@ def build_leaderboard(
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
         pages = beside.submit(write_run_pages, results, out, list_scores(entries), known, texts)
-        board = Board(plan, entries, known, texts, method, gathered.unreadable)
+        board = Board(plan, entries, known, texts, method, gathered.unreadable, read_skill_use(results, entries))
         export_tables(board, out)
         export_charts(out / "charts", board)
         write_comparison(out / "beside.html", board)

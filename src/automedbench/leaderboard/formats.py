@@ -43,6 +43,36 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{Decimal(100 * value).quantize(Decimal('1'), ROUND_HALF_UP)}%"
 
 
+QUANTITIES = {
+    "overall": "Overall",
+    "task": "Task",
+    **{stage.lower(): stage for stage in ("S1", "S2", "S3", "S4", "S5")},
+    "tokens": "Tokens",
+    "cost_usd": "USD",
+    "minutes": "Minutes",
+}
+"""Quantity of the table ``treatments`` → its title."""
+
+
+def quantity(name: str, value: float | None, *, signed: bool = False) -> str:
+    """A value of the table ``treatments``: scores ×100; with its sign, where it is a change."""
+    if value is None:
+        return UNKNOWN
+    digits, shown = {"tokens": (0, value), "cost_usd": (4, value), "minutes": (1, value)}.get(name, (1, 100 * value))
+    return f"{round(shown, digits) + 0.0:{'+' if signed else ''},.{digits}f}"
+
+
+def change(row: Row) -> str:
+    """+4.2 [1.0, 7.4]: a variant minus its base, with the interval if there is one."""
+    ends = f" [{quantity(row.quantity, row.low)}, {quantity(row.quantity, row.high)}]" if row.low is not None else ""
+    return quantity(row.quantity, row.change, signed=True) + ends
+
+
+def skill_use(row: Row) -> str:
+    """Runs that used their skills, of those that were traced; nothing for a variant without skills."""
+    return "" if row.n_traced is None else f"{row.n_used} of {row.n_traced}"
+
+
 def notes(row: Row) -> list[str]:
     """Notes to read before comparing this row."""
     found = ["made-up data"] if row.made_up else []

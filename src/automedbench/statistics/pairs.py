@@ -37,8 +37,12 @@ def compare_pairs(
     agents: Mapping[str, Sequence[samples.Sample]],
     method: samples.StatisticsMethod = samples.USUAL,
     measure: samples.Measure = "overall",
+    *,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> list[samples.PairedComparison]:
     """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, corrected for all of them.
+
+    ``pairs``: only these, in this order, and corrected for these alone.
 
     Two agents are ``different`` exactly when the simultaneous interval of their difference excludes 0, which is when
     ``p`` is below 1 - confidence. ``generalises``: different, and shown for tasks like these as well. With pooling
@@ -63,7 +67,7 @@ def compare_pairs(
         return _part(mean, np.array(weights) ** 2 / counts, counts - 1, variances, normal)
 
     contrasts: list[_Contrast] = []
-    for a, b in combinations(cells, 2):
+    for a, b in combinations(cells, 2) if pairs is None else pairs:
         places = tuple(sorted(cells[a].keys() & cells[b].keys()))
         counts = [(cells[a][place].n, cells[b][place].n) for place in places]
         weights = samples.cell_weights(places, [sum(pair) for pair in counts], method.pooling)

@@ -15,6 +15,7 @@ from typing import Any
 from automedbench import __version__
 from automedbench.base.cards import Reference, TaskCard
 from automedbench.base.records import TIERS, ScoreRecord
+from automedbench.campaign.treatments import variant_name
 from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board, tier_choices
@@ -22,6 +23,7 @@ from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.conditions import BY_NAME, PUBLISHED, draw_name
 from automedbench.leaderboard.entries import BoardEntry, group_by, judge_scores, list_scores
+from automedbench.leaderboard.formats import QUANTITIES, change, skill_use
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.plan import PlannedAgent
@@ -233,6 +235,21 @@ def write_board(path: Path, board: Board, dates: Mapping[str, str] = MappingProx
     write_html(path, "board.html", page_context(board, dates))
 
 
+def list_treatments(board: Board) -> list[dict[str, Any]]:
+    """Rows of the page's table of treatments: one per variant and place, with its changes by quantity."""
+    table = board.tables.get("treatments", ())
+    places = group_by(table, lambda row: (row.agent, row.treatment, row.track))
+    return [
+        {
+            "variant": variant_name(agent, treatment),
+            "place": definitions.track_title(track) if track else "all",
+            "used": skill_use(rows[0]),
+            "changes": {row.quantity: (change(row), bool(row.different)) for row in rows},
+        }
+        for (agent, treatment, track), rows in sorted(places.items(), key=lambda item: item[0][:2])
+    ]
+
+
 def write_comparison(path: Path, board: Board) -> None:
     """Write ``beside.html``: any two runs side by side, or one case of all agents, as frames of the runs' own pages."""
     sheet, program = style("common.css", "beside.css"), script("common.js", "beside.js")
@@ -281,6 +298,8 @@ def page_context(board: Board, dates: Mapping[str, str]) -> dict[str, Any]:
         "tracks": {track: definitions.track_text(track) for track in board.tracks},
         "stages": definitions.STAGES,
         "tiers": {tier: definitions.TIERS[tier] for tier in TIERS if tier in planned},
+        "treatments": list_treatments(board),
+        "quantities": QUANTITIES,
         "rules": definitions.RULES,
         "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
         "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},

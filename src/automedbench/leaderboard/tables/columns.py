@@ -109,6 +109,17 @@ TABLES: dict[str, TableText] = {
         "track agent n_runs n_disqualified n_without_code n_fired n_knowledge n_engineering ratio n_two_or_more "
         "n_recovered recovery_rate",
     ),
+    "treatments": _table(
+        "Variants of an agent minus the agent itself, their base, over all tracks and within each; only where the "
+        "campaign has treatments. Only cells that both have are compared.",
+        "track agent treatment quantity n_cells mean_base change low high p different n_scored n_traced n_used "
+        "change_used",
+    ),
+    "skills": _table(
+        "Files of their skills that runs opened, one row per run and file; only where the campaign has variants with "
+        "skills.",
+        "agent track task tier repeat file call stage",
+    ),
 }
 """Table → what it is."""
 
@@ -346,6 +357,15 @@ COLUMNS: dict[str, Column] = {
     "ratio": Column(float, "n_engineering / n_knowledge; empty without E1"),
     "n_two_or_more": Column(int, "runs with at least two codes"),
     "n_recovered": Column(int, "of these, runs with a complete final submission"),
+    "treatment": Column(str, "name of the treatment: the variant is agent+treatment"),
+    "quantity": Column(str, "overall, task, s1 to s5 (scores); tokens, cost_usd, minutes (per run)"),
+    "mean_base": Column(float, "mean of the base on the compared cells"),
+    "change": Column(float, "mean of the variant minus mean of the base; all runs count, used or not"),
+    "n_traced": Column(int, "runs of the variant with skills whose opened files are known"),
+    "n_used": Column(int, "of these, runs that opened a file of their skills"),
+    "change_used": Column(float, "the same of these runs alone: not random, so without an interval"),
+    "file": Column(str, "path in the folder of skills"),
+    "call": Column(int, "first code call that opened it"),
     "recovery_rate": Column(float, "n_recovered / n_two_or_more"),
 }
 """Column → what it holds; a name means the same in every table."""
