@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import thread as _imported_before_the_end  # noqa: F401 - it cannot be imported then
 from typing import TYPE_CHECKING, Any
 
 from automedbench.base.plaintable import counted
@@ -22,7 +23,8 @@ def print_in_dry_run(workflow: Any, campaign: Campaign, configuration: str) -> N
     shown = workflow.output_settings
     quiet = {each.name for each in (shown.quiet or ())} if shown else set()
     if shown and shown.dryrun and "ALL" not in quiet:
-        atexit.register(_print_plan, workflow, campaign, configuration)
+        # Not `atexit`: no thread can be started then, and the ledger is read by several.
+        threading._register_atexit(_print_plan, workflow, campaign, configuration)  # type: ignore[attr-defined]
 
 
 def _print_plan(workflow: Any, campaign: Campaign, configuration: str) -> None:

@@ -64,7 +64,10 @@ def test_money_without_a_key(clone: Project) -> None:
     At most the 20 million tokens and 20 USD of config/config.yaml each. With a third repeat there are 6 runs.
     """
     matrix = "matrix={agents: [priced, other], repeats: 2}"
-    _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 10}")
+    (clone.path / "paid/ledger").mkdir(parents=True)
+    (clone.path / "paid/ledger/run+1.json").write_text("{")  # a ledger is read, also when the interpreter ends
+    _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 10}", "results=paid")
+    assert "\nThe ledger is damaged: paid/ledger/run+1.json cannot be read.\n" in err
     assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +40,000,000 +3\.46 +40\.00 +the configuration$", err, re.M)
     assert "\nBudget: 10.00 USD, of which 10.00 USD are left: enough for what is expected" in err
     assert re.search(r"^as configured +4 +none +none$", err, re.M)

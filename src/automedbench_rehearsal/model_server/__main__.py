@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(options, stop)
     except AutoMedBenchError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"Cannot serve: {error.strerror or error} (port {options.port}, {error.filename})", file=sys.stderr)
+    except (OSError, OverflowError) as error:
+        file = getattr(error, "filename", None) or f"port {options.port}"
+        print(f"Cannot serve: {file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
     return 2
 
 
