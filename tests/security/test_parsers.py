@@ -14,7 +14,7 @@ from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.protocols import PROTOCOLS
 from automedbench.agent.protocols.common import ApiCall, RequestRefused
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
-from automedbench.agent.workspace import CallEvidence, infer_stage
+from automedbench.agent.workspace import infer_stage
 from automedbench.base.records import RunId
 from automedbench.judge.evidence import RunEvidence, blind, fence, neutralise, one_line, quote_readings
 from automedbench.judge.panel.structured import find_answer
@@ -57,7 +57,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
     "program": lambda text: read_tool_call(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
     "request": read,
-    "stage": lambda text: infer_stage(CallEvidence(code=text), "S1"),
+    "stage": lambda text: infer_stage(text, "S1"),
     "injections": lambda text: find_injections([AgentText("plan", None, text)]),
     "names": names,
     "fence": lambda text: fence("x", neutralise(text)),

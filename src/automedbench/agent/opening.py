@@ -39,22 +39,18 @@ OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], 
 """Makes the sandbox of an attempt; see :func:`open_sandbox`."""
 
 
-def attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
-    """Writes an event of each attempt at a request."""
-
-    def write(attempt: Attempt) -> None:
-        log.event(
-            "api_attempt",
-            **{"class": attempt.kind},
-            status=attempt.status,
-            turn_s=round(attempt.turn_s, 3),
-            wait_s=round(attempt.wait_s, 3),
-            elapsed_s=round(attempt.elapsed_s, 3),
-            body=attempt.body,
-            key=attempt.key,
-        )
-
-    return write
+def log_attempt(log: RunLog, attempt: Attempt) -> None:
+    """Append the event of an attempt at a request."""
+    log.event(
+        "api_attempt",
+        **{"class": attempt.kind},
+        status=attempt.status,
+        turn_s=round(attempt.turn_s, 3),
+        wait_s=round(attempt.wait_s, 3),
+        elapsed_s=round(attempt.elapsed_s, 3),
+        body=attempt.body,
+        key=attempt.key,
+    )
 
 
 def open_model(

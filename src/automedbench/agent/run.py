@@ -40,7 +40,7 @@ from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.opening import OpenModel, OpenSandbox, attempt_logger
+from automedbench.agent.opening import OpenModel, OpenSandbox, log_attempt
 from automedbench.agent.plan import (
     Brief,
     RunPlan,
@@ -216,10 +216,9 @@ class _Driver:
             RunLog(attempt.log, Masker(secret_among(keys, [plan.run.path, str(plan.agent.model)])))
         )
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        logged = attempt_logger(log)
 
         def note_attempt(each: Attempt) -> None:
-            logged(each)
+            log_attempt(log, each)
             metered.note_attempt(each)
 
         opened = self.open_model(

@@ -18,7 +18,7 @@ from automedbench.agent.durable.attempts import DEATHS, Journal
 from automedbench.agent.log import CallNote, RunLog, find_first_comment
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
-from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, find_missing_files, infer_stage, take_snapshot
+from automedbench.agent.workspace import Changes, Snapshot, infer_stage, is_plain_file, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.endpoint.client import SHORT_WAIT_S
 from automedbench.base.errors import InfrastructureError
@@ -65,8 +65,7 @@ class Contract:
 
     def find_missing(self, workspace: Path) -> list[str]:
         """Expected files that a workspace does not hold, as paths below ``agents_outputs/``; links are none."""
-        found = find_missing_files(workspace, [f"{OUTPUTS}/{path}" for path in self.expected])
-        return [path.removeprefix(f"{OUTPUTS}/") for path in found]
+        return [path for path in self.expected if not is_plain_file(workspace, f"{OUTPUTS}/{path}")]
 
     def describe(self, n_missing: int) -> str:
         if n_missing:
@@ -84,15 +83,15 @@ class Contract:
         self, code: str, changed: Sequence[str], cache_growth: int, complete: bool, previous: Stage
     ) -> Stage:
         """Stage of a call, by its code and the workspace files it changed; ``complete``: all outputs exist now."""
-        evidence = CallEvidence(
-            code=code,
+        return infer_stage(
+            code,
+            previous,
             changed_files=changed,
             cases_written=self.count_cases(changed),
             n_cases=self.n_cases,
             cache_growth=cache_growth,
             all_outputs_exist=complete,
         )
-        return infer_stage(evidence, previous)
 
 
 class Executed(Model):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -165,11 +165,6 @@ def list_files(snapshot: Snapshot) -> dict[str, int]:
     return listed
 
 
-def find_missing_files(root: Path, expected: Iterable[str]) -> list[str]:
-    """Expected paths below ``root`` that are not regular files reached without any link, in order."""
-    return [path for path in expected if not _is_plain_file(root, path)]
-
-
 def read_plan(workspace: Path) -> str | None:
     """``plan/plan.md``, at most 64 KiB, decoded with replacement."""
     data = read_beneath(workspace, "plan/plan.md", LARGEST_READ)
@@ -182,7 +177,8 @@ def has_plot(workspace: Path) -> bool:
     return data is not None and looks_like_png(data[:HEADER])
 
 
-def _is_plain_file(root: Path, path: str) -> bool:
+def is_plain_file(root: Path, path: str) -> bool:
+    """Check for a regular file below ``root`` that is reached without any link."""
     current = root
     *folders, name = path.split("/")
     try:
@@ -209,25 +205,39 @@ _LOAD = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class CallEvidence:
-    """Evidence of one call: its code, the workspace files it changed, the cases with expected outputs among them."""
+def infer_stage(
+    code: str,
+    previous: Stage,
+    *,
+    changed_files: Collection[str] = (),
+    cases_written: int = 0,
+    n_cases: int = 1,
+    cache_growth: int = 0,
+    all_outputs_exist: bool = False,
+) -> Stage:
+    """Stage of a call, never earlier than that of the call before.
 
-    code: str
-    changed_files: Collection[str] = ()
-    cases_written: int = 0
-    n_cases: int = 1
-    cache_growth: int = 0
-    all_outputs_exist: bool = False
-
-
-def infer_stage(evidence: CallEvidence, previous: Stage) -> Stage:
-    """Stage of a call; never earlier than that of the call before."""
-    seen = _rank_stages(evidence)
-    label = read_stage_label(evidence.code)
+    By its code, the workspace files it changed, the cases with expected outputs among them, and bytes of caches.
+    """
+    seen: list[Stage] = []  # what the evidence speaks for, strongest first
+    if "agents_outputs" in code and not cases_written and all_outputs_exist:
+        seen.append("S5")
+    if cases_written > max(2, n_cases // 10):
+        seen.append("S4")
+    elif cases_written:
+        seen.append("S3")
+    if {"plan/plan.md", "plan/plan.png"} & set(changed_files):
+        seen.append("S1")
+    if not cases_written and _sets_up(code, cache_growth):
+        seen.append("S2")
+    label = read_stage_label(code)
     if not seen:
         return max(label or previous, previous)
     return max(label if label in seen else seen[0], previous)
+
+
+def _sets_up(code: str, cache_growth: int) -> bool:
+    return cache_growth >= WEIGHTS_BYTES or any(pattern.search(code) for pattern in (_INSTALL, _DOWNLOAD, _LOAD))
 
 
 def read_stage_label(code: str) -> Stage | None:
@@ -238,28 +248,3 @@ def read_stage_label(code: str) -> Stage | None:
             stages: dict[str, Stage] = {"1": "S1", "2": "S2", "3": "S3", "4": "S4", "5": "S5"}
             return stages[match[1]]
     return None
-
-
-def _rank_stages(evidence: CallEvidence) -> list[Stage]:
-    """Stages that the evidence speaks for, strongest first."""
-    seen: list[Stage] = []
-    few = max(2, evidence.n_cases // 10)
-    reads_outputs = "agents_outputs" in evidence.code and evidence.cases_written == 0
-    if reads_outputs and evidence.all_outputs_exist:
-        seen.append("S5")
-    if evidence.cases_written > few:
-        seen.append("S4")
-    elif evidence.cases_written:
-        seen.append("S3")
-    if {"plan/plan.md", "plan/plan.png"} & set(evidence.changed_files):
-        seen.append("S1")
-    if not evidence.cases_written and _sets_up(evidence):
-        seen.append("S2")
-    return seen
-
-
-def _sets_up(evidence: CallEvidence) -> bool:
-    code = evidence.code
-    return evidence.cache_growth >= WEIGHTS_BYTES or any(
-        pattern.search(code) for pattern in (_INSTALL, _DOWNLOAD, _LOAD)
-    )

@@ -142,10 +142,6 @@ class Memory:
         return words
 
 
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 class Tree:
     """Paths as the container has them, with links followed as the kernel would there."""
 
@@ -154,7 +150,7 @@ class Tree:
         self._root = -1
         self._prefix = ""
         self._proc: tuple[int, int] | None = None
-        self._how = ctypes.byref(_How(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT))
+        self._how = ctypes.create_string_buffer(_HOW.pack(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT), _HOW.size)
 
     def enter(self, pid: int) -> None:
         """Take the root folder of a process for that of all."""
@@ -207,7 +203,7 @@ class Tree:
         return os.readlink(path).removeprefix(self._prefix)
 
     def _opened(self, path: str) -> tuple[str, str] | None:
-        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
+        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, _HOW.size)
         if descriptor < 0:
             return None
         try:
