@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import math
 import shlex
 import signal
 import subprocess
@@ -38,7 +39,9 @@ AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
 ENOUGH, GATHER_S = 20, 120.0
 """Cheap steps are submitted when so many runs wait, when the first has waited so long, or when no other can join."""
-SHARE = 10
+WITHIN_S, LEFT = 150.0, float("-inf")
+"""A job begins no cheap step later than this; those that are left wait no more, and share the room that there is."""
+SHARE = 5
 """Of ``--jobs``, one in so many may do cheap steps at a time, beside those that ``--jobs`` counts."""
 LOOK_S = 3.0
 """Between two looks at the reports of steps; Slurm is queried at ``--seconds-between-status-checks``."""
@@ -132,7 +135,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         with scheduler._lock:
             alone = all(map(is_batched, [*scheduler.running, *self.workflow.dag.ready_jobs]))
         room = max(1, self.workflow.resource_settings.nodes // SHARE) - self._batches.count_shared()
-        for jobs in take_due(dict(self._gathered), now, alone)[: max(0, room)]:
+        for jobs in take_due(dict(self._gathered), now, alone, room):
             for job in jobs:
                 del self._gathered[job]
             self._request(*jobs)
@@ -140,7 +143,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
     def _request(self, job: Any, *others: Any) -> None:
         """Begin a step, and others in the same Slurm job if it is not under way yet."""
         runtime = job.resources.get("runtime")
-        within_s = 30.0 * runtime if isinstance(runtime, int) and is_batched(job) else None
+        within_s = min(30.0 * runtime, WITHIN_S) if isinstance(runtime, int) and is_batched(job) else None
         with self.workflow.scheduler._lock:  # it changes what is ready
             known = self._batches.request(job, within_s, others)
         if isinstance(known, str):
@@ -302,6 +305,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
                 self._registered.discard(job)
                 by_job.pop(job)
                 self._begin(job)
+            self._gathered |= dict.fromkeys((job for job in again if job in self._gathered), LEFT)
         for info in by_job.values():
             self._report_end(info, states)
 
@@ -331,16 +335,21 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             self.report_job_error(info, msg=message, aux_logs=[str(log)] if log is not None and message else [])
 
 
-def take_due(gathered: Mapping[Any, float], now: float, alone: bool) -> list[list[Any]]:
-    """Lists of steps to submit now, of one rule each; ``gathered``: step → since when it waits, ``now`` in s.
+def take_due(gathered: Mapping[Any, float], now: float, alone: bool, room: int) -> list[list[Any]]:
+    """Up to ``room`` lists of steps to submit now, of one rule each; ``gathered``: step → since when it waits, in s.
 
     ``alone``: nothing else is under way that could join them.
     """
     by_rule: dict[str, list[Any]] = defaultdict(list)
-    for job in gathered:
+    for job in sorted(gathered, key=gathered.__getitem__):
         by_rule[job.rule.name].append(job)
-    due = [jobs for jobs in by_rule.values() if alone or len(jobs) >= ENOUGH or now - gathered[jobs[0]] >= GATHER_S]
-    return [jobs[first : first + AT_ONCE] for jobs in due for first in range(0, len(jobs), AT_ONCE)]
+    lists = []
+    for jobs in by_rule.values():
+        since = gathered[jobs[0]]
+        if alone or len(jobs) >= ENOUGH or now - since >= GATHER_S:
+            size = min(AT_ONCE, math.ceil(len(jobs) / max(1, room))) if since == LEFT else AT_ONCE
+            lists += [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    return lists[: max(0, room)]
 
 
 def _batch(info: SubmittedJobInfo) -> Batch | None:

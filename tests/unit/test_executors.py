@@ -20,7 +20,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from automedbench.base.slurm import is_busy, read_states, states_in_accounting, states_in_queue
 from snakemake_executor_plugin_automedbench import slurm, together
 from snakemake_executor_plugin_automedbench.batches import Batch, Batches, end_batches
-from snakemake_executor_plugin_automedbench.slurm import SlurmExecutor, take_due
+from snakemake_executor_plugin_automedbench.slurm import LEFT, SlurmExecutor, take_due
 from snakemake_executor_plugin_automedbench.together import (
     Step,
     StepList,
@@ -258,17 +258,23 @@ def test_steps_that_gathered_share_a_batch(tmp_path: Path) -> None:
 
 
 def test_finished_runs_wait_for_each_other() -> None:
-    """Twenty go at once, fewer after two minutes, the last ones as soon as no agent runs; 100 in a job at most."""
+    """Twenty go at once, fewer after two minutes, the last ones as soon as no agent runs; 100 in a job at most.
+
+    What a job has left goes at once, in as many lists as there is room for.
+    """
     collect = [Job(number, "collect", []) for number in range(120)]
     audit = Job(200, "audit", [])
 
-    def due(waits: dict[Job, float], alone: bool = False) -> list[int]:
-        return [len(jobs) for jobs in take_due(waits, 1000.0, alone)]
+    def due(waits: dict[Job, float], alone: bool = False, room: int = 4) -> list[int]:
+        return [len(jobs) for jobs in take_due(waits, 1000.0, alone, room)]
 
     assert due(dict.fromkeys([*collect[:19], audit], 881.0)) == []
     assert due(dict.fromkeys(collect[:20], 999.0)) == [20]
     assert due(dict.fromkeys(collect[:3], 999.0) | {audit: 880.0}) == [1]
     assert due(dict.fromkeys([*collect, audit], 999.0), alone=True) == [100, 20, 1]
+    assert due(dict.fromkeys([*collect, audit], 999.0), alone=True, room=2) == [100, 20]
+    assert due({collect[0]: 999.0} | dict.fromkeys(collect[1:6], LEFT)) == [2, 2, 2]
+    assert due(dict.fromkeys(collect[:20], 999.0), room=0) == []
 
 
 def test_a_step_has_made_its_files_when_none_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +318,7 @@ def test_a_report_that_is_seen_late_is_waited_for(tmp_path: Path, monkeypatch: p
     executor.workflow = SimpleNamespace(
         remote_execution_settings=waits, execution_settings=SimpleNamespace(latency_wait=60)
     )
-    executor.run_uuid, executor._gone, executor._queried_at = "head", {}, 0.0
+    executor.run_uuid, executor._gone, executor._queried_at, executor._gathered = "head", {}, 0.0, {}
     executor._batches = batches(plan, tmp_path, at_once=1)
     monkeypatch.setattr(executor, "_report", lambda info, how, *_: reported.append((info.external_jobid, how)))
     monkeypatch.setattr(slurm, "states_in_queue", lambda _: {"1": "COMPLETED", "2": "COMPLETED"})
