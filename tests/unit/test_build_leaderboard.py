@@ -22,7 +22,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import build_leaderboard
-from automedbench.leaderboard.tables.columns import TABLES
+from automedbench.leaderboard.tables.columns import OCCASIONAL, TABLES
 from automedbench.statistics.samples import StatisticsMethod
 
 
@@ -51,7 +51,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     write_campaign(tmp_path, campaign())
     built = build(tmp_path, root)
     written = set(files(tmp_path / "leaderboard"))
-    tables = {f"{name}.{suffix}" for name in {*TABLES} - {"treatments", "skills"} for suffix in ("csv", "parquet")}
+    tables = {f"{name}.{suffix}" for name in {*TABLES} - OCCASIONAL for suffix in ("csv", "parquet")}
     papers = {f"{name}.tex" for name in ("overall", "tracks", "stages", "tiers")}
     pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
     single = {"index.html", "beside.html", "leaderboard.json", "run.css", "run.js", "run-pages.json"}

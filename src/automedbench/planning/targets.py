@@ -16,7 +16,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt, RunId
 from automedbench.campaign.load import Campaign
-from automedbench.leaderboard.tables.columns import TABLES
+from automedbench.leaderboard.tables.columns import OCCASIONAL, TABLES
 from automedbench.planning.rehearsal import has_stand_in
 from automedbench.tracks import get_track, judges_answers
 
@@ -73,7 +73,9 @@ def list_cache_records(campaign: Campaign, record: str) -> list[str]:
 def leaderboard_tables(campaign: Campaign) -> list[str]:
     """Every table of the leaderboard."""
     folder = f"{campaign.config.results}/leaderboard"
-    tables = [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in ("csv", "parquet")]
+    tables = [
+        f"{folder}/{table}.{suffix}" for table in TABLES if table not in OCCASIONAL for suffix in ("csv", "parquet")
+    ]
     return [*tables, f"{folder}/leaderboard.json"]
 
 

@@ -122,6 +122,8 @@ TABLES: dict[str, TableText] = {
     ),
 }
 """Table → what it is."""
+OCCASIONAL = frozenset({"treatments", "skills"})
+"""Tables that a board without variants lacks."""
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
