@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,12 +22,23 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.load import Campaign
-from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
+from automedbench.commands._machine.examine import (
+    Host,
+    HostProbe,
+    ProbeResult,
+    ProbeResults,
+    examine,
+    fail,
+    ok,
+    result_of_error,
+    warn,
+)
 from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
 from automedbench.judge.panel.member import response_format
 
-ENDPOINT_S = 5.0
+ENDPOINT_S, CLIENT_S = 5.0, 290.0
+"""For a list of models, and for all that a client is asked."""
 CHECKED_FILES = 2000
 """Staged files per task whose size is checked."""
 STAGE = "Stage it: `snakemake prepare`."
@@ -57,44 +67,32 @@ Ask = Callable[[str, Agent, str, str], ProbeResults]
 """What is asked of an endpoint: name of the client, its settings, base URL, key."""
 
 
-def ask_each(probe: str, clients: Mapping[str, Agent], ask: Ask, *, is_try: bool = True) -> ProbeResults:
+def ask_each(
+    host: Host, probe: str, clients: Mapping[str, Agent], ask: Ask, *, is_try: bool = True
+) -> list[ProbeResult]:
     """What ``ask`` finds at every endpoint of some clients, side by side, and files that name none.
 
     A try that is not made for want of a key is a finding as well, or it would be kept as one that worked.
     """
 
-    def of_client(item: tuple[str, Agent]) -> list[ProbeResult]:
-        name, client = item
+    def look(name: str, client: Agent, _host: Host) -> ProbeResults:
         try:
             key, urls = read_keys(client, os.environ)[0], _list_urls(client)
         except ConfigError as error:
-            return [fail(probe, f"{name}: {error}", "Correct the file: docs/serving.md.")]
+            yield fail(probe, f"{name}: {error}", "Correct the file: docs/serving.md.")
+            return
         except (AutoMedBenchError, IndexError):  # the probe 'keys' says more
             fix = "See 'keys' above, or `automedbench doctor`."
-            return [warn(probe, f"{name}: not asked: its key is missing", fix)] * is_try
+            yield from [warn(probe, f"{name}: not asked: its key is missing", fix)] * is_try
+            return
         if not urls:
             fix = "Start one (docs/serving.md); runs wait for it for half an hour."
-            return [warn(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)]
-        return [finding for url in urls for finding in ask(name, client, url, key)]
+            yield warn(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)
+        for url in urls:
+            yield from ask(name, client, url, key)
 
-    for answer in [_in_thread(of_client, item) for item in clients.items()]:
-        yield from answer.result()
-
-
-def _in_thread(
-    function: Callable[[tuple[str, Agent]], list[ProbeResult]], item: tuple[str, Agent]
-) -> Future[list[ProbeResult]]:
-    """What a daemon thread will find: unlike a pool's, one that waits for a silent server does not hold up the exit."""
-    answer: Future[list[ProbeResult]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(function(item))
-        except Exception as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return answer
+    probes = [HostProbe(probe, partial(look, *item), CLIENT_S) for item in clients.items()]
+    return examine(host, probes, CLIENT_S)
 
 
 def _list_urls(client: Agent) -> list[str]:

@@ -10,14 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_bytes
-from automedbench.base.plaintable import counted
 from automedbench.base.slurm import ENDED
 from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import (
@@ -28,21 +27,16 @@ from automedbench.commands._machine.examine import (
     examine,
     fail,
     ok,
-    result_of_error,
     warn,
 )
 from automedbench.commands._machine.first import node, trial
 from automedbench.commands._machine.host import run_program
 from automedbench.commands._machine.inputs import list_clients
-from automedbench.commands._machine.local import SKEW_S
 from automedbench.commands._machine.profile import Profile, read_profile
 from automedbench.planning.needs import run_resources
 
-JOBS, FOLDER = "jobs", "shared folder"
+JOBS = "jobs"
 LATE_END_S = 60.0
-LATEST_S = 90.0
-"""Wait for a file from the other side; NFS caches for up to 60 s by default."""
-LOW_BYTES = 10e9
 LONGEST_TRY_S = 300.0
 SLEEP = "import os, time; time.sleep(0 if int(os.environ.get('SLURM_RESTART_COUNT', 0)) else 150)"
 
@@ -65,21 +59,8 @@ def jobs(host: Host) -> ProbeResults:
         fix = "Ask the administrators; no job can start until it does."
         yield fail(JOBS, f"slurmctld does not answer: {text.splitlines()[0] if text else status}", fix)
         return
-    tries: list[Callable[[Host, Profile], ProbeResults]] = [_end, _cancel]
-    tries += [_requeue] if profile.content.get("slurm-requeue") else []
-    with ThreadPoolExecutor() as pool:
-        for found in pool.map(lambda each: _guarded(JOBS, each(host, profile)), tries):
-            yield from found
-
-
-def _guarded(probe: str, results: ProbeResults) -> list[ProbeResult]:
-    found: list[ProbeResult] = []
-    try:
-        for each in results:
-            found.append(each)
-    except InfrastructureError as error:
-        found.append(result_of_error(probe, error))
-    return found
+    tries = [_end, _cancel, *[_requeue] * bool(profile.content.get("slurm-requeue"))]
+    yield from examine(host, [HostProbe(JOBS, partial(each, profile), 590) for each in tries], 590)
 
 
 @contextlib.contextmanager
@@ -94,7 +75,7 @@ def _submitted(profile: Profile, what: str, host: Host, command: Sequence[str]) 
         job.cancel()
 
 
-def _end(host: Host, profile: Profile) -> ProbeResults:
+def _end(profile: Profile, host: Host) -> ProbeResults:
     with _submitted(profile, "runs", host, [sys.executable, "-c", "print('ran')"]) as job:
         job.wait({"COMPLETING", "COMPLETED"})
         since = time.monotonic()
@@ -111,7 +92,7 @@ def _end(host: Host, profile: Profile) -> ProbeResults:
         yield warn(JOBS, f"accounting does not answer: {text.splitlines()[-1][:120] if text else status}", fix)
 
 
-def _cancel(host: Host, profile: Profile) -> ProbeResults:
+def _cancel(profile: Profile, host: Host) -> ProbeResults:
     with _submitted(profile, "small steps", host, [sys.executable, "-c", SLEEP]) as job:
         job.wait({"RUNNING"})
         job.cancel()
@@ -119,7 +100,7 @@ def _cancel(host: Host, profile: Profile) -> ProbeResults:
         yield ok(JOBS, f"{job.what}: job {job.number} was cancelled")
 
 
-def _requeue(host: Host, profile: Profile) -> ProbeResults:
+def _requeue(profile: Profile, host: Host) -> ProbeResults:
     with _submitted(profile, "runs", host, [sys.executable, "-c", SLEEP]) as job:
         job.wait({"RUNNING"})
         status, text = run_program(["scontrol", "requeue", job.number], 30)
@@ -145,13 +126,20 @@ class OnNode:
         profile = slurm_profile(host)
         if profile is None or host.campaign is None or host.campaign.config.sandbox.backend != "apptainer":
             return self.look(host)
-        file = trial.FOLDER / f"{self.name}.pickle"
+        return self.in_job(host, profile)
+
+    def in_job(
+        self, host: Host, profile: Profile, meanwhile: Callable[[trial.TrialJob], object] = lambda _job: None
+    ) -> list[ProbeResult]:
+        """Results of the try in a job of the runs; ``meanwhile`` is called here when the job has been submitted."""
+        file = trial.FOLDER / f"{self.name.replace(' ', '-')}.pickle"
         write_bytes(file, pickle.dumps((self, host)))
         command = [sys.executable, "-c", f"from {__name__} import print_results as p; p({str(file)!r})"]
         try:
             with _submitted(profile, "runs", host, command) as job:
+                meanwhile(job)
                 job.wait({"COMPLETED"})
-                return [ProbeResult.model_validate(each) for each in _read_report(job)["results"]]
+                return [ProbeResult.model_validate(each) for each in _read_report(job)]
         except trial.JobRefusedError:
             return [warn(self.name, "not tried, as no job of the runs begins", "See 'jobs'.")]
         finally:
@@ -162,10 +150,21 @@ def print_results(file: str) -> None:
     """Print the results of a try as one line of JSON: what its job does."""
     there, host = pickle.loads(Path(file).read_bytes())
     found = examine(host, [HostProbe(there.name, there.look, LONGEST_TRY_S)], LONGEST_TRY_S)
-    print(json.dumps({"results": [each.model_dump() for each in found]}))
+    print(json.dumps([each.model_dump() for each in found]))
 
 
-# --- shared folder ------------------------------------------------------------------------------------------------
+def _read_report(job: trial.TrialJob) -> list[dict[str, Any]]:
+    """What the job printed; raises InfrastructureError where its log is not seen here."""
+    until = time.monotonic() + node.LATEST_S
+    while not (lines := [line for line in job.log if line.startswith("[{")]):
+        if time.monotonic() > until:
+            raise InfrastructureError(
+                f"{job.what}: what job {job.number} printed is not seen in {Path.cwd()}\n"
+                "Put the clone into a folder that all nodes share."
+            )
+        time.sleep(1)
+    report: list[dict[str, Any]] = json.loads(lines[0])
+    return report
 
 
 def shared_folder(host: Host) -> ProbeResults:
@@ -173,129 +172,38 @@ def shared_folder(host: Host) -> ProbeResults:
     profile = slurm_profile(host)
     if profile is None or host.campaign is None or "UP" not in run_program(["scontrol", "ping"], 30)[1]:
         return  # the probe of jobs says so
-    question = _question(host, host.campaign)
-    try:
-        report, wrote, saw = _ask_node(host, profile, question)
-    except trial.JobRefusedError:
-        yield warn(FOLDER, "not tried, as no job of the runs begins", "See 'jobs'.")
-        return
-    found = [*_folders(question, report), *_surroundings(host.campaign, question, report)]
-    yield from found or [ok(FOLDER, f"{report['host']} sees {counted(len(question['folders']), 'folder')}, as here")]
-    if "saw" in report and not found:
-        yield from _times(profile, report, wrote, saw)
-
-
-def _ask_node(host: Host, profile: Profile, question: dict[str, Any]) -> tuple[dict[str, Any], float, float | None]:
-    """Report of a node, when a file was written for it, and when one of its own was seen."""
-    with tempfile.TemporaryDirectory(prefix=".first-run-", dir=host.results, ignore_cleanup_errors=True) as name:
-        question |= {"exchange": str(Path(name).absolute()), "wait_s": LATEST_S}
-        command = [sys.executable, "-P", node.__file__, json.dumps(question)]
-        with _submitted(profile, "runs", host, command) as job:
-            job.wait({"RUNNING", *ENDED})
-            wrote, saw = _answer(Path(name), job)
-            job.wait({"COMPLETED"})
-            return _read_report(job), wrote, saw
-
-
-def _question(host: Host, campaign: Campaign) -> dict[str, Any]:
     host.results.mkdir(parents=True, exist_ok=True)
-    data, clients = campaign.config.data.model_dump(), list_clients(campaign).values()
-    folders = {str(host.results): "results", str(host.images): "containers.folder"}
-    folders |= {path: f"data.{name}" for name, path in data.items()}
-    return {
-        "folders": {str(Path(path).absolute()): name for path, name in folders.items() if Path(path).is_dir()},
-        "variables": sorted({each.api_key_env for each in clients if os.environ.get(each.api_key_env or "")}),
-        "programs": ["apptainer"] if campaign.config.sandbox.backend == "apptainer" else [],
-        "urls": sorted({each.base_url for each in clients if each.base_url}),
-        "gpu": campaign.config.sandbox.gpu,
-    }
+    with tempfile.TemporaryDirectory(prefix=".first-run-", dir=host.results, ignore_cleanup_errors=True) as name:
+        exchange = Path(name).absolute()
+        look = partial(node.compare, read_head(host, host.campaign, profile, exchange))
+        yield from OnNode(node.PROBE, look).in_job(host, profile, lambda job: _answer(exchange, job))
 
 
-def _answer(place: Path, job: trial.TrialJob) -> tuple[float, float | None]:
-    """Write a file for the node when its own is seen: time of the writing, and when the other was seen, or None."""
-    while not (place / "from-node").exists():
+def read_head(host: Host, campaign: Campaign, profile: Profile, exchange: Path) -> node.Head:
+    """What this machine sees of all that nodes must see as well."""
+    clients = list_clients(campaign).values()
+    data = {f"data.{name}": path for name, path in campaign.config.data.model_dump().items()}
+    folders = {"results": host.results, "containers.folder": host.images} | data
+    places = {str(Path(path).absolute()): name for name, path in folders.items() if Path(path).is_dir()}
+    return node.Head(
+        folders={path: (name, any(Path(path).iterdir()), os.access(path, os.W_OK)) for path, name in places.items()},
+        uid=os.geteuid(),
+        variables=sorted({name for each in clients if (name := each.api_key_env) and os.environ.get(name)}),
+        programs=["apptainer"] if campaign.config.sandbox.backend == "apptainer" else [],
+        urls=sorted(url for each in clients if (url := each.base_url) and not node.try_url(url)),
+        gpu=campaign.config.sandbox.gpu,
+        exchange=exchange,
+        patience_s=float(profile.content.get("latency-wait", 5)),
+        profile=profile.path,
+    )
+
+
+def _answer(exchange: Path, job: trial.TrialJob) -> None:
+    """Write a file for the node when its own is seen: how late that is, and the time of the writing."""
+    job.wait({"RUNNING", *ENDED})
+    while not (exchange / "from-node").exists():
         if job.state() in ENDED:
-            return time.time(), None
+            return
         time.sleep(node.POLL_S)
-    saw = time.time()
-    (place / "from-head").write_text("head")
-    return time.time(), saw
-
-
-def _read_report(job: trial.TrialJob) -> dict[str, Any]:
-    """What the job printed; raises InfrastructureError where its log is not seen here."""
-    until = time.monotonic() + LATEST_S
-    while not (lines := [line for line in job.log if line.startswith("{")]):
-        if time.monotonic() > until:
-            raise InfrastructureError(
-                f"{job.what}: what job {job.number} printed is not seen in {Path.cwd()}\n"
-                "Put the clone into a folder that all nodes share."
-            )
-        time.sleep(1)
-    report: dict[str, Any] = json.loads(lines[0])
-    return report
-
-
-def _folders(question: dict[str, Any], report: dict[str, Any]) -> ProbeResults:
-    """Folders that are there on the node as they are here."""
-    for path, name in question["folders"].items():
-        there = report["folders"][path]
-        if there["names"] is None or (there["names"] == 0 and any(Path(path).iterdir())):
-            kind = "is missing" if there["names"] is None else "is empty"
-            fix = f"Set {name} to a folder that all nodes mount; `srun -w {report['host']} ls {path}` must show it."
-            yield fail(FOLDER, f"{path} {kind} on {report['host']}", fix)
-        elif not there["writable"] and os.access(path, os.W_OK):
-            yield fail(
-                FOLDER, f"{path} cannot be written on {report['host']}", "Ask for a mount with write access there."
-            )
-        elif name == "results" and there["free"] < LOW_BYTES:
-            fix = "Free space, or put results on a larger file system."
-            yield warn(FOLDER, f"{path} has {there['free'] / 1e9:.1f} GB free on {report['host']}", fix)
-
-
-def _surroundings(campaign: Campaign, question: dict[str, Any], report: dict[str, Any]) -> ProbeResults:
-    """User, keys, programs, endpoints and cards on the node."""
-    place = report["host"]
-    if report["uid"] != os.geteuid():
-        fix = "Nodes and this machine must take users from one directory: tell the administrators."
-        yield fail(FOLDER, f"jobs on {place} run as user {report['uid']}, you are {os.geteuid()}", fix)
-    if report["absent"]:
-        fix = "Let jobs inherit it: unset SBATCH_EXPORT, take --export out of slurm_extra, ask about prologs."
-        yield fail(FOLDER, f"{', '.join(report['absent'])} is not set in jobs on {place}", fix)
-    for name in (name for name, version in report["programs"].items() if not version):
-        fix = "Ask for it on the nodes, or load its module in precommand (`automedbench site` finds modules)."
-        yield fail(FOLDER, f"{name} does not start on {place}", fix)
-    for url, why in report["unreached"].items():
-        fix = "Set HTTPS_PROXY for the jobs, use an endpoint within the cluster, or a partition with a way out."
-        if not node.try_url(url):
-            yield fail(FOLDER, f"{place} does not reach {url}, which this machine does: {why}", fix)
-    if report["cards"] < (wanted := campaign.config.sandbox.gpu):
-        fix = "Its gres.conf names a card that is not there or not usable: tell the administrators, exclude the node."
-        yield fail(FOLDER, f"{place} gave a job {wanted} × GPU, and {report['cards']} can be opened there", fix)
-
-
-def _times(profile: Profile, report: dict[str, Any], wrote: float, saw: float | None) -> ProbeResults:
-    """Clocks apart, and files that are seen late, against the profile's patience.
-
-    A file cannot be seen before it is written: this bounds the difference of the clocks from both sides.
-    """
-    place, patience = report["host"], float(profile.content.get("latency-wait", 5))
-    if saw is None or report["saw"] is None:
-        which = (
-            f"{place} is not seen here" if report["wrote"] and saw is None else f"this machine is not seen on {place}"
-        )
-        fix = "Both must mount the same file system: ask the administrators for its name on the nodes."
-        yield fail(FOLDER, f"a file from {which} within {LATEST_S:.0f} s", fix)
-        return
-    least, most = report["wrote"] - saw, report["saw"] - wrote
-    if least > SKEW_S or most < -SKEW_S:
-        apart = f"{abs(least if least > 0 else most):.0f} s {'ahead of' if least > 0 else 'behind'}"
-        fix = "Synchronise the clocks (NTP): leases of runs depend on it; tell the administrators."
-        yield fail(FOLDER, f"the clock of {place} is {apart} this machine's", fix)
-        return
-    text = f"a file from {place} is seen after {-least:.1f} s, one from here after {most:.1f} s"
-    if max(-least, most) > patience:
-        fix = f"Set latency-wait: {2 * max(-least, most):.0f} in {profile.path}."
-        yield fail(FOLDER, f"{text}; latency-wait is {patience:.0f}", fix)
-    else:
-        yield ok(FOLDER, text)
+    late = time.time() - float((exchange / "from-node").read_text())
+    node.write_time(exchange / "from-head", f"{late} ")

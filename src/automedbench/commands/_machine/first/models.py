@@ -57,17 +57,17 @@ _RECORDING = threading.Lock()
 
 def endpoints(host: Host) -> ProbeResults:
     """Every endpoint answers with this key: its list of models, which is free."""
-    return ask_each("endpoints", list_clients(host.campaign), _look, is_try=False)
+    return ask_each(host, "endpoints", list_clients(host.campaign), _look, is_try=False)
 
 
 def models(host: Host) -> ProbeResults:
     """Every model of the campaign answers as its runs need it."""
-    return ask_each("models", _models(host), _Try("models", host.record))
+    return ask_each(host, "models", _models(host), _Try("models", host.record))
 
 
 def judges(host: Host) -> ProbeResults:
     """Every judge answers in the form that it is asked for."""
-    return ask_each("judges", _judges(host), _Try("judges", host.record))
+    return ask_each(host, "judges", _judges(host), _Try("judges", host.record))
 
 
 def models_usd(host: Host) -> float | None:
