@@ -54,7 +54,7 @@ AGAIN = f"{SETTINGS.results}/again"
 
 print_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
 plan_behind_ancient_inputs()
-keep_locks_of_others()
+keep_locks_of_others(heads.describe_lock)
 print_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from snakemake.exceptions import LockException, WorkflowError
 from snakemake.persistence.file import FilePersistence
 
 
-def keep_locks_of_others() -> None:
-    """Correct Snakemake's class ``FilePersistence`` in this process; a second call changes nothing."""
+def keep_locks_of_others(describe_lock: Callable[[], str]) -> None:
+    """Correct Snakemake's class ``FilePersistence`` in this process; a second call changes nothing.
+
+    ``describe_lock`` writes the message of a call that finds the folder locked.
+    """
     read, write = FilePersistence._read_locks, FilePersistence._write_locks
     if hasattr(read, "__wrapped__"):
         return
@@ -35,6 +40,10 @@ def keep_locks_of_others() -> None:
             Path(path).unlink(missing_ok=True)
         self._lockfile.clear()
 
+    def init(self: Any) -> None:
+        WorkflowError.__init__(self, describe_lock())
+
+    LockException.__init__ = init
     FilePersistence._read_locks, FilePersistence._write_locks = read_locks, write_locks
     # `--unlock`, which removes the locks of dead calls, deletes them as before.
     FilePersistence.cleanup_locks = FilePersistence._delete_locks

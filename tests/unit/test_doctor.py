@@ -125,7 +125,7 @@ def test_report() -> None:
         "ok    a       fine",
         "warn  longer  so so → do this",
         "FAIL  c       bad [31m → do that",
-        "1 ok, 1 warnings, 1 failures",
+        "1 ok, 1 warning, 1 failure",
     ]
     assert report_lines(findings, coloured=True)[0] == "\x1b[32mok  \x1b[0m  a       fine"
 
@@ -541,6 +541,13 @@ def test_resources(place: Path) -> None:
     assert only(inputs.resources(host)).status == "ok"
     host = host_of(place, resources={"wordnet": "wordnet", "chexbert": "nowhere"})
     assert only(inputs.resources(host)).message.startswith("chexbert: nothing is at nowhere")
+    (place / "file").touch()
+    egress = {"network": "proxied", "backend": "apptainer"}
+    shut, good = (
+        only(inputs.cache(host_of(place, sandbox=egress | {"egress": {"cache": name}})))
+        for name in ("file/cache", "new/cache")
+    )
+    assert (shut.status, good.status) == ("FAIL", "ok") and "sandbox.egress.cache" in shut.fix
 
 
 # --- GPU and Slurm --------------------------------------------------------------------------------------------

@@ -386,11 +386,12 @@ def test_killed_head(slow: Project) -> None:
         assert refused.returncode != 0
         assert f"nothing was unlocked: Snakemake is running in this folder: process {head.pid} " in refused.stdout
         assert head.poll() is None and list((slow.path / ".snakemake/locks").iterdir())
+        locked = slow.snakemake(*only("slow"), "--", "runs")
+        assert f"nothing was started: Snakemake is running in this folder: process {head.pid} " in locked.stdout
         os.kill(head.pid, signal.SIGKILL)
         head.wait(timeout=30)
         locked = slow.snakemake(*only("slow"), "--", "runs")
-        assert locked.returncode == 1
-        assert "unlock" in locked.stdout
+        assert locked.returncode == 1 and "locked by a call of Snakemake that was killed" in locked.stdout
         assert slow.run("make", "unlock").returncode == 0
         assert not list((slow.path / ".snakemake/heads").iterdir())
         with started(slow, *only("slow"), "--", "runs") as second:

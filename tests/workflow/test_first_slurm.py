@@ -223,6 +223,7 @@ def cluster(container_stranger: Project) -> Iterator[Cluster]:
             up = lambda: setup("up", "--accounting", "slurmdbd", *PAPER)  # noqa: E731
             yield Cluster(replace(container_stranger, environment=environment), up)
             server.kill()
+            server.wait()
         finally:
             setup("down")
 

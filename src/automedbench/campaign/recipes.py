@@ -119,7 +119,7 @@ def load_recipe(name: str) -> AgentRecipe:
     """Read a recipe; raises ConfigError when there is none of this name, or it is wrong or without its pinned lists."""
     path, known = RECIPES / f"{name}.yaml", recipe_names()
     if name not in known:
-        raise ConfigError([f"{path}: there is no such recipe{suggestion(name, known)}"])
+        raise ConfigError([f"{path}: there is no such recipe{suggestion(name, known)}; there are: {', '.join(known)}"])
     recipe = validate(load_yaml(path), AgentRecipe, str(path))
     if missing := [str(pins) for pins in recipe.pins(name) if not pins.is_file()]:
         raise ConfigError([f"{path}: its pinned list {missing[0]} does not exist"])

@@ -83,10 +83,13 @@ def main(options: argparse.Namespace) -> None:
     report = FirstRunReport(code=version_text(), system=system, probes=before.probes if before else {})
 
     def keep(probe: HostProbe, found: Sequence[ProbeResult]) -> None:
+        if not probe.doctor:
+            _say(f"{probe.name}: tried")
         with lock:
             report.probes[probe.name] = ProbeRecord(inputs=inputs, date=now(), results=list(found))
             write_record(file, report)
 
+    _say("Looking at this machine and the campaign ...")
     examine(host, [probe for probe in probes if probe.doctor], ended=keep)
     worked = set() if options.again else {name for name, each in report.probes.items() if _holds(each, inputs)}
     tries = [probe for probe in probes if not probe.doctor and probe.name not in worked]
@@ -94,12 +97,20 @@ def main(options: argparse.Namespace) -> None:
     refused = [probe for probe in tries if refusal and probe.usd(host) != 0]
     for probe in refused:
         keep(probe, [warn(probe.name, "not tried", refusal)])
-    examine(host, [probe for probe in tries if probe not in refused], DEADLINE_S, keep)
+    tries = [probe for probe in tries if probe not in refused]
+    _say(f"Trying {', '.join(probe.name for probe in tries) or 'nothing'}: up to ten minutes ...")
+    examine(host, tries, DEADLINE_S, keep)
     findings = [result for probe in probes for result in report.probes[probe.name].results]
     text = "\n".join([report.code, report.system, *report_lines(findings)])
     write_text(file.with_suffix(".txt"), text.replace(str(Path.home()), "~") + "\n")
     attach = f"{file.with_suffix('.txt')} holds this without any key: attach it when you report a problem."
     print_report(options, findings, attach)
+
+
+def _say(text: str) -> None:
+    """Show a person at a terminal how far this is."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 def usd(text: str) -> float:

@@ -150,7 +150,7 @@ def write_card(like: dict[str, Any], name: str, data: str, out: Path) -> Path:
     kept = {key: value for key, value in like.items() if key not in _OF_THE_TASK}
     briefs = {key: value for key, value in like["briefs"].items() if key != "route"}
     card = kept | {"id": name, "version": 1, "title": words.capitalize(), "dataset": dataset, "briefs": briefs}
-    validate(card, TaskCard, str(file))
+    validate(card, TaskCard, f"tasks new {name}")
     write_text(file, yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=110))
     return file
 

@@ -11,11 +11,13 @@ import os
 import secrets
 import signal
 import socket
+import time
 from pathlib import Path
 from types import FrameType
 
-from automedbench.agent.durable.lease import STALE_S, find_living_holder, hold_lease
+from automedbench.agent.durable.lease import STALE_S, Holder, find_living_holder, hold_lease, is_running
 from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import known_record
 from automedbench.sandbox.container.tree import send, tasks
 
 HEADS = Path(".snakemake/heads")
@@ -36,12 +38,27 @@ def refuse_while_head_lives() -> None:
     if any(HEADS.glob("*.json")):
         print(f"Checking whether Snakemake is running here (for up to {STALE_S:.0f} s) ...", flush=True)
     if (head := find_living_holder(HEADS)) is not None:
-        raise ConfigError(
-            [
-                f"nothing was unlocked: Snakemake is running in this folder: {head}.",
-                f"Wait until it ends, or stop it there (`kill {head.pid}`), then run the same command again.",
-            ]
-        )
+        raise ConfigError([f"nothing was unlocked: {_describe_head(head)}"])
+
+
+def describe_lock() -> str:
+    """Who holds the lock of this folder, and the next step: the message of a call that finds it locked."""
+    for path in HEADS.glob("*.json"):
+        head = known_record(path, Holder)
+        lives = is_running(head) if head is not None else False
+        if head is not None and (time.time() - path.stat().st_mtime < STALE_S if lives is None else lives):
+            return f"nothing was started: {_describe_head(head)}"
+    return (
+        "nothing was started: this folder is locked by a call of Snakemake that was killed.\n"
+        "Remove its lock by the same command with --unlock, then run the command again."
+    )
+
+
+def _describe_head(head: Holder) -> str:
+    return (
+        f"Snakemake is running in this folder: {head}.\n"
+        f"Wait until it ends, or stop it there (`kill {head.pid}`), then run the same command again."
+    )
 
 
 def end_steps_at_second_signal() -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.masking import masked
-from automedbench.base.plaintable import table
+from automedbench.base.plaintable import counted, table
 from automedbench.base.records import Model
 from automedbench.campaign.load import Campaign
 from automedbench.commands._output import show
@@ -183,7 +183,7 @@ def report_lines(findings: Sequence[ProbeResult], *, coloured: bool = False) -> 
     if coloured:
         lines = [f"{_COLOURS[line[:4]]}{line[:4]}{_PLAIN}{line[4:]}" for line in lines]
     counts = Counter(finding.status for finding in findings)
-    return [*lines, f"{counts['ok']} ok, {counts['warn']} warnings, {counts['FAIL']} failures"]
+    return [*lines, f"{counts['ok']} ok, {counted(counts['warn'], 'warning')}, {counted(counts['FAIL'], 'failure')}"]
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,6 +36,7 @@ from automedbench.commands._machine.examine import (
 from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
 from automedbench.judge.panel.member import response_format
+from automedbench.sandbox.egress.cache import CACHE_FIX, PARTS
 
 ENDPOINT_S, CLIENT_S = 5.0, 290.0
 """For a list of models, and for all that a client is asked."""
@@ -203,6 +204,20 @@ def resources(host: Host) -> ProbeResults:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
+def cache(host: Host) -> ProbeResults:
+    """Runs can write the cache of models and packages, or the folder in which they make it."""
+    sandbox = host.campaign.config.sandbox if host.campaign is not None else None
+    if sandbox is None or sandbox.backend == "local" or not sandbox.has_egress or not sandbox.egress.cache:
+        return
+    folder = Path(sandbox.egress.cache)
+    parts = [nearest_folder(folder), *(part for name in PARTS if (part := folder / name).exists())]
+    closed = [part for part in parts if not (part.is_dir() and os.access(part, os.W_OK | os.X_OK))]
+    for part in closed:
+        yield fail("cache", f"{part} cannot be written by this user: no run would start", CACHE_FIX)
+    if not closed:
+        yield ok("cache", f"{folder} can be written")
+
+
 def list_clients(campaign: Campaign | None) -> dict[str, Agent]:
     """Agents of the campaign that ask an endpoint, and its judges as agents that ask like them."""
     if campaign is None:
@@ -267,7 +282,8 @@ def _check_room(folder: Path, cards: list[TaskCard]) -> ProbeResults:
     """Disk space for what is still to be downloaded."""
     needed = UNPACKED * sum(card.dataset.download_gb or 0.0 for card in cards)
     free = read_folder(folder).free_bytes / 1e9
-    text = f"{counted(len(cards), 'data set')} to be fetched may need {needed:.0f} GB; {folder} has {free:.0f} GB free"
+    need = f"{counted(len(cards), 'data set')} to be fetched may need {max(1, needed):.0f} GB"
+    text = f"{need}; {folder} has {free:.0f} GB free"
     if needed > free:
         yield warn("raw data", text, "Set data.raw to a larger disk, or fetch fewer tasks at a time.")
     elif cards:

@@ -26,6 +26,7 @@ PROBES = (
     HostProbe("raw data", inputs.raw),
     HostProbe("data", inputs.data, 30),
     HostProbe("resources", inputs.resources),
+    HostProbe("cache", inputs.cache),
     HostProbe("hosts", servers.hosts, 240, doctor=False),
     HostProbe("models", models.models, 300, doctor=False, usd=models.models_usd),
     HostProbe("judges", models.judges, 300, doctor=False, usd=models.judges_usd),

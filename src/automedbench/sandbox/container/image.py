@@ -314,16 +314,21 @@ def _require_files(*paths: Path) -> None:
             raise MissingDataError(f"{path} does not exist; run from the repository's folder, or give its path.")
 
 
+SHOWN = 240
+"""Characters of a command that are printed."""
+
+
 def run_step(
     argv: list[str], environment: Mapping[str, str], failure: str, hint: str, *, cwd: Path | None = None
 ) -> None:
     """Run one command with its output going to ours; the message of a failure names the program and its status."""
-    print("+", shlex.join(argv), flush=True)
+    line = shlex.join(argv)
+    print("+", line if len(line) <= SHOWN else f"{line[:SHOWN]} …", flush=True)
     try:
         # What lies in an image belongs to root there: other modes than these would lock its user out.
         done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, check=False, umask=0o022, cwd=cwd)
     except OSError as error:
         raise InfrastructureError(f"{failure}: {argv[0]}: {error.strerror}.\n{hint}") from error
     if done.returncode != 0:
-        status = f"{argv[0]} ended with status {done.returncode}"
+        status = f"{Path(argv[0]).name} ended with status {done.returncode}"
         raise InfrastructureError(f"{failure}: {status}, its output is above.\n{hint}")

@@ -33,6 +33,9 @@ LOOK_S = 60.0
 """How often at least what came in small pieces is counted."""
 MAX_FILLS, MAX_WHOLE = 8, 4
 """Large files that one run fetches at a time, and small answers that are held in memory."""
+PARTS = ("blobs", "parts", "notes")
+"""Its folders: whole files, files during their download, what is known of each answer."""
+CACHE_FIX = "Set sandbox.egress.cache to a folder that can be written and locked, or to null."
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,12 @@ class Cache:
         self.fills, self.whole = 0, asyncio.Semaphore(MAX_WHOLE)
         self._new, self._looked = 0, time.monotonic()
         try:
-            for name in ("blobs", "parts", "notes"):
+            for name in PARTS:
                 (folder / name).mkdir(parents=True, exist_ok=True)
             with open(folder / "lock", "ab") as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
-            raise InfrastructureError(
-                f"The cache {folder} cannot be used: {error.strerror}.\n"
-                "Set sandbox.egress.cache to a folder that can be written and locked, or to null."
-            ) from error
+            raise InfrastructureError(f"The cache {folder} cannot be used: {error.strerror}.\n{CACHE_FIX}") from error
 
     def find(self, key: str) -> Stored | None:
         """Look up the cached answer of an address, if its file is still there; it counts as used now."""

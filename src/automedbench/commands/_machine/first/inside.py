@@ -45,6 +45,8 @@ CHECKPOINT_MB = 800
 PIP_S, LOAD_S, KERNEL_S, STEP_S = 150.0, 400.0, 120.0, 240.0
 ALLOW = "Add it to sandbox.egress.allow, or let pip's index-url name an index that serves its own files."
 PRIVATE = "Let pip's index serve its files under its own address, or fill sandbox.egress.cache and set offline: true."
+"""For another host than PyPI's; its names lead to a private address where a site's DNS names a mirror."""
+MIRROR = "Name the mirror: `pip config set global.index-url https://HOST/simple`; an index that is set may be private."
 NO_WAY = "Set HTTPS_PROXY on the node of runs, or fill a cache: sandbox.egress.cache and offline (docs/network.md)."
 FILL = "Name it in sandbox.egress.packages or models, then `snakemake prepare`."
 TOKEN = "Accept its licence on the hub, and name model and token in sandbox.egress.tokens."
@@ -120,7 +122,8 @@ def _told(found: Inside, service: str, what: str, error: str | None) -> Iterator
     elif bad is not None and bad["reason"] in ("unreachable", "broken"):
         yield fail("packages", f"{what}: {bad['host']} does not answer from this node", NO_WAY)
     elif bad is not None and bad["reason"] in ("private", "address"):
-        yield fail("packages", f"{what}: {bad['host']} has a private address, which is refused", PRIVATE)
+        fix = MIRROR if bad["host"].partition(":")[0] in PYPI.hosts else PRIVATE
+        yield fail("packages", f"{what}: {bad['host']} has a private address, which is refused", fix)
     elif bad is not None and service == "pip":
         yield fail("packages", f"{what}: files come from {bad['host']}, which runs may not reach", ALLOW)
     else:
