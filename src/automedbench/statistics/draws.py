@@ -44,15 +44,16 @@ def student_draws(degrees: float, resamples: int, seed: int) -> Floats:
     return _shared(generator(seed, 2).permutation(stdtrit(degrees, steps)))
 
 
+@lru_cache(maxsize=64)
 def normal_draws(columns: int, resamples: int, seed: int, stream: int) -> Floats:
     """Standard normal values, (resamples, columns)."""
-    return generator(seed, 3, stream).standard_normal((resamples, columns))
+    return _shared(generator(seed, 3, stream).standard_normal((resamples, columns)))
 
 
+@lru_cache(maxsize=64)
 def chi_square_draws(degrees: tuple[int, ...], resamples: int, seed: int, stream: int) -> Floats:
     """Estimated over true variance for each of ``degrees``, (resamples, cells)."""
-    draws: Floats = generator(seed, 5, stream).chisquare(degrees, (resamples, len(degrees))) / degrees
-    return draws
+    return _shared(generator(seed, 5, stream).chisquare(degrees, (resamples, len(degrees))) / degrees)
 
 
 @lru_cache(maxsize=64)
@@ -61,6 +62,7 @@ def random_signs(n: int, resamples: int, seed: int) -> Floats:
     return _shared(generator(seed, 4).integers(0, 2, (resamples, n)).astype(float) * 2 - 1)
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(probability: float, degrees: float) -> float:
     """Quantile of Student's t; of the normal distribution for infinite degrees of freedom."""
     from scipy.special import ndtri, stdtrit

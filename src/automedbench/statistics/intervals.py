@@ -142,11 +142,18 @@ def bounded_limits(
     tail = (1 - method.confidence) / 2
     spread = _combine([*_run_parts([side], places, weights, measure), *parts])
     reach = student_quantile(1 - tail / 2, spread.degrees) * spread.standard_error
-    high = float(np.quantile(worst + added, 1 - tail / 2))
+    high = _quantile(worst + added, 1 - tail / 2)
     if all(own.any() for own in values):
         high = min(high, mean + reach)
-    low = float(np.quantile(worst, tail))
-    return ConfidenceLimits(mean, low, high, spread)
+    return ConfidenceLimits(mean, _quantile(worst, tail), high, spread)
+
+
+def _quantile(values: Floats, probability: float) -> float:
+    """Quantile between neighbours, as ``np.quantile``, which takes four times as long; ``probability`` below 1."""
+    place = probability * (len(values) - 1)
+    below = int(place)
+    low, high = np.partition(values, (below, below + 1))[below : below + 2]
+    return float(low + (high - low) * (place - below))
 
 
 def _round_down(degrees: float) -> float:
@@ -282,13 +289,15 @@ def case_rows(
 def judge_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> list[SharedRows]:
     """The estimate by each judge that judged all runs; nothing below two of them: noise of one cannot be seen."""
     share = SHARES[measure][0]
+    if share == 0:
+        return []
     cells = [
         (side.sign * weight * share, side.cells[place])
         for side in sides
         for place, weight in zip(places, weights, strict=True)
     ]
     judges = sorted(set.intersection(*(set(cell.judged) for _, cell in cells)))
-    if share == 0 or len(judges) < 2:
+    if len(judges) < 2:
         return []
     terms = [
         (factor, np.array(list(zip(*(cell.judged[name] for name in judges), strict=True)))) for factor, cell in cells

@@ -106,6 +106,7 @@ def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
 
 
 _MANY = 1000
+"""Pages for which a process is worth its start."""
 _CHUNK = 50
 
 
@@ -219,7 +220,7 @@ def _write_all(jobs: Sequence[_Job]) -> list[PageRecord]:
     """Write pages, many of them in a few processes."""
     if len(jobs) < _MANY:
         return list(map(_write, jobs))
-    workers = min(4, len(os.sched_getaffinity(0)))
+    workers = min(4, len(jobs) // _MANY, len(os.sched_getaffinity(0)))
     # Not fork: libraries that are loaded by now may have started threads.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), collect_rarely) as pool:
         return list(pool.map(_write, jobs, chunksize=_CHUNK))
