@@ -12,8 +12,9 @@ run under NumPy 2.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -146,16 +147,12 @@ def find_surfaces(planes: Iterable[Labels], *, max_voxels: int | None = None) ->
     return _grouped(found, numbers)
 
 
-def _with_neighbours(planes: Iterable[Labels]) -> Iterable[tuple[Labels | None, Labels, Labels | None]]:
+def _with_neighbours(planes: Iterable[Labels]) -> Iterator[tuple[Labels | None, Labels, Labels | None]]:
     """Each plane with the one before and the one behind it."""
-    before: Labels | None = None
-    plane: Labels | None = None
-    for after in planes:
+    pairs = itertools.pairwise(itertools.chain([None], planes, [None]))
+    for (before, plane), (_, after) in itertools.pairwise(pairs):
         if plane is not None:
             yield before, plane, after
-        before, plane = plane, after
-    if plane is not None:
-        yield before, plane, None
 
 
 def _edge(before: Labels | None, plane: Labels, after: Labels | None) -> NDArray[np.bool_]:
