@@ -13,6 +13,7 @@ from factories import ROOT, make_run, make_score
 
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
+from automedbench.base.removed import COMMANDS
 from automedbench.campaign.load import write_campaign
 from automedbench.commands import list_commands, main, make_parser
 from automedbench.commands._campaign import add_campaign_options, find_other_results, find_results, select_campaign
@@ -103,7 +104,7 @@ def test_a_wrong_record_is_told_by_its_file(planned: Callable[[str], Path]) -> N
         select_campaign(asked("--results", "results/mine"))
 
 
-@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["prune"]])
+@pytest.mark.parametrize("words", [["spending"], ["compare", "a", "b"], ["explain", "E1"], ["prune"]])
 def test_the_one_other_campaign_is_hinted_at(planned: Callable[[str], Path], words: list[str]) -> None:
     Path("results").mkdir()
     planned("results/demo")
@@ -121,3 +122,12 @@ def test_status_names_the_other_campaign(planned: Callable[[str], Path], capsys:
     out = capsys.readouterr().out
     assert "results/demo: 1 run of 1 agent on 1 task: 1 scored." in out
     assert "Next: automedbench verify --all --results results/demo (" in out
+
+
+@pytest.mark.parametrize("word", sorted(COMMANDS))
+def test_a_removed_command_says_what_to_do_instead(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word not in PARSERS
+    with pytest.raises(SystemExit) as stopped:
+        main([word, "an argument of before"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"automedbench: error: `{word}` was removed: {COMMANDS[word]}\n"

@@ -324,6 +324,7 @@ def test_wrong_panel(place: Place, judge: dict[str, Any], words: str) -> None:
     [
         pytest.param({"api_key_env": None}, "one of 'api_key_env' and 'api_key_file'", id="no key"),
         pytest.param({"api_key_file": "keys"}, "one of 'api_key_env' and 'api_key_file'", id="two keys"),
+        pytest.param({"gateway": "x"}, "was removed: set HTTPS_PROXY", id="gateway"),
         pytest.param({"extra_body": {"messages": []}}, "must not contain 'messages'", id="reserved"),
         pytest.param({"temprature": 0}, "temprature", id="typing error"),
     ],

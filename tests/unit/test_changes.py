@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from factories import make_error, make_recipe, make_run, make_score, make_scores
 
 from automedbench.base.errors import MissingDataError
-from automedbench.base.files import write_record
+from automedbench.base.files import write_json, write_record
 from automedbench.base.records import Effect, RunId
 from automedbench.steps.rescore import change_lines, read_changes, to_csv
 
@@ -97,11 +98,23 @@ def test_long_tables_are_cut(tmp_path: Path) -> None:
     assert "… and 10 more" in lines
 
 
-def test_an_effect_that_is_none_now(tmp_path: Path) -> None:
-    put(tmp_path, "runs", make_run(), effect=Effect())
+def test_the_effect_of_an_older_score_is_not_measured(tmp_path: Path) -> None:
+    """Its record has keys that there are no more; what a measured effect takes away stands beside it."""
+    path = tmp_path / "runs" / make_run().path / "score.json"
+    put(tmp_path, "runs", make_run(), effect=Effect(), recipe=make_recipe(effects=None, score_version=4))
+    record = json.loads(path.read_text()) | {"inference": "unverified", "inference_reason": "none", "above_prior": 0.1}
+    del record["effect"], record["no_effect"], record["stage_limits"], record["recipe"]["effects"]
+    write_json(path, record)
     none = Effect(verdict="none", reason="every output is the input")
     put(tmp_path, "again/rescore", make_run(), scores=make_scores((1, 1, 0, 0.3, 0.5)), effect=none)
     change = read_changes(tmp_path, "rescore").loc[0]
     # By hand: 0.35·1 + 0.15·0.7 + 0.10·0.5 = 0.505 of the agentic half.
     assert (change.s3, change.s5, change.agentic) == (-1, -0.5, pytest.approx(-0.505))
-    assert change.remarks == "effect unclear → none"
+    assert change.remarks == "effect not measured → none"
+
+
+def test_a_judgement_without_a_measured_effect_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "runs", make_run(), scores=make_scores((0.5, 1, 1, 1, 1)), effect=Effect())
+    put(tmp_path, "again/rejudge", make_run(), effect=Effect())
+    lines = change_lines(read_changes(tmp_path, "rejudge"), "rejudge")
+    assert lines[-2].startswith("In 1 of 1 runs the effect of the case is not measured")

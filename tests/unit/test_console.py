@@ -83,7 +83,7 @@ def test_a_bug_of_ours_has_its_traceback(body: str) -> None:
 
 
 def test_a_reader_that_has_seen_enough() -> None:
-    """`automedbench status | head -1`: no traceback, and the exit code that shells give for a closed pipe."""
+    """`automedbench explain E3 | head -1`: no traceback, and the exit code that shells give for a closed pipe."""
     process = subprocess.Popen(
         [sys.executable, "-c", HEAD.format(body="[print('line') for _ in range(100_000)]")],
         stdout=subprocess.PIPE,

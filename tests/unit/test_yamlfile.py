@@ -175,3 +175,15 @@ def test_a_secret_written_into_a_file_is_not_repeated() -> None:
 )
 def test_suggestion(name: str, known: list[str], expected: str) -> None:
     assert suggestion(name, known) == expected
+
+
+def test_a_removed_key_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found by its end, below lists and names too; a key of the same name elsewhere is unknown as ever."""
+    monkeypatch.setattr("automedbench.base.removed.KEYS", {"named.x.qqqq": "give 'height'", "gone": "leave it out"})
+    found = problems_of({"name": "n", "gone": 1, "items": [{"gone": 1}, {"qqqq": 1}], "named": {"x": {"qqqq": 1}}})
+    assert found == [
+        "file.yaml: items.0.gone: was removed: leave it out",
+        "file.yaml: items.1.qqqq: unknown key",
+        "file.yaml: named.x.qqqq: was removed: give 'height'",
+        "file.yaml: gone: was removed: leave it out",
+    ]

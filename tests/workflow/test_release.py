@@ -50,6 +50,6 @@ def test_release_to_leaderboard_and_second_opinion(project: Project) -> None:
     ]
     row = dict(zip(overall["columns"], overall["rows"][0], strict=True))
     assert row["other_judge"] is True and row["preset"] == "lite-v0.1"
-    asked = project.run("python", "tools/second_opinion.py", *options)
+    asked = project.run("automedbench", "second-opinion", *options)
     assert asked.returncode == 0, asked.stdout
     assert asked.stdout.split()[-5:-1] == [TASK, "1", "0.1429", "0.1429"] and "nobody may see" not in asked.stdout

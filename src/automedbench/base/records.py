@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 # No plug-in of another package has a say in what a record holds; to look for them takes 20 ms of every process.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import parse_json_object, sha256_bytes
@@ -68,6 +68,13 @@ class Model(BaseModel):
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, defer_build=True
+    )
+
+
+def leave_out(*names: str) -> Callable[[Any], Any]:
+    """Make a validator that leaves out keys which an earlier version wrote, so that its records can still be read."""
+    return lambda record: (
+        {name: value for name, value in record.items() if name not in names} if isinstance(record, dict) else record
     )
 
 
@@ -710,6 +717,8 @@ class JudgeRecord(Model):
     tokens: Tokens = Tokens()
     cost_usd: Money | None = None
 
+    _retired = model_validator(mode="before")(leave_out("provenance"))
+
 
 class AnswerVerdict(Model):
     """Verdict on the answer to one question."""
@@ -766,11 +775,15 @@ EffectRule = Literal["counted", "shown_only"]
 """Whether outputs without an effect of their case lower a run's stages, or are only told."""
 
 
+UNMEASURED = "not measured"
+"""Reason of an effect that was not measured: the record is of an earlier version."""
+
+
 class Effect(Model):
     """Effect of the case on a run's outputs: their quality on their own answers against others', measured."""
 
     verdict: EffectVerdict = "unclear"
-    reason: str = Field("not measured", description="one line: what was measured, with figures")
+    reason: str = Field(UNMEASURED, description="one line: what was measured, with figures")
     n: int = Field(0, ge=0, description="outputs that were measured")
     own: Number | None = Field(None, description="mean quality of outputs on their own answers")
     other: Number | None = Field(None, description="mean quality of outputs on answers of other cases")
@@ -785,6 +798,10 @@ class Effect(Model):
     gain_p: Score | None = Field(None, description="one-sided, by sign flips over cases")
     alike: Score | None = Field(None, description="share of outputs that are the same once names and times are out")
     copies: Score | None = Field(None, description="share of outputs that are the input or a trivial form of it")
+
+    @property
+    def is_measured(self) -> bool:
+        return self.reason != UNMEASURED
 
 
 class DetailReport(Model):
@@ -900,3 +917,5 @@ class ScoreRecord(Model):
     sources: dict[str, Sha256] = Field(
         min_length=1, description="record of the run (run.json …) → digest of the file that was scored"
     )
+
+    _retired = model_validator(mode="before")(leave_out("inference", "inference_reason", "above_prior"))

@@ -11,6 +11,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from automedbench.base.errors import ConfigError
+from automedbench.base.removed import removed_key
 
 ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 _OF_A_WHOLE = {"value_error", "assertion_error", "too_short", "too_long"}
@@ -93,6 +94,9 @@ def _is_below(location: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) -> str:
     kind, given = item["type"], item.get("input")
     if kind == "extra_forbidden":
+        instead = removed_key(location)
+        if instead:
+            return f"was removed: {instead}"
         return "unknown key" + suggestion(location[-1], _known_keys(model, location[:-1]))
     if kind == "missing":
         return "is required"

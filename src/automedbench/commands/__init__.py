@@ -35,8 +35,11 @@ def make_parser(word: str = "--help") -> argparse.ArgumentParser:
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
     names = {name.replace("_", "-"): name for name in modules}
     if word not in names and not word.startswith("-"):
+        from automedbench.base.removed import COMMANDS
         from automedbench.base.yamlfile import suggestion
 
+        if word in COMMANDS:
+            parser.exit(2, f"automedbench: error: `{word}` was removed: {COMMANDS[word]}\n")
         parser.error(f"'{word}' is no command{suggestion(word, list(names))}")
     for name in [word] if word in names else names:  # the other modules take a second to import
         module = importlib.import_module(f"{__name__}.{names[name]}")

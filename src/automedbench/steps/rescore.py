@@ -12,7 +12,7 @@ import pandas as pd
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_text
 from automedbench.base.plaintable import table
-from automedbench.base.records import ScoreRecord
+from automedbench.base.records import UNMEASURED, ScoreRecord
 from automedbench.campaign.record import CampaignRecord
 
 What = Literal["rescore", "rejudge"]
@@ -58,7 +58,7 @@ def read_changes(results: Path, what: What) -> pd.DataFrame:
 def _row(old: Path, new: Path, what: What) -> dict[str, Any]:
     before, after = read_record(old, ScoreRecord), read_record(new, ScoreRecord)
     pairs = {"medal": (before.medal, after.medal), "judge": (before.recipe.judge, after.recipe.judge)}
-    pairs["effect"] = (before.effect.verdict, after.effect.verdict)
+    pairs["effect"] = (_effect(before), _effect(after))
     pairs["errors"] = (_codes(before), _codes(after))
     remarks = (f"{name} {one or 'none'} → {other or 'none'}" for name, (one, other) in pairs.items() if one != other)
     scores = {
@@ -66,7 +66,13 @@ def _row(old: Path, new: Path, what: What) -> dict[str, Any]:
         for name in _SCORES[what]
         for when, score in (("before", before), ("after", after))
     }
-    return {"run": before.run.path, "agent": before.run.agent} | scores | {"remarks": "; ".join(remarks)}
+    unmeasured = not after.effect.is_measured
+    found = {"run": before.run.path, "agent": before.run.agent, "unmeasured": unmeasured}
+    return found | scores | {"remarks": "; ".join(remarks)}
+
+
+def _effect(score: ScoreRecord) -> str:
+    return score.effect.verdict if score.effect.is_measured else UNMEASURED
 
 
 def _codes(score: ScoreRecord) -> str:
@@ -90,8 +96,15 @@ def change_lines(changes: pd.DataFrame, what: What) -> list[str]:
         *lines,
         "",
         *table([("mean of all runs", *head[1:-1]), *means], right=range(1, len(names) + 1)),
+        *_unmeasured_lines(changes),
         f"Nothing was changed. To adopt it, with the options of this call: snakemake --forcerun {_ADOPT[what]}",
     ]
+
+
+def _unmeasured_lines(changes: pd.DataFrame) -> list[str]:
+    count = int(changes.unmeasured.sum())
+    what = f"In {count} of {len(changes)} runs the effect of the case is not measured, and so it limits no stage"
+    return [f"{what}: `snakemake rescore` measures it."] if count else []
 
 
 def _cells(deltas: Iterable[float]) -> list[str]:

@@ -218,12 +218,13 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Signal:
-    """A fault that a track's own records prove, and nothing else: stable id, and how it is found.
+    """A fault that a track's own records prove, and nothing else: stable id, what it looks at, and how it is found.
 
     ``find`` returns the line that shows it, or nothing. It becomes the error code E3 of stage S4.
     """
 
     id: str
+    looks_at: str
     find: Callable[[Outputs], str | None]
 
 
@@ -284,6 +285,8 @@ class Track:
     """Whether only a model can make what is asked for: text about pictures."""
     text: TrackText | None = None
     """Names for readers; None: the track's id."""
+    mishaps: Mapping[str, str] = field(default_factory=dict)
+    """Error code → what it looks like in this track, in a sentence."""
     signals: tuple[Signal, ...] = ()
     """Faults that only this track's records show."""
 

@@ -47,7 +47,7 @@ def _signal_detector(signal: Signal, track: str) -> Detector:
         evidence = signal.find(facts)
         return None if evidence is None else CodeFinding("S4", evidence)
 
-    return Detector(signal.id, "E3", find, track)
+    return Detector(signal.id, "E3", signal.looks_at, find, track)
 
 
 def error_codes(

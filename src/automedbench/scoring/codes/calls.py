@@ -196,12 +196,13 @@ SETUP = (
     Detector(
         "setup.unrepaired",
         "E2",
+        "the last failed call could not find, fetch, load, install or import",
         setup_unrepaired,
     ),
-    Detector("setup.fallback", "E2", fallback),
-    Detector("setup.time", "E2", time_used_up),
-    Detector("setup.memory", "E2", memory_used_up),
-    Detector("setup.disk", "E2", disk_used_up),
+    Detector("setup.fallback", "E2", "a failed download or installation that was worked around badly", fallback),
+    Detector("setup.time", "E2", "the time limit of the run or of its last call", time_used_up),
+    Detector("setup.memory", "E2", "memory of the run or of its last call, on processor or GPU", memory_used_up),
+    Detector("setup.disk", "E2", "disk space of the run or of its last call", disk_used_up),
 )
 
 
@@ -257,7 +258,11 @@ def _excerpt(event: Event) -> str:
 
 WITHOUT_A_MODEL = ("baseline", "scripted")
 EXECUTION = (
-    Detector("execute.unrepaired", "E4", code_unrepaired),
-    Detector("execute.partial", "E4", partial),
-    Detector("execute.no_model_call", "E4", no_model_call),
+    Detector(
+        "execute.unrepaired", "E4", "the last failed call raised, and no later one wrote an output", code_unrepaired
+    ),
+    Detector(
+        "execute.partial", "E4", "the last failed call raised after some outputs, and no later one wrote any", partial
+    ),
+    Detector("execute.no_model_call", "E4", "outputs of which no model can have made any", no_model_call),
 )

@@ -93,8 +93,10 @@ def _looks_like(file: PurePosixPath, expected: PurePosixPath, case: str) -> bool
 
 
 DETECTORS = (
-    Detector("deliver.missing", "E5", missing),
-    Detector("deliver.malformed", "E5", malformed),
-    Detector("deliver.wrong_place", "E5", wrong_place),
-    Detector("deliver.never_submitted", "E5", never_submitted),
+    Detector("deliver.missing", "E5", "expected outputs that are not there", missing),
+    Detector("deliver.malformed", "E5", "outputs that the format check refuses", malformed),
+    Detector(
+        "deliver.wrong_place", "E5", "files like the missing outputs, elsewhere or with another name", wrong_place
+    ),
+    Detector("deliver.never_submitted", "E5", "no accepted call of submit_results", never_submitted),
 )

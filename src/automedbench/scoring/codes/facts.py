@@ -80,10 +80,11 @@ class RunFacts(Outputs):
 
 @dataclass(frozen=True)
 class Detector:
-    """A rule that gives one code: stable id, and the track it is for (empty: all)."""
+    """A rule that gives one code: stable id, what it looks at in a few words, and the track it is for (empty: all)."""
 
     id: str
     code: CodeName
+    looks_at: str
     find: Callable[[RunFacts], CodeFinding | None]
     track: str = ""
 

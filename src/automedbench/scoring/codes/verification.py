@@ -75,9 +75,11 @@ def no_effect(facts: RunFacts) -> CodeFinding | None:
 
 
 DETECTORS = (
-    Detector("verify.unread_malformed", "E3", unread_malformed),
-    Detector("verify.unread_poor", "E3", unread_poor),
-    Detector("verify.ignored_check", "E3", ignored_check),
-    Detector("verify.refusal_ignored", "E3", refusal_ignored),
-    Detector("verify.no_effect", "E3", no_effect),
+    Detector("verify.unread_malformed", "E3", "malformed outputs that no code read back", unread_malformed),
+    Detector("verify.unread_poor", "E3", "outputs below okay that no code read back", unread_poor),
+    Detector("verify.ignored_check", "E3", "a failed check of outputs that no later output answers", ignored_check),
+    Detector(
+        "verify.refusal_ignored", "E3", "malformed outputs named by a refused submission and left", refusal_ignored
+    ),
+    Detector("verify.no_effect", "E3", "outputs on which their case has no effect, as measured", no_effect),
 )

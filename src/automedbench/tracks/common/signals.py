@@ -33,9 +33,9 @@ def find_remark(outputs: Outputs, code: str, what: str) -> str | None:
     return f"{what} in {len(hits)} of {len(outputs.there)} outputs; {first_problem(hits[0], code)}"
 
 
-def remark_signal(name: str, code: str, what: str) -> Signal:
+def remark_signal(name: str, looks_at: str, code: str, what: str) -> Signal:
     """The signal that finds what ``find_remark`` does."""
-    return Signal(name, lambda outputs: find_remark(outputs, code, what))
+    return Signal(name, looks_at, lambda outputs: find_remark(outputs, code, what))
 
 
 def has_problem(case: CaseSubmission, *codes: str) -> bool:
@@ -58,4 +58,4 @@ def far_below(outputs: Outputs) -> str | None:
     return f"{name} {quality:.4f} over what was submitted, less than a third of {okay:g} (okay)"
 
 
-QUALITY_FAR_BELOW = Signal("verify.far_below", far_below)
+QUALITY_FAR_BELOW = Signal("verify.far_below", "quality far below okay", far_below)

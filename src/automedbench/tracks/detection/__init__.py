@@ -12,6 +12,14 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.detection import check, effect, score, settings, show, stage
 
+MISHAPS = {
+    "E1": "The class of the whole image instead of boxes.",
+    "E2": "Weights or the list of their classes are missing.",
+    "E3": "Boxes beside the image, or all with the score 0.",
+    "E4": "Non-maximum suppression or the way back to pixels fails.",
+    "E5": "Corners as centre and size instead of two corners.",
+}
+
 
 def no_boxes(outputs: Outputs) -> str | None:
     """Detect a submission without boxes on images that have objects."""
@@ -37,13 +45,14 @@ def zero_scores(outputs: Outputs) -> str | None:
 
 
 SIGNALS = (
-    Signal("verify.no_boxes", no_boxes),
+    Signal("verify.no_boxes", "no box on nearly all images with objects", no_boxes),
     remark_signal(
         "verify.boxes_outside",
+        "boxes outside the image in nearly all files",
         "out_of_bounds",
         "boxes outside the image",
     ),
-    Signal("verify.zero_scores", zero_scores),
+    Signal("verify.zero_scores", "every box has the score 0", zero_scores),
     QUALITY_FAR_BELOW,
 )
 
@@ -61,5 +70,6 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
+    mishaps=MISHAPS,
     signals=SIGNALS,
 )

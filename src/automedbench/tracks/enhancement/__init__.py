@@ -11,6 +11,14 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import FEWEST, find_in_most, find_remark
 from automedbench.tracks.enhancement import check, effect, score, settings, show, stage
 
+MISHAPS = {
+    "E1": "The noise is removed, though twice the resolution was requested.",
+    "E2": "The package of the restoration model cannot be installed.",
+    "E3": "Blank, cut off or unchanged images were taken for restored ones.",
+    "E4": "Putting tiles together or undoing the normalisation fails.",
+    "E5": "Another file type or size, or another folder.",
+}
+
 
 def implausible_values(outputs: Outputs) -> str | None:
     """Values far outside the plausible range, or all within −1…1 where the scale is far wider."""
@@ -58,10 +66,10 @@ def below_every_band(outputs: Outputs) -> str | None:
 
 
 SIGNALS = (
-    Signal("verify.value_range", implausible_values),
-    Signal("verify.blank", blank_images),
-    Signal("verify.mixed_up", mixed_up),
-    Signal("verify.far_below", below_every_band),
+    Signal("verify.value_range", "values off the plausible scale", implausible_values),
+    Signal("verify.blank", "images with one value everywhere", blank_images),
+    Signal("verify.mixed_up", "outputs that fit another case as well", mixed_up),
+    Signal("verify.far_below", "quality far below okay", below_every_band),
 )
 
 
@@ -76,6 +84,7 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases", "repeats that could not be scored"),
+    mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("data_range", "intensity_range", "output_shape", "baselines", "classical"),
 )

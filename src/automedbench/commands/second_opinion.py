@@ -2,8 +2,6 @@
 
 They run in the scorer's container: no network, the copy of the release read-only, an agent's files as they were
 collected. Exit code 0: no task differs by more than rounding; 3: one does, or could not be scored.
-
-``python tools/second_opinion.py``, for those who maintain presets or doubt their scores.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.base.console import run_script
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, set_sharing
+from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import DetailReport
 from automedbench.campaign.load import build_campaign_record
@@ -48,12 +45,13 @@ class SecondOpinion:
         return self.release is not None and abs(self.ours - self.release) <= ROUNDING
 
 
-def main(arguments: list[str]) -> None:
-    """Print a row per task and what went wrong; exit 0 or 3. Raises ConfigError for a campaign without a release."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench second-opinion``."""
     add_campaign_options(parser)
-    options = parser.parse_args(arguments)
-    set_sharing("private")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print a row per task and what went wrong; exit 0 or 3."""
     campaign = build_campaign_record(select_campaign(options))
     if campaign.settings.release is None:
         raise ConfigError(["config: release: is not set; only runs under a preset have a release's scorer"])
@@ -97,7 +95,3 @@ def comparison_lines(found: Iterable[SecondOpinion]) -> Iterator[str]:
             rows.append((task, str(len(both)), f"{ours:.4f}", f"{theirs:.4f}", f"{largest:+.1e}"))
     yield from table(rows, right={1, 2, 3, 4})
     yield from (f"{one.run}: {one.problem}" for one in runs if one.problem)
-
-
-if __name__ == "__main__":
-    run_script(main)
