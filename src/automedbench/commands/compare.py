@@ -233,7 +233,7 @@ def treatment_lines(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     """A variant against its base for a terminal; ``rows``: of the table ``treatments``, first all tracks."""
     base, places = rows[0].agent, group_by(rows, lambda row: row.track)
     lines = ["", f"{variant_name(base, rows[0].treatment)} minus {base}, all runs, scores x100, per run:", ""]
-    for track, own in places.items():
+    for track, own in list(places.items())[: 1 if len(places) == 2 else None]:  # one track is all
         head = (track_title(track) if track else "all", base, f"change [{100 * method.confidence:g} % interval]", "p")
         lines += [*table([head, *map(_treatment_cells, own)], right=range(1, 4)), ""]
     lines.append("Intervals and p of each line hold for all treatments of the base together.")

@@ -237,16 +237,16 @@ def write_board(path: Path, board: Board, dates: Mapping[str, str] = MappingProx
 
 def list_treatments(board: Board) -> list[dict[str, Any]]:
     """Rows of the page's table of treatments: one per variant and place, with its changes by quantity."""
-    table = board.tables.get("treatments", ())
-    places = group_by(table, lambda row: (row.agent, row.treatment, row.track))
+    rows = [row for row in board.tables.get("treatments", ()) if row.track is None or len(board.tracks) > 1]
+    places = group_by(rows, lambda row: (row.agent, row.treatment, row.track))
     return [
         {
             "variant": variant_name(agent, treatment),
             "place": definitions.track_title(track) if track else "all",
-            "used": skill_use(rows[0]),
-            "changes": {row.quantity: (change(row), bool(row.different)) for row in rows},
+            "used": skill_use(own[0]),
+            "changes": {row.quantity: (change(row), bool(row.different)) for row in own},
         }
-        for (agent, treatment, track), rows in sorted(places.items(), key=lambda item: item[0][:2])
+        for (agent, treatment, track), own in sorted(places.items(), key=lambda item: item[0][:2])
     ]
 
 

@@ -111,18 +111,20 @@ def _split_by_use(runs: pd.DataFrame, use: SkillUse) -> tuple[pd.DataFrame, pd.D
 def _read_quantity(name: str, agents: Mapping[str, pd.DataFrame]) -> _Quantity:
     """Samples for one quantity; runs where it is not known are left out.
 
-    The statistics are about values between 0 and 1: what a run takes is divided by the most that one of these took.
+    The statistics are about values between 0 and 1: what a run takes is divided by the most that one of these took;
+    where none took any, there is nothing to compare.
     """
     if name in SCORES:
         return _Quantity({agent: list(runs["sample"]) for agent, runs in agents.items()}, SCORES[name], 1.0)
     column, one = USED.get(name, (name, 1.0))
     known = {agent: runs[runs[column].notna()] for agent, runs in agents.items()}
     largest = max((float(value) for runs in known.values() for value in runs[column]), default=0.0)
-    unit = (largest or 1.0) if name in USED else 1.0
+    unit = largest if name in USED else 1.0
     found = {
         agent: [
             replace(sample, agentic=float(value) / unit)
             for sample, value in zip(runs["sample"], runs[column], strict=True)
+            if unit
         ]
         for agent, runs in known.items()
     }
