@@ -5,9 +5,12 @@ No card is needed: harmless devices of the machine stand for cards, and a librar
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,23 @@ from gpu_check import CHECKS, Node, check, rehearse
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(180)]
 
+# A run that tries to keep the card: a daemon in a session of its own locks it and outlives the call. It looks for the
+# queue, too.
+HOSTILE = """
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", DAEMON], start_new_session=True, stdout=subprocess.DEVNULL)
+assert not [name for name in os.listdir("/tmp") if "automedbench-gpus" in name]
+"""
+DAEMON = """
+import fcntl, os, time
+a, card = time.time(), open("/dev/full")
+try:
+    fcntl.flock(card, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    pass
+time.sleep(0.3)
+open(f"/workspace/held-{os.getpid()}", "w").write(str([a, time.time()]))
+"""
 LOOK = """
 import json, os
 print(json.dumps([sorted(set(os.listdir("/dev")) & {"full", "fuse"}), os.environ["CUDA_VISIBLE_DEVICES"],
@@ -64,6 +84,49 @@ def test_own_cards_and_no_others(place: Path) -> None:
     assert (enforced.gpu, enforced.gpu_names, enforced.selfcheck) == (True, ["made-up card full"], True)
     assert findings == []
     assert used is None  # there is no NVML here; a record says so, and no number is made up
+
+
+def taking_turns(folder: Path) -> list[list[float]]:
+    """Begin and end of every call of four runs that share one card, and of what one of them leaves behind."""
+    (folder / "public").mkdir(exist_ok=True)
+
+    def run(number: int) -> None:
+        for name in ("workspace", "log"):
+            (folder / str(number) / name).mkdir(parents=True)
+        code = "import time; a = time.time(); open('/dev/full'); time.sleep(0.1); print([a, time.time()])"
+        code += "" if number else f"\nDAEMON = {DAEMON!r}{HOSTILE}"
+        home = folder / str(number)
+        own = {"workspace": home / "workspace", "gpu": 1, "gpu_share": 4}
+        with ApptainerSandbox(image=IMAGES / "light.sif", public=folder / "public", **own) as box:
+            for call in range(1, 6):
+                done = box.run_code("python", code, call=call, turn=1, log=home / "log", timeout_s=30)
+                assert done.status == "ok" and done.elapsed_s < 2, done
+                time.sleep(0.0 if number else 0.6)  # its daemon would be at work beside the next call
+            (home / "turns.json").write_text(json.dumps(box.gpu_turns_s))
+            assert box.enforced.gpu_share == 4
+
+    pids = []
+    for number in range(4):
+        pids.append(os.fork())
+        if not pids[-1]:
+            try:
+                run(number)
+            finally:
+                os._exit(0)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    turns = [json.loads(path.read_text()) for path in sorted(folder.glob("*/turns.json"))]
+    assert len(turns) == 4
+    return [json.loads(path.read_text()) for path in [*folder.glob("*/log/*.out"), *folder.glob("0/workspace/held-*")]]
+
+
+def test_four_runs_take_turns_on_a_card(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in its own container; no two calls are at once, and no call's own time grows; one run is hostile."""
+    cards = rehearse(place)
+    monkeypatch.setattr(gpus, "list_cards", lambda: cards[:1])
+    calls = sorted(as_user(lambda: taking_turns(place)))
+    assert len(calls) == 20 + 5
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(calls)), calls
 
 
 def test_no_run_on_a_card_that_does_not_compute(place: Path) -> None:

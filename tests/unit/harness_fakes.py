@@ -60,7 +60,7 @@ class FakeSandbox:
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
-    peak_memory = gpu_busy_s = None
+    peak_memory = gpu_busy_s = gpu_turns_s = None
 
     def __init__(self, workspace: Path, clock: Clock, seen: dict[str, list[Finding]] | None = None) -> None:
         self.workspace, self.clock = workspace, clock
@@ -71,6 +71,7 @@ class FakeSandbox:
         self.gpu_uses: list[GpuUse] = []
         self.processes: list[list[Process]] = []
         self.stills: list[float] = []
+        self.turn_s = 0.0
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -81,6 +82,11 @@ class FakeSandbox:
     def drain_findings(self) -> list[Finding]:
         drained, self.findings = self.findings, []
         return drained
+
+    def take_turn(self) -> float:
+        """Wait for a shared card, as long as ``turn_s`` says."""
+        self.clock.now += self.turn_s
+        return self.turn_s
 
     def drain_gpu_use(self) -> GpuUse | None:
         return self.gpu_uses.pop(0) if self.gpu_uses else None

@@ -90,6 +90,9 @@ class ThreadSandbox:
         drained, self.findings = self.findings, []
         return drained
 
+    def take_turn(self) -> float:
+        return 0.0
+
     def drain_gpu_use(self) -> None:
         return None
 

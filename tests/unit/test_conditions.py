@@ -90,6 +90,7 @@ CHANGED: dict[str, ScoreRecord] = {
     "effects": score(2, effects="shown_only"),
     "sandbox": score(2, enforced=make_enforced(network="open")),
     "GPU": score(2, enforced=make_enforced().model_copy(update={"gpu": True})),
+    "GPU share": score(2, enforced=make_enforced().model_copy(update={"gpu_share": 4})),
     "image": score(2, image_recipe="9" * 16),
     "brief": score(2, common_brief_sha256="9" * 64),
     "limits": score(2, limits=LIMITS | {"max_turns": 100}),

@@ -123,6 +123,8 @@ def open_sandbox(
             network=plan.sandbox.network,
             gpu=plan.sandbox.gpu,
             gpu_model=plan.sandbox.gpu_model,
+            gpu_share=plan.sandbox.gpu_share,
+            gpu_lease_s=plan.sandbox.gpu_lease_s,
             decoy=decoy,
             limits=plan.limits,
             services=services,

@@ -333,6 +333,7 @@ def _variables(plan: RunPlan) -> dict[str, Any]:
         "skills_dir": "$SKILLS_DIR" if local else SKILLS_DIR,
         "network": "open" if local else "sealed_cache" if sandbox.from_cache else sandbox.network,
         "gpu": sandbox.gpu > 0,
+        "gpu_lease_s": sandbox.gpu_lease_s if sandbox.gpu_share > 1 and not local else None,
         "limits": plan.limits,
         "effects": plan.effects,
         "max_warnings": sandbox.max_warnings,

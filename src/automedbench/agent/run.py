@@ -158,7 +158,8 @@ class _Driver:
         new = interrupted is None
         metered = MeteredModel.open(*common, new=new)
         gpus, name = plan.sandbox.gpu, attempt.path.name
-        usage = UsageRecorder(plan.results, plan.run.path, name, new, gpus, self.check, self.since)
+        cards = gpus, plan.sandbox.gpu_share if gpus else 1
+        usage = UsageRecorder(plan.results, plan.run.path, name, new, *cards, self.check, self.since)
         session: _Session | None = None
         result: tuple[Conversation, RunRecord] | None = None
         try:
@@ -286,12 +287,14 @@ class _Driver:
             if command
             else functools.partial(count_silent_deaths, attempt, journal)
         )
+        budget = Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None)
         return Toolbox(
             sandbox=sandbox,
             workspace=attempt.workspace,
             log=log,
             journal=journal,
-            budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
+            budget=budget,
+            stand_still=budget.stand_still if command else journal.stand_still,
             contract=make_contract(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),

@@ -150,6 +150,8 @@ class Toolbox:
     oom_kills: Callable[[], int] = lambda: 0
     deaths: Callable[[str], int] = lambda _about: 0
     """Counts how often a call, by its description in the journal, took its driver with it."""
+    stand_still: Callable[[float], None] = lambda _seconds: None
+    """Takes seconds off the time of the run."""
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     known_tools: Sequence[str] = tools.TOOL_NAMES
@@ -222,6 +224,11 @@ class Toolbox:
             "reads in the agent's extra_body (max_completion_tokens), or raise max_tokens to what it writes."
         )
 
+    def take_turn(self) -> None:
+        """Wait for the run's turn on shared cards: before a call, as that is neither its time nor the run's."""
+        if waited_s := self.sandbox.take_turn():
+            self.stand_still(waited_s)
+
     def add_gpu_use(self, used: GpuUse | None) -> None:
         if used is not None:
             self.gpu = used if self.gpu is None else self.gpu + used
@@ -255,6 +262,8 @@ class Toolbox:
     def _execute(self, request: tools.CodeRequest, turn: int) -> str:
         number = len(self.calls) + 1
         digest = sha256_bytes(self.log.mask(request.code).encode())
+        if not self.journal.replaying:
+            self.take_turn()
         self.log.event(
             "exec_start",
             turn,

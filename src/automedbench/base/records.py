@@ -234,6 +234,7 @@ class Enforced(Model):
     decoy: bool = False
     gpu: bool = False
     gpu_names: list[str] = Field([], description="cards that the run had, by what they are")
+    gpu_share: int = Field(1, description="runs that had these in turn; 1: they were the run's alone")
     tripwire: bool = Field(False, description="opening the decoy is seen by inotify; false: by the trace alone")
     trace: bool = Field(False, description="opens, execs and connects of the run's processes are seen by the kernel")
     seccomp: bool = Field(False, description="a system call filter was in force")
@@ -293,7 +294,9 @@ class Used(Model):
     """Machine time and memory of a run, or of one process that worked on it; null where unknown, never 0."""
 
     held_s: Seconds | None = Field(None, description="wall-clock seconds of its processes, or of their Slurm jobs")
-    gpu_held_s: Seconds | None = Field(None, description="the same × GPUs that were the run's alone meanwhile")
+    gpu_held_s: Seconds | None = Field(None, description="the same × GPUs of the run ÷ runs that share them")
+    gpu_lease_s: Seconds | None = Field(None, description="seconds of its turns on shared GPUs; null: not shared")
+    gpu_waited_s: Seconds | None = Field(None, description="seconds in which it waited for a turn, none of its time")
     gpu_busy_s: Seconds | None = Field(None, description="seconds in which these computed, all together")
     cpu_s: Seconds | None = Field(None, description="CPU seconds of driver and agent's code")
     peak_memory_mib: int | None = Field(
@@ -310,7 +313,7 @@ class Used(Model):
     def __add__(self, other: Used) -> Used:
         """Of two processes, one after the other."""
         peaks = [each.peak_memory_mib for each in (self, other) if each.peak_memory_mib is not None]
-        seconds = ("held_s", "gpu_held_s", "gpu_busy_s", "cpu_s")
+        seconds = ("held_s", "gpu_held_s", "gpu_lease_s", "gpu_waited_s", "gpu_busy_s", "cpu_s")
         lists = ("nodes", "jobs", "gpu_models", "gpu_drivers", "machines")
         return Used(
             **{name: _sum(getattr(self, name), getattr(other, name)) for name in seconds},

@@ -172,6 +172,10 @@ class SandboxConfig(Model):
     gpu_model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")] | None = Field(
         None, description="Slurm: type of the GPU as the site names it; else: what the card's name must contain"
     )
+    gpu_share: int = Field(1, ge=1, le=16, description="runs that have the same GPUs, each for one code call at a time")
+    gpu_lease_s: float = Field(
+        900, gt=0, description="seconds after which background work of a run gives shared GPUs back, at its next call"
+    )
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")
     wait: bool = Field(True, description="offer the tool 'wait' for background processes")
     max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")

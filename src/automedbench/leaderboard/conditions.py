@@ -204,6 +204,11 @@ CONDITIONS: tuple[Condition, ...] = (
         lambda score: "yes" if score.enforced.gpu else "no",
     ),
     Condition(
+        "GPU share", "gpu", "runs that had the same GPUs in turn (1 is not said)", MAY,
+        "background work is ended when it keeps a shared GPU for long", lambda score: score.enforced.gpu_share,
+        to_text=lambda runs: NOTHING if runs == 1 else f"shared{runs}",
+    ),
+    Condition(
         "image flavour", "image", "name of the image that the agent works in", NOT, "the name alone decides nothing",
         lambda score: score.recipe.image_flavour or (NOTHING if score.enforced.backend == "local" else None),
     ),

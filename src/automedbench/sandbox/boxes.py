@@ -16,12 +16,14 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,8 @@ from automedbench.sandbox.container.gpu_use import Meter, Nvml
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
+    GRACE_SECONDS,
+    PATIENCE_SECONDS,
     CodeResult,
     Guard,
     Outcome,
@@ -50,6 +54,7 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import remove_tree, repair_modes, scratch_folder
+from automedbench.sandbox.container.turns import Turns
 from automedbench.sandbox.container.watchdog import FULL_BY_OTHERS, measure_space
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -60,6 +65,11 @@ if TYPE_CHECKING:
 
 # Far more than the 0.4 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
+HELD = (
+    "Your background processes have had the GPU, which other runs share, for {:.0f} s. End them with your next call: "
+    "those that run before the call after this one are ended."
+)
+CLEARED = "Before this call your background processes were ended: they had kept the GPU for too long."
 MAX_STARTS = 20
 """Containers of one run; an agent that has used them up runs no more code."""
 HOOK = Path(__file__).parent / "evidence" / "hook"
@@ -93,6 +103,13 @@ class Sandbox(abc.ABC):
     """Why the workspace lets no container pass; empty as long as it does."""
     _last: tuple[int, int] = (0, 0)
     _meter: Meter | None = None
+    _turns: Turns | None = None
+    _has_turn: bool = False
+    """The next call has its turn."""
+    _longest_turn_s: float = math.inf
+    _told: bool = False
+    """The run was told that its background work has had shared cards for too long."""
+    _card_note: str = ""
     _trace: Trace | None = None
     _pipe: EvidencePipe | None = None
     _decoy: Decoy | None = None
@@ -124,8 +141,12 @@ class Sandbox(abc.ABC):
         self._collect_late(turn, call)
         box = self._ensure_container()
         if box is None:
+            if self._turns is not None:
+                self._turns.close()
             reason = self._spoiled or f"{MAX_STARTS} containers of this run have ended; no more code is run"
             return to_result(lost_outcome(reason), timeout_s)
+        if self._turns is not None and not (self._has_turn and self._turns.held):
+            self.take_turn()
         self._used = True
         both = self._watch if watch is None else lambda: self._watch() or watch()
         outcome = self._call(box, path, language, call, timeout_s, both)
@@ -134,10 +155,38 @@ class Sandbox(abc.ABC):
             raise InfrastructureError(f"The {outcome.reason}.\nFree space, then run the same command again.")
         self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         self._end_reported = outcome.gone
+        if self._card_note:
+            outcome, self._card_note = replace(outcome, note=self._card_note), ""
         if self._anew and call > 1:
             outcome = replace(outcome, note=f"{ANEW} It had ended: {self._lost}." if self._lost else ANEW)
         self._anew, self._lost = False, ""
         return to_result(outcome, timeout_s)
+
+    def take_turn(self) -> float:
+        """Wait for the run's turn on cards that it shares, before a call; seconds that this took, none of the run's.
+
+        Background work keeps the turn. When it has lasted too long, the run is told; before the call after that, the
+        background work is ended. Raises InfrastructureError where another program computes on a card.
+        """
+        turns, box, began = self._turns, self._box, time.monotonic()
+        self._has_turn = True
+        if turns is None:
+            return 0.0
+        if box is not None and box.alive and box.keep_cards():
+            if turns.age_s < self._longest_turn_s or not self._told:
+                self._told = turns.age_s >= self._longest_turn_s
+                self._card_note = HELD.format(turns.age_s) if self._told else ""
+                return 0.0
+            box.clear()
+            self._card_note = CLEARED
+        if not turns.close(GRACE_SECONDS + PATIENCE_SECONDS):
+            self.end()
+        self._told = False
+        left_s = self._left_s
+        self.set_deadline(None)  # nothing of the agent's is left in it
+        turns.take()
+        self.set_deadline(left_s)
+        return time.monotonic() - began
 
     def wait(self, seconds: float, process: int | None) -> str:
         """Wait for time, or for the end of a background process by the id it has inside.
@@ -194,6 +243,11 @@ class Sandbox(abc.ABC):
     def drain_gpu_use(self) -> GpuUse | None:
         """GPU usage of the run since the last call of this method; None when it cannot be measured."""
         return self._meter.drain() if self._meter is not None else None
+
+    @property
+    def gpu_turns_s(self) -> tuple[float, float] | None:
+        """Seconds in which the run held shared cards, and waited for them, so far; None for cards of its own."""
+        return None if self._turns is None else (self._turns.held_s, self._turns.waited_s)
 
     @property
     def gpu_busy_s(self) -> float | None:
@@ -284,6 +338,9 @@ class Sandbox(abc.ABC):
     def _call(
         self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watch: Watch | None = None
     ) -> Outcome:
+        if self._turns is not None:
+            self._turns.lend(box.lend)
+        self._has_turn = False
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
         return box.call(call, self._program(path, language), out, err, timeout_s, watch)
 
@@ -308,6 +365,8 @@ class ApptainerSandbox(Sandbox):
         network: launcher.Network = "sealed",
         gpu: int = 0,
         gpu_model: str | None = None,
+        gpu_share: int = 1,
+        gpu_lease_s: float = math.inf,
         decoy: Decoy | None = None,
         limits: Limits | None = None,
         services: places.Services | None = None,
@@ -319,7 +378,8 @@ class ApptainerSandbox(Sandbox):
         """Raises MissingDataError when Apptainer, image or data are not there.
 
         ``used``: code of the agent's has run in the workspace, in an earlier process. ``gpu`` cards (of ``gpu_model``)
-        are the run's alone from entering to leaving, which raises InfrastructureError where there are none. Services of
+        are the run's alone from entering to leaving, which raises InfrastructureError where there are none; with
+        ``gpu_share`` so many runs have them in turn (``take_turn``), background work for ``gpu_lease_s``. Services of
         an entered ``egress`` are offered beside ``services``; its findings are joined to those of a call.
         """
         self._runtime = launcher.find_runtime()
@@ -330,7 +390,8 @@ class ApptainerSandbox(Sandbox):
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
         self._home = workspace.absolute().parent
         self._network: launcher.Network = network
-        self._wanted = (gpu, gpu_model)
+        self._wanted = (gpu, gpu_model, gpu_share)
+        self._longest_turn_s = gpu_lease_s
         self._devices: launcher.Devices | None = None
         self._decoy = decoy
         self._limits = limits or Limits()
@@ -352,6 +413,7 @@ class ApptainerSandbox(Sandbox):
             layer_sha256=layer.record.sha256 if layer else None,
             decoy=decoy is not None,
             gpu=gpu > 0,
+            gpu_share=gpu_share if gpu else 1,
             memory_bytes=job_memory(),
             egress_sha256=egress.settings.digest if egress is not None else None,
             from_cache=egress is not None and egress.settings.offline,
@@ -397,17 +459,22 @@ class ApptainerSandbox(Sandbox):
             self.end()
 
     def _take_cards(self, stack: contextlib.ExitStack) -> tuple[gpus.Card, ...]:
-        number, model = self._wanted
+        number, model, share = self._wanted
         if not number:
             return ()
-        grant = gpus.grant_cards(number, model)
+        grant = gpus.grant_cards(number, model, share=share)
         stack.callback(grant.close)
+        if share > 1:
+            ordered = sorted(grant.cards, key=lambda card: (card.index, card.uuid))
+            self._turns = Turns([(card.uuid, card.nodes[-1]) for card in ordered], _idle_check())
+            stack.callback(self._turns.close)
         self._devices = gpus.list_devices(grant.cards)
         self.enforced = self.enforced.model_copy(update={"gpu_names": [card.name for card in grant.cards]})
         return grant.cards
 
     def _require_computing(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
         """Raise InfrastructureError unless the cards compute inside; after a call it might be the agent's fault."""
+        self.take_turn()
         path = write_code(self._require_scratch(), 0, "bash", gpus.CUDA_PROBE)
         outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
         self._offered_path(path).unlink()
@@ -416,7 +483,8 @@ class ApptainerSandbox(Sandbox):
     def _start_meter(self, stack: contextlib.ExitStack, cards: tuple[gpus.Card, ...]) -> None:
         with contextlib.suppress(OSError):  # a driver without NVML: nothing is recorded
             nvml = Nvml()
-            self._meter = Meter([nvml.reading(card.uuid) for card in cards]).start()
+            has_turn = None if self._turns is None else lambda turns=self._turns: turns.held
+            self._meter = Meter([nvml.reading(card.uuid) for card in cards], has_turn=has_turn).start()
             stack.callback(self._meter.close)
 
     def selfcheck(self) -> str:
@@ -560,6 +628,18 @@ class ApptainerSandbox(Sandbox):
                 "The decoy cannot be watched: this user has no inotify instance left, and the kernel gives no trace.\n"
                 "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
             )
+
+
+def _idle_check() -> Callable[[str], bool]:
+    """Whether nothing computes on a card, by the driver; always true where that does not tell."""
+
+    def is_idle(uuid: str) -> bool:
+        try:
+            return Nvml().is_idle(uuid)
+        except OSError:
+            return True
+
+    return is_idle
 
 
 def _start_failure(image: Path, output: bytes) -> InfrastructureError:

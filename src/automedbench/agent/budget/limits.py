@@ -69,6 +69,10 @@ class Budget:
         limit = self.limits.time_limit_s
         return None if limit is None else max(0.0, limit - self.elapsed_s)
 
+    def stand_still(self, seconds: float) -> None:
+        """Leave out seconds that were not the run's."""
+        self._started += seconds
+
     def exec_timeout_s(self) -> float:
         """Cap of one code call: what is left of the run, or the limit per call if that is less."""
         caps = [cap for cap in (self.remaining_s, self.limits.exec_timeout_s) if cap is not None]

@@ -49,6 +49,7 @@ class ProcessUsage(Model):
     began: datetime
     anew: bool = pydantic.Field(description="it made the attempt; what stands before is of an older one of this name")
     gpus: int = pydantic.Field(ge=0)
+    share: int = pydantic.Field(1, ge=1, description="runs that had these, and one Slurm job, together")
     used: Used
     ended: bool = pydantic.Field(False, description="false: it still runs, or was killed")
 
@@ -84,6 +85,8 @@ class UsageRecorder:
     attempt: str
     anew: bool
     gpus: int
+    share: int
+    """Runs that have these GPUs in turn."""
     check: Callable[[], None]
     since: ProcessStart = field(default_factory=ProcessStart)
     sandbox: Sandbox | None = None
@@ -120,12 +123,15 @@ class UsageRecorder:
 
     def _measure(self, *, ended: bool = False) -> ProcessUsage:
         box, gpus = self.sandbox, self.gpus
+        lease_s, waited_s = (box and box.gpu_turns_s) or (None, None)
         peak, busy_s = (box.peak_memory, box.gpu_busy_s) if box else (None, None)
         looked = "cgroup, with cached files" if box and box.enforced.limits == "cgroup" else PROCESS
         held_s = time.monotonic() - self.since.clock_s
         used = Used(
             held_s=round(held_s, 2),
-            gpu_held_s=round(held_s * gpus, 2) if gpus else None,
+            gpu_held_s=round(held_s * gpus / self.share, 2) if gpus else None,
+            gpu_lease_s=lease_s if lease_s is None else round(lease_s, 2),
+            gpu_waited_s=waited_s if waited_s is None else round(waited_s, 2),
             gpu_busy_s=busy_s if busy_s is None else round(busy_s, 2),
             cpu_s=round(cpu_seconds() - self.since.cpu_s, 2),
             peak_memory_mib=max(1, peak // 2**20) if peak else None,
@@ -142,7 +148,7 @@ class UsageRecorder:
                 "peak_memory_mib": looked if peak else UNSEEN,
             },
         )
-        return ProcessUsage(began=self.since.at, anew=self.anew, gpus=gpus, used=used, ended=ended)
+        return ProcessUsage(began=self.since.at, anew=self.anew, gpus=gpus, share=self.share, used=used, ended=ended)
 
     def _refresh(self) -> None:
         while not self._over.wait(REFRESH_S):
@@ -172,7 +178,7 @@ def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:
     """The shift with the accounting's values of its job, if that was its alone: just begun, with GPUs for it only."""
     began, used = usage.began.timestamp(), usage.used
     own = [job for job in jobs if job.id in used.jobs and -CLOCKS_S <= began - job.began <= OWN_JOB_S]
-    if not own or own[-1].gpus not in (None, usage.gpus):
+    if not own or usage.share > 1 or own[-1].gpus not in (None, usage.gpus):
         return usage
     job = own[-1]
     reported = {

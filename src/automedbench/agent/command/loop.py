@@ -204,6 +204,7 @@ class CommandLoop:
             toolbox.end_of_sandbox()
             return toolbox.ending
         kills = toolbox.oom_kills()
+        toolbox.take_turn()
         toolbox.sandbox.set_deadline(toolbox.budget.remaining_s)
         self._traffic.look()
         with self.bridge.serving(self._handler.answer, self._handler.note_refusal):

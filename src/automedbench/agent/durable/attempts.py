@@ -357,6 +357,11 @@ class Journal:
         """Seconds of the run at the end of the latest effect."""
         return self._run_s
 
+    def stand_still(self, seconds: float) -> None:
+        """Leave out seconds since the latest effect that were not the run's."""
+        if self._mark is not None:
+            self._mark += seconds
+
     @property
     def replaying(self) -> bool:
         """Recorded effects are left."""

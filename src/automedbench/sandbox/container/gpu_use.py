@@ -14,6 +14,8 @@ from automedbench.base.records import GpuUse
 PERIOD_S = 0.2
 """A program that fills a card and dies of it can last less than half a second."""
 MIB = 2**20
+TOO_SMALL = 7
+"""NVML's answer where a list does not fit the place given to it: here, where it is not empty."""
 
 Reading = Callable[[], tuple[int, float | None]]
 """Bytes in use on a card, and the share (0–1) of the last moment in which it computed; None: not known."""
@@ -44,6 +46,14 @@ class Nvml:
         self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(found))
         return found
 
+    def is_idle(self, uuid: str) -> bool:
+        """No process has a context on the card, not even one that was killed and still has its memory."""
+        number = ctypes.c_uint()
+        code = self._library.nvmlDeviceGetComputeRunningProcesses(self.handle(uuid), ctypes.byref(number), None)
+        if code not in (0, TOO_SMALL):
+            raise OSError(f"nvmlDeviceGetComputeRunningProcesses gives NVML error {code}")
+        return code == 0 and not number.value
+
     def instances(self, uuid: str) -> tuple[int, int]:
         """Numbers of GPU instance and compute instance of a slice."""
         card, numbers = self.handle(uuid), (ctypes.c_uint(), ctypes.c_uint())
@@ -68,10 +78,18 @@ class Nvml:
 
 
 class Meter:
-    """Samples the cards of a run until ``close``. What was in use before the run is not its own."""
+    """Samples the cards of a run until ``close``. What was in use before the run is not its own.
 
-    def __init__(self, readings: Sequence[Reading], clock: Callable[[], float] = time.monotonic) -> None:
-        self._readings, self._clock = readings, clock
+    ``has_turn``: of shared cards, whether it is this run that holds them.
+    """
+
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        clock: Callable[[], float] = time.monotonic,
+        has_turn: Callable[[], bool] | None = None,
+    ) -> None:
+        self._readings, self._clock, self._has_turn = readings, clock, has_turn
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._last = clock()
         self._before, load = self._bytes_and_load()
@@ -105,6 +123,10 @@ class Meter:
             used, load = self._bytes_and_load()
             with self._lock:
                 passed, self._last = self._clock() - self._last, self._clock()
+                if self._has_turn is not None:
+                    self._before = min(self._before, used)  # another may have computed when this run began
+                    if not self._has_turn():
+                        return
                 self._peak = max(self._peak, used - self._before)
                 self.busy_s = None if load is None or self.busy_s is None else self.busy_s + load * passed
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.gpu_use import Nvml
 from automedbench.sandbox.container.launcher import Devices
+from automedbench.sandbox.container.turns import member_place
 from automedbench.sandbox.places import DRIVER_DIR
 
 PATIENCE_S = 60.0
@@ -67,11 +69,14 @@ def grant_cards(
     model: str | None = None,
     *,
     cards: Sequence[Card] | None = None,
+    share: int = 1,
     environment: Mapping[str, str] = os.environ,
     patience_s: float = PATIENCE_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> Grant:
     """Take ``number`` cards of this job or machine that no other run holds; ``model`` counts outside of Slurm only.
+
+    With ``share`` a place on each: so many runs have one, and compute in turn (``turns``).
 
     Raises InfrastructureError when there are fewer, or other runs hold them for longer than ``patience_s``.
     """
@@ -88,7 +93,7 @@ def grant_cards(
         )
     ends = time.monotonic() + patience_s
     while True:
-        grant = _lock_cards(own, number)
+        grant = _lock_cards(own, number, share)
         if len(grant.cards) == number:
             return grant
         grant.close()
@@ -100,18 +105,22 @@ def grant_cards(
         pause(1.0)
 
 
-def _lock_cards(cards: Iterable[Card], number: int) -> Grant:
+def _lock_cards(cards: Sequence[Card], number: int, share: int) -> Grant:
+    """The first free cards, of shared ones those with the fewest members, in order of their index."""
     taken: list[Card] = []
     locks = contextlib.ExitStack()
-    for card in cards:
+    for place, card in itertools.product(range(share), cards):
         if len(taken) == number:
             break
+        if card in taken:
+            continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as attempt:
-            stream = attempt.enter_context(open(card.nodes[-1], "rb", buffering=0))
+            path = card.nodes[-1] if share == 1 else member_place(card.uuid, place)
+            stream = attempt.enter_context(open(path, "rb", buffering=0))
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             locks.push(attempt.pop_all())
             taken.append(card)
-    return Grant(tuple(taken), locks)
+    return Grant(tuple(card for card in cards if card in taken), locks)
 
 
 def select_visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]:

@@ -269,6 +269,21 @@ class Supervised(Closing):
         """Let all that runs stand still, for about so long; deadlines stand still with it. From any thread."""
         self._order("freeze", seconds=seconds)
 
+    def lend(self, descriptors: list[int]) -> None:
+        """Lend a turn on shared cards until no process that a call started is left, the next call's among them."""
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            socket.send_fds(self._control, [json.dumps({"order": "lend"}).encode()], descriptors)
+
+    def keep_cards(self) -> bool:
+        """Keep a lent turn for the next call; false when it was given back before."""
+        self._order("keep")
+        report = self._next(("kept",), time.monotonic() + PATIENCE_SECONDS, None)
+        return bool(report and report["held"])
+
+    def clear(self) -> None:
+        """End what calls have left in the background: SIGTERM, five seconds later SIGKILL."""
+        self._order("clear")
+
     def thaw(self) -> None:
         """Let it go on; from any thread."""
         self._order("thaw")

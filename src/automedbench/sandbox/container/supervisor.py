@@ -3,9 +3,9 @@
 Deadlines, memory, processes, disk and output are kept here, where nothing that an agent writes is ever parsed: the
 driver may hang, be stopped or die. Started by ``process.Supervised`` with one end of a SOCK_SEQPACKET pair
 (standard library only). Orders of the driver are JSON packets: ``start`` first, then ``call``, ``stop``, ``wait``,
-``deadline``, ``freeze`` and ``thaw``; its end of the socket closed means: kill everything. Reports back are JSON
-packets too. It is the subreaper of everything the command starts: daemons that leave the process group are found as
-well. Deadlines stand still while the container does.
+``deadline``, ``freeze`` and ``thaw``, and for shared cards (``turns``) ``lend``, ``keep`` and ``clear``; its end of the
+socket closed means: kill everything. Reports back are JSON packets too. It is the subreaper of everything the command
+starts: daemons that leave the process group are found as well. Deadlines stand still while the container does.
 
 A container's first program is the runner; ``start`` with ``out`` and ``err`` is one command without a runner, whose end
 is the end.
@@ -43,6 +43,8 @@ FROZEN_SECONDS = 30.0
 DRAIN_BYTES = 4 * 1024 * 1024
 RUNTIME_OUTPUT_BYTES = 64 * 1024
 FAR = 1e9
+MOST_LENT = 64
+"""Descriptors of a turn: two for each card, and one for its end."""
 
 Order = dict[str, Any]
 
@@ -82,6 +84,24 @@ class Wait:
         return "time" if time.monotonic() >= self.until else None
 
 
+@dataclass
+class Loan:
+    """A turn on shared cards that the driver lent, given back when no process that a call started is left.
+
+    ``kept``: the driver is about to make a call. The first descriptor is the pipe that tells when it is given back.
+    """
+
+    descriptors: list[int]
+    kept: bool = True
+    kill_at: float | None = None
+
+    def give_back(self) -> None:
+        with contextlib.suppress(OSError):  # the driver has gone
+            os.write(self.descriptors[0], str(time.monotonic()).encode())
+        for descriptor in reversed(self.descriptors):
+            os.close(descriptor)
+
+
 class Supervisor:
     """One container from its start to its end."""
 
@@ -109,6 +129,8 @@ class Supervisor:
         self.breach: Breach | None = None
         self.control: socket.socket | None = None
         self.watching = False
+        self.loan: Loan | None = None
+        self.first_call: int | None = None
         self._start(order)
         if self.control is None:
             self._watch()
@@ -183,6 +205,7 @@ class Supervisor:
             due += [self.call.deadline, self.call.kill_at or FAR + now, self.call.give_up_at or FAR + now]
             due += [self.call.ended_at + DRAIN_SECONDS] if self.call.ended_at else []
         due += [now + WAIT_SECONDS] if self.wait or (self.call and self.call.kill_at) else []
+        due += [now + WAIT_SECONDS] if self.loan and not (self.call or self.loan.kept) else []
         due += [stream.late_at for stream in self.late]
         return min(max(min(due) - now, 0.005), LOOK_SECONDS)
 
@@ -201,6 +224,8 @@ class Supervisor:
             self.over = True
         if self.call is not None:
             self._keep_call(self.call, now)
+        if self.loan is not None and not (self.call or self.loan.kept):
+            self._keep_loan(self.loan, now)
         how = self.wait.over() if self.wait else None
         if how is not None:
             self.wait = None
@@ -216,6 +241,22 @@ class Supervisor:
             tree.send(tree.started_since(os.getpid(), call.since), signal.SIGKILL)
         if call.ended_at is not None and self.kill_at is None:
             self._try_to_answer(call, now)
+
+    def _keep_loan(self, loan: Loan, now: float) -> None:
+        """Give shared cards back once nothing is left that a call started: what lives could open one at any time."""
+        left = tree.alive(tree.started_since(os.getpid(), self.first_call or 0))
+        if loan.kill_at is not None and now >= loan.kill_at:
+            tree.send(left, signal.SIGKILL)
+        if not left:
+            self.loan = None
+            loan.give_back()
+
+    def _clear(self) -> None:
+        """Ask all that calls have left behind to end, and kill it after the grace."""
+        self._thaw()
+        if self.loan is not None:
+            self.loan.kept, self.loan.kill_at = False, time.monotonic() + self.grace_s
+            tree.send(tree.started_since(os.getpid(), self.first_call or 0), signal.SIGTERM)
 
     def _end_call(self, call: RunningCall, ending: str, reason: str) -> None:
         """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
@@ -239,9 +280,9 @@ class Supervisor:
     # --- the driver -------------------------------------------------------------------------------------------
 
     def _handle_order(self) -> None:
-        packet = b""
+        packet, lent = b"", list[int]()
         with contextlib.suppress(OSError):  # closed with reports unread
-            packet = self.driver.recv(1 << 20)
+            packet, lent, _, _ = socket.recv_fds(self.driver, 1 << 20, MOST_LENT, socket.MSG_CMSG_CLOEXEC)
         if not packet:
             self.over = self.orphaned = True
             return
@@ -266,6 +307,14 @@ class Supervisor:
                 self._freeze(now + order["seconds"] + FROZEN_SECONDS)
             case "thaw":
                 self._thaw()
+            case "lend":
+                self.loan = Loan(lent)
+            case "keep":
+                self._report(report="kept", held=self.loan is not None)
+                if self.loan is not None:
+                    self.loan.kept = True
+            case "clear":
+                self._clear()
 
     def _freeze(self, thaw_at: float) -> None:
         if self.kill_at is None and (self.call is None or self.call.kill_at is None):
@@ -288,7 +337,11 @@ class Supervisor:
         if order["call"]:
             self._watch()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._open_streams(order, (out, err), tree.ticks())
+        now = tree.ticks()
+        self.first_call = now if self.first_call is None else self.first_call
+        if self.loan is not None:
+            self.loan.kept = False
+        self._open_streams(order, (out, err), now)
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
         try:
             socket.send_fds(self.control, [packet], [out_end, err_end])
@@ -405,6 +458,8 @@ class Supervisor:
             stream.close()
         if self.group is not None:
             self.group.remove()
+        if self.loan is not None:
+            self.loan.give_back()
 
     def _report_end(self) -> None:
         for pipe in list(self.overheard):

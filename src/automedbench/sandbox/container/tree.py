@@ -106,6 +106,17 @@ def started_since(root: int, since: int) -> list[int]:
     return [pid for pid in mine if known[pid].session not in older]
 
 
+def alive(pids: Iterable[int]) -> list[int]:
+    """Those of the processes that still run; the first thread of one may have ended before the others."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            task = read_task(pid)
+            if task is not None and (task.state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1):
+                found.append(pid)
+    return found
+
+
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to processes that may have ended meanwhile."""
     for pid in pids:

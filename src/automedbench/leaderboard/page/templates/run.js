@@ -125,6 +125,7 @@ function machineFacts(used) {
   const by = (name, shown) => `${known(used[name]) ? shown(used[name]) : "unknown"} (${used.told_by[name]})`;
   return [
     ...(used.gpu_models.length || known(used.gpu_held_s) ? [["GPU held", by("gpu_held_s", duration)], ["GPU", [...used.gpu_models, ...used.gpu_drivers.map((version) => `driver ${version}`)].join(", ")]] : []),
+    ...(known(used.gpu_lease_s) ? [["Turns on a shared GPU", `${duration(used.gpu_lease_s)}, ${duration(used.gpu_waited_s)} waited for, outside of the run's time`]] : []),
     ["CPU time", by("cpu_s", duration)],
     ["Memory at most", by("peak_memory_mib", (mib) => `${count(mib)} MiB`)],
     ["Ran on", [...used.nodes, ...used.jobs.map((job) => `Slurm job ${job}`)].join(", ")],
