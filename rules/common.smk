@@ -52,6 +52,11 @@ RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
+if "gpu" in workflow.global_resources:  # places of runs on the GPUs that there are
+    workflow.global_resources["gpu"] = (
+        workflow.global_resources["gpu"].value * SETTINGS.sandbox.gpu_share
+    )
+
 print_in_dry_run(workflow, CAMPAIGN, CONFIGURATION)
 plan_behind_ancient_inputs()
 keep_locks_of_others(heads.describe_lock)

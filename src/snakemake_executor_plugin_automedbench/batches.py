@@ -20,6 +20,8 @@ from typing import Any, Literal
 from snakemake_executor_plugin_automedbench import together
 from snakemake_executor_plugin_automedbench.together import Step, StepList, read_verdicts, verdict_path, write_list
 
+ROUNDS = 2
+"""Runs of a job that shares GPUs, for each place in it: one that gets free takes the next, or it would idle."""
 FOLDER = Path(".snakemake", "automedbench")
 Answer = Literal["done", "failed"]
 
@@ -119,15 +121,19 @@ class Batches:
         return lost, [job for job in members if job not in lost]
 
     def _make_batch(self, job: Any, within_s: float | None, others: Sequence[Any]) -> Batch:
-        batched = is_batched(job)
-        heads = [job, *others, *(self._list_waiting(job) if batched and not others else [])]
-        jobs = tuple(step for head in heads for step in self._add_followers(head)) if batched else (job,)
+        batched, beside = is_batched(job), count_beside(job)
+        heads = [job, *others]
+        if batched and not others:
+            heads += self._list_waiting(job, self._at_once - 1)
+        elif beside > 1:
+            heads += self._list_waiting(job, ROUNDS * beside - len(heads))
+        jobs = tuple(step for head in heads for step in self._add_followers(head)) if batched else tuple(heads)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
         batch.before = {str(file): made for step in jobs for file in step.output if (made := _modified_ns(str(file)))}
         numbers = {step: step.jobid for step in jobs}
         steps = tuple(self._make_step(step, numbers, batched) for step in jobs)
-        write_list(path, StepList(steps, self._wait_s, within_s))
+        write_list(path, StepList(steps, self._wait_s, within_s, beside))
         self._batch_of |= dict.fromkeys(jobs, batch)
         return batch
 
@@ -137,14 +143,14 @@ class Batches:
         inputs = tuple(str(file) for file in job.input if file not in made)
         return Step(job.jobid, job.shellcmd, before, inputs, inside=batched)
 
-    def _list_waiting(self, job: Any) -> list[Any]:
-        """Other steps of the rule that Snakemake could start now, as many as this batch may take."""
+    def _list_waiting(self, job: Any, most: int) -> list[Any]:
+        """Up to ``most`` other steps of the rule that Snakemake could start now."""
         waiting = (each for each in self._dag.ready_jobs if not each.is_group() and each.rule.name == job.rule.name)
         free = [
             each for each in waiting if each is not job and each not in self._batch_of and each not in self._answers
         ]
         share = math.ceil((1 + len(free)) / self._workers)
-        return sorted(free, key=lambda each: each.jobid)[: min(share, self._at_once) - 1]
+        return sorted(free, key=lambda each: each.jobid)[: min(share - 1, most)]
 
     def _add_followers(self, head: Any) -> list[Any]:
         """A step and the batched ones behind it that wait for nothing else, in an order in which they can be done."""
@@ -188,6 +194,17 @@ def command_line(batch: Batch) -> list[str]:
 def is_batched(job: Any) -> bool:
     """Return whether a step shares a process with others, by its rule; its own resources may wait for its inputs."""
     return not job.is_group() and bool(job.rule.resources.get("batched") == 1)
+
+
+def count_beside(job: Any) -> int:
+    """Steps of a list that are done at the same time, by their rule: runs that share GPUs."""
+    wanted = None if job.is_group() else job.rule.resources.get("beside")
+    return int(getattr(wanted, "value", wanted) or 1)
+
+
+def is_shared(job: Any) -> bool:
+    """Return whether a step shares a process with others: by turns, or beside them."""
+    return is_batched(job) or count_beside(job) > 1
 
 
 def is_plain(job: Any, workflow: Any) -> bool:

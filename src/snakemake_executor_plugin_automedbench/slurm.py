@@ -32,7 +32,16 @@ from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from automedbench.agent.durable.lease import Watch
 from automedbench.base.slurm import ENDED, is_busy, states_in_accounting, states_in_queue
-from snakemake_executor_plugin_automedbench.batches import Batch, Batches, command_line, is_batched, is_plain
+from snakemake_executor_plugin_automedbench.batches import (
+    ROUNDS,
+    Batch,
+    Batches,
+    command_line,
+    count_beside,
+    is_batched,
+    is_plain,
+    is_shared,
+)
 from snakemake_executor_plugin_automedbench.line import submission_line
 
 AT_ONCE = 100
@@ -96,9 +105,9 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         for job in jobs:
             if job not in others:
                 self.run_job_pre(job)
-                if not is_batched(job):
+                if not is_shared(job):
                     self.workflow.async_run(job.prepare())
-                self._begin(job)
+        self._begin([job for job in jobs if job not in others])
         self._free_slots([job for job in jobs if job not in others and is_batched(job)])
         if others:
             super().run_jobs(others)
@@ -121,11 +130,20 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         if jobs:
             scheduler._open_jobs.release()
 
-    def _begin(self, job: Any) -> None:
-        if is_batched(job) and not self._batches.knows(job):
-            self._gathered[job] = time.monotonic()
-        else:
-            self._request(job)
+    def _begin(self, jobs: Iterable[Any]) -> None:
+        """Begin steps: cheap ones gather first, and runs that share GPUs fill jobs."""
+        beside: dict[str, list[Any]] = defaultdict(list)
+        for job in jobs:
+            if self._batches.knows(job) or not is_shared(job):
+                self._request(job)
+            elif is_batched(job):
+                self._gathered[job] = time.monotonic()
+            else:
+                beside[job.rule.name].append(job)
+        for runs in beside.values():
+            most = ROUNDS * count_beside(runs[0])
+            for first in range(0, len(runs), most):
+                self._request(*runs[first : first + most])
 
     def _submit_gathered(self) -> None:
         """Submit the steps that have gathered, each rule's when its time has come."""
@@ -143,7 +161,8 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
     def _request(self, job: Any, *others: Any) -> None:
         """Begin a step, and others in the same Slurm job if it is not under way yet."""
         runtime = job.resources.get("runtime")
-        within_s = min(30.0 * runtime, WITHIN_S) if isinstance(runtime, int) and is_batched(job) else None
+        most_s = WITHIN_S if is_batched(job) else math.inf
+        within_s = min(30.0 * runtime, most_s) if isinstance(runtime, int) and is_shared(job) else None
         with self.workflow.scheduler._lock:  # it changes what is ready
             known = self._batches.request(job, within_s, others)
         if isinstance(known, str):
@@ -168,10 +187,13 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
 
     def _submit(self, batch: Batch) -> None:
         try:
-            if (holder := self._holder(batch.head)) is not None:
-                self.logger.warning(f"{batch.head.params.run}: {holder} works on it; it is submitted when that ends.")
-                self._held.append(batch)
-                return
+            for job in batch.jobs:
+                if (holder := self._holder(job)) is not None:
+                    self.logger.warning(f"{job.params.run}: {holder} works on it; it is submitted when that ends.")
+                    self._held.append(batch)
+                    return
+            for job in batch.jobs if count_beside(batch.head) > 1 else ():  # also those that are not requested yet
+                self.workflow.async_run(job.prepare())
             call, log = self._call(batch)
             number = self._number_of(call)
             if number is not None:
@@ -251,7 +273,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
         await asyncio.to_thread(self._submit_gathered)  # Snakemake's own questions need a loop of their own
         held, self._held = self._held, []
         for batch in held:
-            waits = self._holder(batch.head) is not None
+            waits = any(self._holder(job) is not None for job in batch.jobs)
             self._held += [batch] if waits else []
             if not waits:
                 self._job_submission_executor.submit(self._submit, batch)
@@ -304,7 +326,7 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
             for job in again:
                 self._registered.discard(job)
                 by_job.pop(job)
-                self._begin(job)
+            self._begin(again)
             self._gathered |= dict.fromkeys((job for job in again if job in self._gathered), LEFT)
         for info in by_job.values():
             self._report_end(info, states)

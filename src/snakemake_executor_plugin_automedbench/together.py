@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import runpy
 import shlex
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -52,6 +54,8 @@ class StepList:
     """Patience with inputs that cannot be seen yet."""
     begin_within_s: float | None = None
     """No step is begun later than this after the start: the Slurm job would end in the middle of it."""
+    beside: int = 1
+    """Steps at a time, of a list in which none waits for another."""
 
 
 def write_list(path: Path, steps: StepList) -> None:
@@ -85,20 +89,25 @@ def read_verdicts(path: Path) -> dict[int, State]:
 
 def do_steps(path: Path) -> bool:
     """Do the steps of a list, until it is removed; True when all of them are done."""
-    steps, began = read_list(path), time.monotonic()
-    done = {number for number, state in read_verdicts(path).items() if state == "done"}  # Slurm began the job again
+    steps, verdicts = read_list(path), read_verdicts(path)
+    last = time.monotonic() + (math.inf if steps.begin_within_s is None else steps.begin_within_s)
+    done = {number for number, state in verdicts.items() if state == "done"}  # Slurm began the job again
     with open(verdict_path(path), "a", buffering=1) as lines:
 
         def record(step: Step, state: State) -> None:
             lines.write(json.dumps({"step": step.number, "state": state}) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
+            done.update({step.number} if state == "done" else ())
 
+        if steps.beside > 1:
+            left = deque(step for step in steps.steps if verdicts.get(step.number) not in ("done", "failed"))
+            _do_beside(steps, left, record, lambda: _is_wanted(path) and time.monotonic() <= last)
+            return len(done) == len(steps.steps)
         for step in steps.steps:
             if not _is_wanted(path):
                 break
-            late = steps.begin_within_s is not None and time.monotonic() - began > steps.begin_within_s
-            if late or step.number in done or not done.issuperset(step.after):
+            if time.monotonic() > last or step.number in done or not done.issuperset(step.after):
                 continue
             record(step, "begun")
             _wait_for(step.inputs, steps.wait_s)
@@ -106,7 +115,6 @@ def do_steps(path: Path) -> bool:
             if code > 128:  # a signal ended it; whether it is begun again is for others to decide
                 break
             record(step, "failed" if code else "done")
-            done |= set() if code else {step.number}
     return len(done) == len(steps.steps)
 
 
@@ -119,6 +127,27 @@ def _is_wanted(path: Path) -> bool:
     return True
 
 
+def _do_beside(
+    steps: StepList, waiting: deque[Step], record: Callable[[Step, State], None], goes_on: Callable[[], bool]
+) -> None:
+    """Do steps at the same time; a place that gets free takes the next one while ``goes_on``, until a signal comes."""
+    running: dict[int, tuple[subprocess.Popen[bytes], Step]] = {}
+    with _forward_signals(running) as received:
+        while True:
+            while waiting and len(running) < steps.beside and not received and goes_on():
+                record(step := waiting.popleft(), "begun")
+                _wait_for(step.inputs, steps.wait_s)
+                process = subprocess.Popen(["/bin/bash", "-c", STRICT + step.command], start_new_session=True)
+                running[process.pid] = process, step
+            if not running:
+                return
+            pid, status = os.wait()
+            process, step = running.pop(pid)
+            process.returncode = code = os.waitstatus_to_exitcode(status)
+            if 0 <= code <= 128:  # else a signal ended it, as above
+                record(step, "failed" if code else "done")
+
+
 def _wait_for(files: Sequence[str], patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     while not all(map(os.path.exists, files)) and time.monotonic() < deadline:
@@ -128,21 +157,24 @@ def _wait_for(files: Sequence[str], patience_s: float) -> None:
 def _run_in_shell(command: str) -> int:
     """Exit status of the command in a shell of its own; a signal to this process goes to it as well."""
     words = ["/bin/bash", "-c", STRICT + command]
-    with subprocess.Popen(words, start_new_session=True) as process, _forward_signals(process.pid):
+    with subprocess.Popen(words, start_new_session=True) as process, _forward_signals([process.pid]):
         return process.wait() % 256
 
 
 @contextlib.contextmanager
-def _forward_signals(group: int) -> Iterator[None]:
-    """Pass signals on: Slurm may signal only the first process of a job, a terminal only its own group."""
+def _forward_signals(groups: Collection[int]) -> Iterator[list[int]]:
+    """Pass signals on, and list them: Slurm may signal only a job's first process, a terminal only its own group."""
+    received: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
+        received.append(number)
+        for group in list(groups):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

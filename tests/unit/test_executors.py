@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -109,6 +110,32 @@ def test_a_signal_reaches_the_step_and_ends_the_list(place: Path) -> None:
     assert read_verdicts(place) == {1: "begun"}
 
 
+def test_steps_beside_each_other_fill_places_that_get_free(place: Path) -> None:
+    """Five runs of a card that two share: never three at a time, and one that fails costs the others nothing."""
+    step = "echo begin >> log; sleep 0.3; echo end >> log; exit {}"
+    write_list(place, StepList([Step(k, step.format(int(k == 2))) for k in range(1, 6)], beside=2))
+    assert not do_steps(place)
+    assert read_verdicts(place) == {1: "done", 2: "failed", 3: "done", 4: "done", 5: "done"}
+    sums = list(itertools.accumulate({"begin": 1, "end": -1}[line] for line in Path("log").read_text().split()))
+    assert (max(sums), sums[-1], len(sums)) == (2, 0, 10)
+    assert not do_steps(place)  # requeued: nothing is done again, nor what had failed
+    assert len(Path("log").read_text().split()) == 10
+
+
+def test_a_signal_ends_steps_beside_each_other_and_begins_no_more(place: Path) -> None:
+    """One of them is killed alone before; the other goes on until the job is asked to end."""
+    steps = [Step(1, "touch one; kill -9 $$"), *(Step(k, f"touch {k}; exec sleep 30") for k in (2, 3, 4))]
+    write_list(place, StepList(steps, beside=2))
+    process = subprocess.Popen([sys.executable, "-P", together.__file__, str(place)])
+    deadline = time.monotonic() + 30
+    while not Path("3").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 1
+    assert read_verdicts(place) == {1: "begun", 2: "begun", 3: "begun"}
+    assert not Path("4").exists()
+
+
 # --- which steps share a list ---------------------------------------------------------------------------------------
 
 
@@ -122,10 +149,11 @@ class Job:
     input: list[str] = field(default_factory=list)
     batched: int = 0
     resources: dict[str, int] = field(default_factory=dict)
+    beside: int = 1
 
     @property
     def rule(self) -> Any:
-        return SimpleNamespace(name=self.name, resources={"batched": self.batched})
+        return SimpleNamespace(name=self.name, resources={"batched": self.batched, "beside": self.beside})
 
     @property
     def shellcmd(self) -> str:
@@ -210,6 +238,20 @@ def test_a_paid_step_is_not_taken_along_nor_what_waits_for_it(tmp_path: Path) ->
     plan = Plan(runs=1, paid=("measure",))
     batch = asked(batches(plan, tmp_path, at_once=10).request(plan.jobs[0][0]))
     assert [step.number for step in read_list(batch.path).steps] == [1, 2]
+
+
+def test_runs_that_share_a_card_are_one_job(tmp_path: Path) -> None:
+    """Ten runs, three on a card: two rounds of them in a job, without the steps behind them."""
+    plan, sizes = Plan(runs=10, paid=NAMES), []
+    for steps in plan.jobs.values():
+        steps[0].beside = 3
+    known = batches(plan, tmp_path)
+    for steps in plan.jobs.values():
+        batch = asked(known.request(steps[0]))
+        sizes += [len(batch.jobs)] if batch.head is steps[0] else []
+        made = read_list(batch.path)
+        assert (made.beside, {step.inside for step in made.steps}) == (3, {False})
+    assert sizes == [6, 4]
 
 
 def test_only_what_must_be_done_is_done(tmp_path: Path) -> None:

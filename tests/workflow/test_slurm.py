@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import ROOT, Project, give_to_stranger
-from demo_scores import RANKING, assert_demo_scores, read_table
+from demo_scores import RANKING, assert_demo_scores, exact_scores, read_table
 from unprivileged import USER
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
@@ -66,6 +67,16 @@ script = Path(__file__).with_name("script.yaml")
 name, keys = option("--served-model-name"), [os.environ["VLLM_API_KEY"]]
 with ScriptedServer({name: script}, port=int(option("--port")), keys=keys):
     signal.pause()
+"""
+# In front of the step that runs agents: two harmless devices for cards, and a made-up driver.
+MADE_UP_CARDS = """
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {benchmarks!r})
+from gpu_check import rehearse
+folder = Path(tempfile.mkdtemp(dir={place!r}))
+folder.chmod(0o755)
+rehearse(folder)
 """
 SERVED = """
 agents:
@@ -381,6 +392,103 @@ def test_requeued_runs_go_on_by_themselves(asleep: Asleep) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
     assert attempts(asleep.cluster, asleep.run) == {"0001": "sealed"}
     assert asleep.record()["resumes"] == 3
+
+
+@pytest.fixture
+def cards(cluster: Cluster) -> Iterator[None]:
+    """Cards that exist nowhere, on every node, for the runs of the clone."""
+    project, script = cluster.project, cluster.project.path / "scripts/run_agent.py"
+    (place := project.path / "build/drivers").mkdir(parents=True, exist_ok=True)
+    give_to_stranger(project, project.path / "build")
+    before = script.read_text()
+    head = "from __future__ import annotations\n"
+    made_up = MADE_UP_CARDS.format(benchmarks=str(project.path / "benchmarks"), place=str(place))
+    script.write_text(before.replace(head, head + made_up, 1))
+    yield
+    script.write_text(before)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["slurmdbd"], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_runs_that_share_a_card_share_a_job(cluster: Cluster) -> None:
+    """Five runs, four at a time, in a job with one card, a run's CPUs and four times its memory; scores as alone."""
+    found: dict[int, list[list[str]]] = {}
+    for share in (1, 4):
+        results = cluster.project.path / f"results-share-{share}"
+        shutil.rmtree(results, ignore_errors=True)
+        with Watch(cluster) as watch:
+            settings = f"results={results.name}", f"sandbox={{gpu: 1, gpu_share: {share}}}"
+            done = cluster.snakemake(
+                "--jobs", str(2 * share), "--config", *settings
+            )  # all nodes have the same two cards
+        assert done.returncode == 0, done.stdout[-5000:]
+        numbers = {job.number for job in watch.seen if job.rule == "run_agent"}
+        wait_for("sacct to know every job", lambda: {row[0] for row in accounted(numbers)} == numbers)  # noqa: B023
+        found[share] = accounted(numbers)
+    memory = {share: {mebibytes(row[-1]) for row in rows} for share, rows in found.items()}
+    assert [len(rows) for rows in found.values()] == [5, 1]
+    assert memory[4] == {4 * each for each in memory[1]}
+    for rows in found.values():
+        assert all("cpu=8," in row[-1] and "gres/gpu=1" in row[-1] for row in rows)
+    alone, shared = (
+        list(map(without_cards, exact_scores(cluster.project.path / f"results-share-{k}"))) for k in (1, 4)
+    )
+    assert shared == alone
+    runs = cluster.project.path.glob("results-share-4/runs/*/*/*/*/run.json")
+    turns = [json.loads(path.read_text())["used"] for path in runs]
+    assert all(used["gpu_lease_s"] > 0 for used in turns)
+
+
+def mebibytes(resources: str) -> int:
+    """Memory in an AllocTRES of accounting."""
+    ((number, unit),) = re.findall(r"mem=([\d.]+)([MG])", resources)
+    return round(float(number) * {"M": 1, "G": 1024}[unit])
+
+
+def without_cards(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith("gpu_")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_kills_among_runs_that_share_a_card(asleep: Asleep) -> None:
+    """Two at a time. The driver of the holder is killed: the next has the card, and a third run begins. Then the job
+    is cancelled, and the next call goes on with what is there."""
+    cluster, project = asleep.cluster, asleep.cluster.project
+    options = ("--config", f"results={asleep.run.parts[0]}", "agents_file=build/sleeper/agents.yaml")
+    options += ('matrix={"agents": ["sleeper"], "repeats": 3}', "sandbox={gpu: 1, gpu_share: 2}")
+    runs = [asleep.run.with_name(f"r{k}") for k in (1, 2, 3)]
+
+    def holders() -> list[Path]:
+        """Runs whose call has begun and not ended."""
+        return [run for run in runs if is_in_call(project.path / run)]
+
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(cluster.snakemake, *options)
+        wait_for("a run to have the card", lambda: call.done() or holders(), seconds=120)
+        first, job = one(holders()), one(cluster.running())
+        os.kill(json.loads((project.path / first / "lease.json").read_text())["pid"], signal.SIGKILL)
+        wait_for("another to have it", lambda: call.done() or [run for run in holders() if run != first], seconds=60)
+        second = next(run for run in holders() if run != first)
+        wait_for(
+            "that to end, and the third to have it", lambda: holders() not in ([first, second], [second, first]), 60
+        )
+        assert cluster.running() == [job]
+        assert project.run("scancel", job).returncode == 0
+        assert call.result().returncode != 0
+    assert attempts(cluster, second) == {"0001": "sealed"}
+    done = cluster.snakemake(*options)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert [attempts(cluster, run) for run in runs] == [{"0001": "sealed"}] * 3
+
+
+def is_in_call(run: Path) -> bool:
+    """The newest attempt of a run has begun a code call that has not ended."""
+    logs = sorted(run.glob("attempts/*/log/events.jsonl"))
+    lines = logs[-1].read_text().splitlines() if logs else []
+    return sum({"exec_start": 1, "exec_end": -1}.get(json.loads(line)["type"], 0) for line in lines) > 0
 
 
 def begin_now(cluster: Cluster, job: str) -> None:

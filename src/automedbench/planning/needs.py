@@ -27,14 +27,20 @@ JUDGING: dict[str, int | str] = {"runtime": 60}
 
 
 def run_resources(campaign: Campaign) -> dict[str, int | str]:
-    """Resources of ``run_agent``, enough for every run of the campaign: minutes, MiB, CPUs, GPUs where it has some."""
-    limits = [effective_limits(campaign, task) for task in campaign.tasks]
+    """Resources of ``run_agent``, enough for every run of the campaign: minutes, MiB, CPUs, GPUs where it has some.
+
+    Runs that share GPUs are in one Slurm job (``beside``): it has memory for all of them, and time in case that they
+    all compute all the time, one after the other.
+    """
+    limits, sandbox = [effective_limits(campaign, task) for task in campaign.tasks], campaign.config.sandbox
+    beside = sandbox.gpu_share if sandbox.gpu else 1
     wanted: dict[str, int | str] = {
-        "runtime": max(job_minutes(each.time_limit_s) for each in limits),
-        "mem_mb": max(job_memory_mb(each.mem_gb) for each in limits),
+        "runtime": max(job_minutes(each.time_limit_s, beside) for each in limits),
+        "mem_mb": beside * max(job_memory_mb(each.mem_gb) for each in limits),
         "cpus_per_task": CPUS,
     }
-    sandbox = campaign.config.sandbox
+    if beside > 1:
+        wanted["beside"] = beside
     if sandbox.gpu:
         wanted["gpu"] = sandbox.gpu
         if sandbox.gpu_model:
@@ -47,9 +53,9 @@ def effective_limits(campaign: Campaign, task: str) -> Limits:
     return Limits.model_validate(campaign.cards[task].limits.model_dump() | campaign.config.limits)
 
 
-def job_minutes(time_limit_s: float | None) -> int:
-    """Wall time in minutes of a job whose run may take ``time_limit_s``."""
-    return UNLIMITED_MIN if time_limit_s is None else math.ceil(time_limit_s / 60) + WAITING_MIN
+def job_minutes(time_limit_s: float | None, runs: int = 1) -> int:
+    """Wall time in minutes of a job whose runs may take ``time_limit_s`` each, one after the other."""
+    return UNLIMITED_MIN if time_limit_s is None else runs * math.ceil(time_limit_s / 60) + WAITING_MIN
 
 
 def job_memory_mb(mem_gb: float | None) -> int:
@@ -67,7 +73,7 @@ def smaller_requests(runs: Sequence[Used], requested: Mapping[str, int | str]) -
         return []
     cpus = max(((used.cpu_s or 0) / used.held_s for used in runs if used.held_s), default=0)
     memory_mb = max(used.peak_memory_mib or 0 for used in runs)
-    asked_cpus, asked_mb = int(requested["cpus_per_task"]), int(requested["mem_mb"])
+    asked_cpus, asked_mb = int(requested["cpus_per_task"]), int(requested["mem_mb"]) // int(requested.get("beside", 1))
     lines = [
         f"{len(runs)} runs used at most {cpus:.1f} of {asked_cpus} CPUs (mean of a run), {memory_mb} of {asked_mb} MiB"
     ]
