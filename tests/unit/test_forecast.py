@@ -17,14 +17,23 @@ import pytest
 import yaml
 from factories import make_run_record, make_score, make_totals
 
-from automedbench.agent.budget.ledger import CampaignLedger
+from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
 from automedbench.agent.budget.used import ProcessUsage, UsedBook
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId, Used, now
 from automedbench.campaign.load import Campaign, build_campaign_record, load_campaign
 from automedbench.commands import main
-from automedbench.planning.forecast import MAX_READ, forecast_lines, make_forecast, planned_runs, runs_to_do
+from automedbench.commands.spending import spending_lines
+from automedbench.planning.forecast import (
+    MAX_READ,
+    estimate_slow_down,
+    forecast_lines,
+    forecast_shares,
+    make_forecast,
+    planned_runs,
+    runs_to_do,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
@@ -247,11 +256,22 @@ def test_gpu_hours(place: Path) -> None:
 
     campaign = campaign_of("priced", sandbox={"gpu": 4})
     assert told(campaign) == ["priced", "4", "unknown", "4.0", "unknown", "16.0"]
-    finish(campaign, *(f"priced/{TASK}/{tier}/r1" for tier in ("lite", "standard")), wall_s=1800.0)
+    finish(campaign, *(f"priced/{TASK}/{tier}/r1" for tier in ("lite", "standard")), wall_s=1800.0, exec_s=1080.0)
     path = Path(f"results/runs/priced/{TASK}/lite/r1/run.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"used": {"held_s": 5400.0}}))
     assert told(campaign) == ["priced", "2", "1.0", "2.0", "6.0", "8.0"]  # 1.5 h × 4, but at most 4; 0.5 h × 4
+    # Of two that share, by hand: calls are 1/5 and 3/5 of these runs, 1.5 h × 4 / 2 × 1.04 + 0.5 h × 4 / 2 × 1.36.
+    shares = forecast_shares(campaign, runs_to_do(campaign))
+    assert (shares[1], shares[2]) == (6.0, pytest.approx(4.48))
+    assert "by sandbox.gpu_share: 1: 6.0 (+0% time), 2: 4.5 (+49% time)" in "".join(
+        forecast_lines(campaign, runs_to_do(campaign))
+    )
     assert "GPU" not in forecast_lines(campaign_of("priced"), campaign.runs)[1]
+
+
+def test_runs_that_share_a_card_take_longer() -> None:
+    """By hand for 0.2: calls last 0.2, 0.24, 0.2923, 0.3606 with 1 … 4 runs, by the queue that the one before found."""
+    assert [round(estimate_slow_down(0.2, share), 4) for share in (1, 2, 3, 4)] == [1.0, 1.04, 1.0923, 1.1606]
 
 
 # --- commands -------------------------------------------------------------------------------------------------
@@ -332,6 +352,9 @@ def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> No
         ["script/a-task", "0.50", "unknown"],
         ["all", "2.50", "unknown"],
     ]
+    assert spending_lines(LedgerTotals({"a/b": Position()}), {"a/b": Used(gpu_held_s=7200.0, gpu_busy_s=900.0)})[
+        -1
+    ] == ("GPUs were held 8.00 times as long as they computed.")
     main(["spending", "--json"])
     found = json.loads(capsys.readouterr().out)["runs"]["script/a-task/lite/r1"]
     assert (found["gpu_held_s"], found["gpu_busy_s"], found["requests"]) == (1800.0, None, 0)

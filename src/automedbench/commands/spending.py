@@ -53,7 +53,14 @@ def spending_lines(totals: LedgerTotals, gpus: Mapping[str, Used]) -> list[str]:
     moved = [away] if totals.moved.requests else []
     width = len(head) if held else len(head) - 2
     lines = table([line[:width] for line in (head, *rows, *sums)], right=range(1, width))
-    return [*lines, spent_line(totals.all), *moved, *damages]
+    return [*lines, spent_line(totals.all), *_idle_lines(everything), *moved, *damages]
+
+
+def _idle_lines(used: Used | None) -> list[str]:
+    """How long GPUs were held for each second in which they computed."""
+    if used is None or not used.gpu_held_s or not used.gpu_busy_s:
+        return []
+    return [f"GPUs were held {used.gpu_held_s / used.gpu_busy_s:.2f} times as long as they computed."]
 
 
 def _hours(used: Used | None) -> tuple[str, str]:
