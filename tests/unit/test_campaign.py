@@ -643,6 +643,19 @@ def test_a_treatment_is_one_difference_of_an_agent(place: Place, treatment: dict
     assert problem in found
 
 
+def test_skills_are_a_folder_apart_from_data_and_results(place: Place) -> None:
+    """Not there, empty, data itself, and a folder that holds it."""
+    (place.folder / "empty").mkdir()
+    (place.folder / "private/task").mkdir(parents=True)
+    (place.folder / "private/task/answer.txt").write_text("yes")
+    wrong = {"none": "is not a folder with files", "empty": "is not a folder with files"}
+    wrong |= dict.fromkeys(("private/task", "private", "."), "lies among data or results, or holds them")
+    for name, why in wrong.items():
+        treatment = {"agents": ["one"], "skills": str(place.folder / name)}
+        (found,) = place.problems(place.config(treatments={"t": treatment}))
+        assert found.startswith("config: treatments.t.skills: ") and found.endswith(why)
+
+
 def test_the_agents_file_holds_no_variants(place: Place) -> None:
     place.agents(one=SCRIPTED | {"treatment": {"wording": 2}}, two=SCRIPTED)
     assert "agents.one.treatment: belongs in the campaign's configuration" in place.problems(place.config())[0]
