@@ -82,7 +82,8 @@ def describe_state(done: int, planned: int, failed: Sequence[Any], named: str = 
     """Counts, failed steps with their reasons, and the next command; ``named``: its option for the campaign."""
     if done == planned and not failed:
         verify = f"automedbench verify --all{named}"
-        yield f"All {planned} runs are scored. Next: {verify} (checks each score back to its raw data)"
+        scored = "The run is scored" if planned == 1 else f"All {planned} runs are scored"
+        yield f"{scored}. Next: {verify} (checks each score back to its raw data)"
         return
     steps = list(_members(failed))
     yield f"{done} of {planned} runs are scored{f'; steps that failed: {len(steps)}' if steps else ''}"

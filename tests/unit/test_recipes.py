@@ -126,7 +126,7 @@ def test_what_makes_a_program_another_agent(recipe: Callable[..., AgentRecipe]) 
 
 def test_a_recipe_that_is_not_there_or_lacks_its_pins_is_named(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
-    with pytest.raises(ConfigError, match=r"no such recipe.*'tool'"):
+    with pytest.raises(ConfigError, match=r"no such recipe.*'tool'.*there are: "):
         load_recipe("tol")
     Path("envs/agents/tool.txt").unlink()
     with pytest.raises(ConfigError, match=r"pinned list envs/agents/tool\.txt does not exist"):
