@@ -297,10 +297,10 @@ def page_context(board: Board, dates: Mapping[str, str]) -> dict[str, Any]:
         "other_tasks": any(row.other_tasks for row in board.tables["overall"]),
         "tracks": {track: definitions.track_text(track) for track in board.tracks},
         "stages": definitions.STAGES,
-        "tiers": {tier: definitions.TIERS[tier] for tier in TIERS if tier in planned},
+        "tiers": dict(definitions.TIERS[tier] for tier in TIERS if tier in planned),
         "treatments": list_treatments(board),
         "quantities": QUANTITIES,
-        "rules": definitions.RULES,
-        "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
-        "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
+        "rules": definitions.RULES
+        | {f"Sandbox: {name}": definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})}
+        | {f"Network: {name}": definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
     }

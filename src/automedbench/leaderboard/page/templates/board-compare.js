@@ -16,7 +16,6 @@ function comparisonsOf(a, b) {
 }
 
 const negated = (value) => (known(value) ? -value || 0 : value);
-const pValue = (value) => (known(value) ? (value < 0.001 ? "< 0.001" : value.toFixed(3)) : DASH);
 
 function drawComparison() {
   if (AGENTS.length < 2) { fill("compare-controls"); fill("comparison", none("A comparison needs two agents.")); return; }

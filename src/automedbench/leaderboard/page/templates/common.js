@@ -58,6 +58,7 @@ const known = (value) => value !== null && value !== undefined;
 const percent = (value) => (known(value) ? (100 * value).toFixed(1) : DASH);
 const share = (value) => (known(value) ? `${(100 * value).toFixed(0)} %` : DASH);
 const number = (value) => (known(value) ? value.toFixed(1) : DASH);
+const pValue = (value) => (known(value) ? (value < 0.001 ? "< 0.001" : value.toFixed(3)) : DASH);
 const metric = (value) => (known(value) ? (Number.isInteger(value) ? String(value) : value.toFixed(4)) : DASH);
 
 function duration(seconds) {

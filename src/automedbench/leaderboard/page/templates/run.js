@@ -12,7 +12,6 @@ const part = (id, title, ...children) => el("section", { id }, el("h2", {}, titl
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const besideHref = (choices) => `../../../../beside.html#${new URLSearchParams(choices)}`;
 const yes = (value) => (value ? "yes" : "no");
-const pValue = (value) => (value < 0.001 ? "< 0.001" : value.toFixed(3));
 
 // --- what it was -------------------------------------------------------------------------------------------
 
