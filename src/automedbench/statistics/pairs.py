@@ -66,11 +66,15 @@ def compare_pairs(
         normal = normal_draws(len(places) + 1, method.resamples, method.seed, numbers[name])
         return _part(mean, np.array(weights) ** 2 / counts, counts - 1, variances, normal)
 
+    @cache
+    def weigh(places: tuple[samples.Place, ...], counts: tuple[int, ...]) -> samples.Floats:
+        return samples.cell_weights(places, counts, method.pooling)
+
     contrasts: list[_Contrast] = []
     for a, b in combinations(cells, 2) if pairs is None else pairs:
         places = tuple(sorted(cells[a].keys() & cells[b].keys()))
         counts = [(cells[a][place].n, cells[b][place].n) for place in places]
-        weights = samples.cell_weights(places, [sum(pair) for pair in counts], method.pooling)
+        weights = weigh(places, tuple(map(sum, counts)))
         sufficient = min(map(min, counts), default=0) >= MIN_REPEATS
         sides = [part(name, places, tuple(weights)) for name in (a, b)] if sufficient else []
         gaps = np.array([averages[a][place] - averages[b][place] for place in places])

@@ -93,7 +93,10 @@ def _infer(
     with none. Ranks are of agents that are ranked.
     """
     letters = tie_groups([name for name in rows.agent if name in agents], pairs)
-    separated = any(pair.different for pair in pairs)
+    differences: dict[str, list[bool]] = {}
+    for pair in pairs:
+        for name in (pair.a, pair.b) if pair.different else ():
+            differences.setdefault(name, []).append(pair.generalises)
     possible = rank_ranges([name for name in rows.agent[rows["rank"].notna()] if name in agents], pairs)
     compared = {name for pair in pairs if pair.sufficient for name in (pair.a, pair.b)}
     for name in rows.agent:
@@ -105,15 +108,9 @@ def _infer(
             "sufficient": spans["overall"].sufficient,
             "rank_best": best,
             "rank_worst": worst,
-            "tie": letters.get(name) if separated else None,
-            "generalises": _generalises(name, pairs),
+            "tie": letters.get(name) if differences else None,
+            "generalises": all(differences[name]) if name in differences else None,
         }
-
-
-def _generalises(agent: str, pairs: Sequence[PairedComparison]) -> bool | None:
-    """Whether every difference shown for an agent holds on tasks like these too; None where none is shown."""
-    shown = [pair.generalises for pair in pairs if pair.different and agent in (pair.a, pair.b)]
-    return all(shown) if shown else None
 
 
 def rank_scores(cells: pd.DataFrame, unranked: pd.Series, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
