@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 HEAD, TAIL = 9, 6
 """Lines shown of a ranking that is longer than both together: the best agents, and what the marks mean."""
-FAILURES = 5
-USUAL = "results"
-"""The results folder that commands look into by themselves."""
+FAILURES, WIDTH = 5, 160
 BUILD, PARTIAL = "build_leaderboard", "partial"
 
 
@@ -56,7 +54,7 @@ def _print_summary(workflow: Any, campaign: Campaign, score: str) -> None:
         text = _build_partial(campaign_file(campaign)) if done else []
         for job in undone:  # or Snakemake would take it for the whole one
             workflow.persistence.started(job)
-    named = "" if campaign.config.results == USUAL else f" --results {shlex.quote(campaign.config.results)}"
+    named = f" --results {shlex.quote(campaign.config.results)}"
     lines = [*shorten(text), *describe_state(done, planned, list(workflow.scheduler.failed), named)]
     print("\n".join([*lines, f"Page: {page}"] if page.is_file() else lines), flush=True)
 
@@ -106,4 +104,5 @@ def _reason(logs: Iterable[str]) -> str:
     """First line of the message that a step ended with."""
     lines = [line for log in logs for line in last_lines(str(log))]
     messages = [line for line in lines if re.match(r"\w+(Error|Data|Submission|Exhausted): ", line)]
-    return printable((messages or lines or ["no log"])[-1])[:160]
+    text = printable((messages or lines or ["no log"])[-1])
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

@@ -68,3 +68,4 @@ def test_never_more_than_a_screen(tmp_path: Path) -> None:
 def test_nothing_is_missing() -> None:
     (line,) = describe_state(4, 4, [])
     assert line.startswith("All 4 runs are scored.")
+    assert next(describe_state(1, 1, [])).startswith("The run is scored.")

@@ -94,5 +94,5 @@ def test_a_run_at_work_is_left_alone(results: Path, capsys: pytest.CaptureFixtur
 
 
 def test_unknown_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="contains no run of that name"):
-        pruned(results, capsys, "on")
+    with pytest.raises(ConfigError, match=r"contains no run of that name: on \(did you mean 'one'\?\)$"):
+        pruned(results, capsys, "one", "on")

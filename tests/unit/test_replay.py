@@ -267,7 +267,9 @@ def test_a_replay_keeps_the_origin(recorded: Path, again: Callable[..., tuple[in
     assert json.loads((twice / "run.json").read_text())["origin"] == "scripted"
 
 
-def test_an_unknown_task_is_said(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
+def test_an_unknown_run_or_task_is_said(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
+    with pytest.raises(ConfigError, match="nope: no finished run of that name below"):
+        again(Path("nope"))
     with pytest.raises(ConfigError, match="no card"):
         again(recorded, "--config", f"cards=[{ROOT / 'demo/tasks'}]", "matrix={tasks: [demo-cxr-report-task]}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from automedbench.base.endpoint.pacer import Pace
 from automedbench.base.files import to_json, write_record
 from automedbench.base.records import Totals
 from automedbench.commands import main
-from automedbench.commands.status import read_state
+from automedbench.commands.status import RunState, next_command, read_state
 
 AGENTS = {"agents": {"agent": {"provider": "baseline", "baseline": "empty", "trusted": True}}}
 
@@ -59,12 +60,15 @@ def interrupt(folder: Path, message: str) -> None:
     write_record(attempt.path / "failure-0001.json", failure)
 
 
-def test_a_campaign_that_has_not_begun(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_campaign_that_has_not_begun(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--configfile", config])
     said = capsys.readouterr().out
     assert "5 runs of 1 agent on 1 task: 5 not begun." in said
     assert "Data: 0 of 1 task staged." in said
     assert "Next: snakemake prepare --configfile " in said
+    copied = argparse.Namespace(results=tmp_path)
+    again = next_command(copied, {make_run("agent", repeat=1): RunState("interrupted")}, staged=True)
+    assert again.startswith("snakemake --configfile FILE (") and again.endswith("; FILE: this campaign's configuration")
 
 
 def test_every_state(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

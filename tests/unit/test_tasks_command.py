@@ -210,6 +210,9 @@ def test_a_download_that_tasks_share_counts_once(place: Path, capsys: pytest.Cap
         (["show", "fre-task"], r"no task 'fre-task'.*free-task"),
         (["show", "fre"], r"no task 'fre'.*free-task"),
         (["--track", "detecton"], r"--track: no task is of 'detecton'.*detection"),
+        (["--track", "xyz"], r"--track: no task is of 'xyz'; tracks: detection"),
+        (["new", "free-task", "--like", "own-task", "--data", "cards"], r"'free-task' is the id of cards/free-task"),
+        (["new", "my-task", "--like", "own-task", "--data", "none"], r"--data: there is no folder none"),
     ],
 )
 def test_unknown_names(place: Path, words: list[str], problem: str) -> None:

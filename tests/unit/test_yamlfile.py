@@ -74,7 +74,9 @@ def test_load(tmp_path: Path, content: bytes, expected: Any) -> None:
         pytest.param(b"x:\n  a: 1\n  b: 2\n  a: 3\n", "line 4 key 'a' is written twice", id="twice inside"),
         pytest.param(b"1: a\n1: b\n", "line 2 key '1' is written twice", id="a number twice"),
         pytest.param(b"a: [1, 2\nb: 3\n", "line 2 ", id="bracket left open"),
-        pytest.param(b"a: 1\n\tb: 2\n", "line 2 ", id="tab"),
+        pytest.param(
+            b"a:\n\tb: 2\n", "line 2 found character that cannot start any token (indent with spaces", id="tab"
+        ),
         pytest.param(b"a: \xff\xfe\n", "cannot be read: 'utf-8' codec", id="not utf-8"),
         pytest.param(b"a: !!python/object/apply:os.system ['true']\n", "line 1 could not determine a con", id="tag"),
         pytest.param(b"a: *nothing\n", "line 1 found undefined alias", id="alias without anchor"),

@@ -33,7 +33,7 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("tasks", *CAMPAIGN), {"task", "ready", "cases"}),
     (("tasks", "show", TASK, *CAMPAIGN), {"id", "dataset", "briefs"}),
     (("tasks", "show", TASK, "--brief", *CAMPAIGN), {"brief"}),
-    (("tasks", "new", "own-task", "--like", TASK, "--data", "mine", "--out", "own", *CAMPAIGN), {"file"}),
+    (("tasks", "new", "own-task", "--like", TASK, "--data", "demo", "--out", "own", *CAMPAIGN), {"file"}),
     (("agents", "list"), {"agent", "version", "layer"}),
     (("site", "--dumps", "tests/sites/mig", "--out", "site", *CAMPAIGN), {"profile", "files", "messages", "warnings"}),
     (("doctor", "--machine-only"), {"probe", "status", "message", "fix"}),

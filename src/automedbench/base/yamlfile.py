@@ -56,7 +56,9 @@ def load_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
-        raise ConfigError([f"{path}:{where} {getattr(error, 'problem', None) or 'not valid YAML'}"]) from error
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        fix = " (indent with spaces, not tabs; put text with @ or ` in quotes)" if "cannot start" in problem else ""
+        raise ConfigError([f"{path}:{where} {problem}{fix}"]) from error
 
 
 def validate(data: Any, model: type[ModelT], source: str, prefix: str = "") -> ModelT:

@@ -166,7 +166,8 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError([f"--key: {path}: {error}; make one: automedbench pack --make-key {path}"]) from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError([f"--key: {path}: {reason}; make one: automedbench pack --make-key {path}"]) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError([f"--key: {path}: is no Ed25519 key; make one: automedbench pack --make-key NEW_FILE"])
     return key

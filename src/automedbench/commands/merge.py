@@ -43,7 +43,7 @@ class LabResults:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``automedbench merge``."""
-    parser.add_argument("sources", nargs="+", metavar="[LAB=]PATH", help="bundles, or folders of results; two at least")
+    parser.add_argument("sources", nargs="+", metavar="[LAB=]PATH", help="bundles, or folders of results")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="new folder for the merged results")
     parser.add_argument("--partial", action="store_true", help="also with planned runs that have no score")
     add_campaign_options(parser)

@@ -20,6 +20,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import now
+from automedbench.base.yamlfile import suggestion
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import PRUNED, REST, drop_members, list_members
@@ -48,9 +49,13 @@ def main(options: argparse.Namespace) -> None:
     """Print files and bytes per kind, and the runs that are left alone; raises ConfigError for an unknown run."""
     runs, what = find_results(options) / "runs", KINDS[: KINDS.index(options.what) + 1]
     folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
-    chosen = [path for path in folders if _is_chosen(path.relative_to(runs).as_posix(), options.runs)]
-    if not chosen:
-        raise ConfigError([f"{runs}: contains no run{' of that name' if options.runs else ''}"])
+    known = [path.relative_to(runs).as_posix() for path in folders]
+    agents = sorted({run.split("/")[0] for run in known})
+    unknown = [name for name in options.runs if not any(_is_chosen(run, [name]) for run in known)]
+    if unknown or not known:
+        named = [f" of that name: {name}{suggestion(name, [*agents, *known])}" for name in unknown]
+        raise ConfigError([f"{runs}: contains no run{name}" for name in named or [""]])
+    chosen = [path for path, run in zip(folders, known, strict=True) if _is_chosen(run, options.runs)]
     found = PrunableFiles()
     for folder in chosen:
         prune(folder, what, found, delete=options.delete)

@@ -18,6 +18,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Conversation, Manifest, RunRecord
+from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
@@ -40,8 +41,13 @@ def main(options: argparse.Namespace) -> None:
     if options.into is not None and options.into.exists():
         raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
     campaign = select_campaign(options)
-    recorded = Path(campaign.config.results, "runs", options.recorded)
+    runs = Path(campaign.config.results, "runs")
+    recorded = runs / options.recorded
     recorded = recorded if (recorded / "run.json").is_file() else Path(options.recorded)
+    if not (recorded / "run.json").is_file():
+        known = [path.parent.relative_to(runs).as_posix() for path in sorted(runs.glob("*/*/*/r*/run.json"))]
+        near = suggestion(options.recorded, known)
+        raise ConfigError([f"{options.recorded}: no finished run of that name below {runs}{near}"])
     record = read_record(recorded / "run.json", RunRecord)
     agent = campaign.agents.get(record.run.agent)
     image = Path(campaign.config.containers.folder, f"{campaign.config.flavour(agent.image if agent else None)}.sif")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -138,12 +138,17 @@ def next_command(options: argparse.Namespace, found: Mapping[RunId, RunState], s
     if not left:
         return f"automedbench verify --all{same} (checks each score back to its raw data)"
     if same and not is_configured(options):
-        same = " --configfile FILE, with the configuration of this campaign"
+        return f"{_unfinished(left, len(found), staged, ' --configfile FILE')}; FILE: this campaign's configuration"
+    return _unfinished(left, len(found), staged, same)
+
+
+def _unfinished(left: Sequence[str], planned: int, staged: bool, same: str) -> str:
+    """Next command where runs are ``left``, by their states; ``same``: options for the campaign."""
     if not staged:
         return f"snakemake prepare{same} (fetches and stages data), then snakemake{same}"
     if all(state == "at work" for state in left):
         return f"wait; snakemake partial{same} shows what is finished"
-    begun = len(left) < len(found)
+    begun = len(left) < planned
     partial = f"; snakemake partial{same} shows what is finished" if begun else ""
     return f"snakemake{same} ({'goes on; what is finished is not repeated' if begun else 'begins'}){partial}"
 

@@ -67,6 +67,10 @@ def main(options: argparse.Namespace) -> None:
     campaign = select_campaign(options)
     if options.new is not None:
         like = Path(campaign.card_paths[_find_card(campaign, options.like).id])
+        if options.new in campaign.cards:
+            raise ConfigError([f"'{options.new}' is the id of {campaign.card_paths[options.new]}; choose another id"])
+        if not Path(options.data).is_dir():
+            raise ConfigError([f"--data: there is no folder {options.data}"])
         file = write_card(load_yaml(like), options.new, options.data, options.out)
         says = f"{file}: edit title, description, targets and number of cases; add {file.parent} to `cards`"
         show(options, {"file": str(file)}, [says])
@@ -88,7 +92,8 @@ def main(options: argparse.Namespace) -> None:
 def _filter_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
     tracks = sorted({card.track for card in cards.values()})
     if track is not None and track not in tracks:
-        raise ConfigError([f"--track: no task is of '{track}'{suggestion(track, tracks)}"])
+        near = suggestion(track, tracks) or f"; tracks: {', '.join(tracks)}"
+        raise ConfigError([f"--track: no task is of '{track}'{near}"])
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
