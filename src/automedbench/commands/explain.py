@@ -28,7 +28,7 @@ from automedbench.leaderboard.plan import Plan, gather_scores
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.scoring.codes import detectors
 from automedbench.scoring.codes.taxonomy import CODES, TAXONOMY
-from automedbench.tracks import get_track, track_names
+from automedbench.tracks import track_names
 
 WIDTH = 110
 DEFAULT_LIMIT = 20
@@ -159,9 +159,6 @@ def _define_code(code: str, track: str | None) -> Iterator[str]:
     yield from table([(f"  {stage}", words) for stage, words in text.stages.items()])
     yield ""
     tracks = [name for name in track_names() if track in (None, name)]
-    examples = {name: get_track(name).mishaps.get(code, "") for name in tracks}
-    yield from table([(f"  {track_title(name)}", words) for name, words in examples.items() if words])
-    yield ""
     rules: dict[tuple[str, str], list[str]] = {}
     for detector in detectors(*tracks):
         if detector.code == code:

@@ -285,8 +285,6 @@ class Track:
     """Whether only a model can make what is asked for: text about pictures."""
     text: TrackText | None = None
     """Names for readers; None: the track's id."""
-    mishaps: Mapping[str, str] = field(default_factory=dict)
-    """Error code → what it looks like in this track, in a sentence."""
     signals: tuple[Signal, ...] = ()
     """Faults that only this track's records show."""
 

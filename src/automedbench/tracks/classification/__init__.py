@@ -12,14 +12,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.classification import check, effect, score, settings, show, stage
 from automedbench.tracks.common.signals import FEWEST
 
-MISHAPS = {
-    "E1": "Codes of the source data set as labels, or a regression.",
-    "E2": "A checkpoint whose head has another number of classes.",
-    "E3": "One class for every case, or right less often than by chance.",
-    "E4": "Images of several modes and sizes that do not fit into one batch.",
-    "E5": "A table without its header, or with file names for ids.",
-}
-
 
 def one_class(outputs: Outputs) -> str | None:
     """One class for every case, of three or more."""
@@ -59,6 +51,5 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Classification", "Class", "accuracy over all cases; a missing case is wrong"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
 )

@@ -12,14 +12,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.detection import check, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "The class of the whole image instead of boxes.",
-    "E2": "Weights or the list of their classes are missing.",
-    "E3": "Boxes beside the image, or all with the score 0.",
-    "E4": "Non-maximum suppression or the way back to pixels fails.",
-    "E5": "Corners as centre and size instead of two corners.",
-}
-
 
 def no_boxes(outputs: Outputs) -> str | None:
     """Detect a submission without boxes on images that have objects."""
@@ -70,6 +62,5 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
 )

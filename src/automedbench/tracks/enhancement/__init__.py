@@ -11,14 +11,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import FEWEST, find_in_most, find_remark
 from automedbench.tracks.enhancement import check, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "The noise is removed, though twice the resolution was requested.",
-    "E2": "The package of the restoration model cannot be installed.",
-    "E3": "Blank, cut off or unchanged images were taken for restored ones.",
-    "E4": "Putting tiles together or undoing the normalisation fails.",
-    "E5": "Another file type or size, or another folder.",
-}
-
 
 def implausible_values(outputs: Outputs) -> str | None:
     """Values far outside the plausible range, or all within −1…1 where the scale is far wider."""
@@ -84,7 +76,6 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases", "repeats that could not be scored"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("data_range", "intensity_range", "output_shape", "baselines", "classical"),
 )

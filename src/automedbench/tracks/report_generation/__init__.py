@@ -11,13 +11,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import remark_signal
 from automedbench.tracks.report_generation import check, components, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "A caption of one line instead of the sections of a report.",
-    "E2": "Neither the model nor the list of studies is where the code looks.",
-    "E3": "One and the same text for every study, or an empty one.",
-    "E4": "Decoding fails, or texts and studies get out of step.",
-    "E5": "Reports of some studies are missing, or lie under another id.",
-}
 TEXT_FLOOR = 0.10
 """Below it in both measures a report has nothing to do with its study (docs/specification.md, 10.4)."""
 
@@ -48,7 +41,6 @@ TRACK = Track(
     show=show.show,
     needs_model=True,
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
     preflight=components.preflight,
     staged_settings=("text_mode",),

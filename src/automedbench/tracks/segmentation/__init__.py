@@ -16,14 +16,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, find_in_most, remark_signal
 from automedbench.tracks.segmentation import check, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "One diagnosis per scan where a mask was wanted.",
-    "E2": "A checkpoint that does not load, a volume that no reader opens.",
-    "E3": "Empty masks, or masks beside the organ, were taken as they came.",
-    "E4": "Shapes, orientation or the sliding window do not fit together.",
-    "E5": "Another file name, voxel size or layout than asked for.",
-}
-
 
 def empty_masks(outputs: Outputs) -> str | None:
     """Detect empty masks in all cases although their truth is not empty."""
@@ -55,7 +47,6 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("files",),
     quality_over_completed=True,

@@ -10,13 +10,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import find_remark, remark_signal
 from automedbench.tracks.synthesis import check, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "Organ masks, or the input moved onto another scan.",
-    "E2": "Weights for another region of the body, or their configuration is missing.",
-    "E3": "Values left between 0 and 1 where HU were wanted, or a copy of the input.",
-    "E4": "Axes in another order than the network expects.",
-    "E5": "Another name, grid or affine than that of the input.",
-}
 SMALL_RANGES = ((-1.0, 1.0), (0.0, 255.0))
 """Where values lie that were never turned back into HU (docs/specification.md, 10.7)."""
 
@@ -54,7 +47,6 @@ TRACK = Track(
     effect=effect.read_effect,
     show=show.show,
     text=TrackText("Image synthesis", "Synth", "mean SSIM over cases", "rounds whose medal is fail", medal_rate=True),
-    mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("hu_window", "ssim_window", "slice_axis", "mask_min_voxels"),
     copies_of_inputs=frozenset({stage.MASK}),

@@ -14,13 +14,6 @@ from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import MOST, first_problem, has_problem
 from automedbench.tracks.vqa import check, effect, score, settings, show, stage
 
-MISHAPS = {
-    "E1": "A free text where one of the given options had to be named.",
-    "E2": "The model is gated or its tokenizer is missing.",
-    "E3": "The same answer to every question, or a stand-in for the model's output.",
-    "E4": "Batches or prompts that the model does not take.",
-    "E5": "Keys that the file must have are missing, or the id is another question's.",
-}
 FEWEST_ANSWERS = 10
 """Fewer questions may well share an answer: half of them can only be answered with yes or no."""
 
@@ -69,7 +62,6 @@ TRACK = Track(
     show=show.show,
     needs_model=True,
     text=TrackText("Visual question answering", "VQA", "mean answer score over questions"),
-    mishaps=MISHAPS,
     signals=SIGNALS,
     poor_is_evidence=False,
 )
