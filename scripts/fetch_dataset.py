@@ -9,6 +9,7 @@ from automedbench.steps.fetch_dataset import fetch_dataset
 
 def main(arguments: list[str]) -> None:
     parser = step_parser(__doc__, "dataset")
+    parser.add_argument("--check", action="store_true", help="read every file that is there, not only size and time")
     receipt = fetch_dataset(**step_options(parser, arguments))
     print(f"{receipt.dataset}: {len(receipt.files)} files from {receipt.source}")
 

@@ -170,7 +170,7 @@ def test_changed_source_replaces_the_whole(card: TaskCard, own: Path, raw: Path,
 def test_unchanged_files_are_not_read_again(
     card: TaskCard, own: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Size and time are enough."""
+    """Size and time are enough, unless all is to be checked."""
     receipt = fetch_dataset(card, own, raw)
     read: list[Path] = []
     real = fetch.describe_file
@@ -182,6 +182,20 @@ def test_unchanged_files_are_not_read_again(
     monkeypatch.setattr(fetch, "describe_file", noted)
     assert fetch_dataset(card, own, raw) == receipt
     assert read == []
+    assert fetch_dataset(card, own, raw, check=True) == receipt
+    assert len(read) == len(FILES)
+
+
+def test_a_full_check_finds_what_kept_its_time(card: TaskCard, own: Path, raw: Path) -> None:
+    """A flipped bit on the disk changes neither size nor time."""
+    fetch_dataset(card, own, raw)
+    before = (raw / "LICENSE").stat()
+    (raw / "LICENSE").write_bytes(b"MIX")
+    os.utime(raw / "LICENSE", ns=(before.st_atime_ns, before.st_mtime_ns))
+    fetch_dataset(card, own, raw)
+    assert (raw / "LICENSE").read_bytes() == b"MIX"
+    fetch_dataset(card, own, raw, check=True)
+    assert (raw / "LICENSE").read_bytes() == b"MIT"
 
 
 def test_touched_files_are_believed_after_reading(card: TaskCard, own: Path, raw: Path) -> None:

@@ -40,10 +40,11 @@ _NOTE = "Fetched by automedbench; replaced as a whole when the source changes."
 # --- what is there already ------------------------------------------------------------------------------------
 
 
-def current(destination: Path, identity: str) -> Receipt | None:
+def current(destination: Path, identity: str, *, check: bool = False) -> Receipt | None:
     """The receipt of a finished fetch of this very source, if every file is still what it says.
 
-    Files whose size and time are as they were are believed, others are read. A lost receipt is written again.
+    Files whose size and time are as they were are believed, others are read; with ``check`` all are. A lost receipt
+    is written again.
     """
     marker = _read_marker(destination)
     if marker.get("identity") != identity:
@@ -55,7 +56,7 @@ def current(destination: Path, identity: str) -> Receipt | None:
         return None
     if _sizes(destination).keys() != receipt.files.keys():
         return None
-    other = [name for name in receipt.files if stamp(destination / name) != stamps.get(name)]
+    other = [name for name in receipt.files if check or stamp(destination / name) != stamps.get(name)]
     for name in other:
         size = (destination / name).stat().st_size
         if size != receipt.files[name].bytes or describe_file(destination / name) != receipt.files[name]:
@@ -63,7 +64,7 @@ def current(destination: Path, identity: str) -> Receipt | None:
             return None
     if not (destination / RECEIPT).is_file():
         write_record(destination / RECEIPT, receipt)
-    if other:
+    if other and not check:
         _mark(destination, identity, receipt)
     return receipt
 
@@ -290,11 +291,14 @@ def _lock(folder: Path) -> Iterator[None]:
 _UNPINNED = "skipped, because the card gives neither commit nor checksum to verify it"
 
 
-def fetch_dataset(card: TaskCard, override: Path | None, destination: Path, access: Access | None = None) -> Receipt:
+def fetch_dataset(
+    card: TaskCard, override: Path | None, destination: Path, access: Access | None = None, *, check: bool = False
+) -> Receipt:
     """Fill ``destination`` with the card's raw data and a receipt; fetching the same again changes nothing.
 
     ``override`` is the user's own copy, in the layout of the card's first source; without it the card's sources are
     tried in order; one that gives other content than the card knows is warned of and passed over.
+    ``check``: read all files that are there instead of believing their size and time.
 
     What was downloaded before an error or a kill is kept beside the destination, for the next call. Raises
     MissingDataError with the reason of every source and the way to get the data when none works, ContentMismatch when
@@ -304,7 +308,7 @@ def fetch_dataset(card: TaskCard, override: Path | None, destination: Path, acce
     access = access or Access()
     sources = [_own_copy(card.dataset, override)] if override is not None else card.dataset.sources
     for source in sources:
-        known = current(destination, _identity(source, access)) if source.kind != "path" else None
+        known = current(destination, _identity(source, access), check=check) if source.kind != "path" else None
         if known is not None:
             return known
     failures: list[InfrastructureError] = []
@@ -316,7 +320,7 @@ def fetch_dataset(card: TaskCard, override: Path | None, destination: Path, acce
             failures.append(MissingDataError(_UNPINNED))
             continue
         try:
-            return _fetch(card.dataset, source, destination, access, passed_over)
+            return _fetch(card.dataset, source, destination, access, check, passed_over)
         except (MissingDataError, ContentMismatch) as error:
             failures.append(error)
             described = _describe_failure(source, error)
@@ -383,13 +387,15 @@ def _identity(source: Source, access: Access) -> str:
     return hash_json([described, access.stand_in])
 
 
-def _fetch(dataset: DataSet, source: Source, destination: Path, access: Access, passed_over: list[str]) -> Receipt:
+def _fetch(
+    dataset: DataSet, source: Source, destination: Path, access: Access, check: bool, passed_over: list[str]
+) -> Receipt:
     if source.kind == "path":
-        return _copy(dataset, source, destination, access)
+        return _copy(dataset, source, destination, access, check)
     for part in (source, *source.also):
         check_patterns(part.files)
     with open_downloads(destination) as folder:
-        known = current(destination, _identity(source, access))
+        known = current(destination, _identity(source, access), check=check)
         if known is not None:  # another process fetched it while this one waited
             return known
         collector = Collector(folder, access)
@@ -440,7 +446,7 @@ def _collect(
     return found, downloads, revisions[0]
 
 
-def _copy(dataset: DataSet, source: Source, destination: Path, access: Access) -> Receipt:
+def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, check: bool) -> Receipt:
     """Take the user's own folder; unchanged files that were copied before are not read again."""
     origin = Path(source.where)
     if not access.stand_in and (origin / RECEIPT).is_file() and read_record(origin / RECEIPT, Receipt).made_up:
@@ -452,7 +458,7 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access) -
     # A fixture's folder is made anew each time.
     stamps = None if access.stand_in else [[name, *stamp(origin / name)] for name in names]
     identity = hash_json(["path", str(origin.resolve()), stamps])
-    known = current(destination, identity) if stamps is not None else None
+    known = current(destination, identity, check=check) if stamps is not None else None
     if known is not None:
         return known
     with _writing(destination), open_downloads(destination), scratch(destination) as place:
