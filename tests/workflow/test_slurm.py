@@ -472,8 +472,11 @@ def test_kills_among_runs_that_share_a_card(asleep: Asleep) -> None:
         os.kill(json.loads((project.path / first / "lease.json").read_text())["pid"], signal.SIGKILL)
         wait_for("another to have it", lambda: call.done() or [run for run in holders() if run != first], seconds=60)
         second = next(run for run in holders() if run != first)
+        third = one([run for run in runs if run not in (first, second)])
         wait_for(
-            "that to end, and the third to have it", lambda: holders() not in ([first, second], [second, first]), 60
+            "that to end, and the third to have it",
+            lambda: attempts(cluster, second) == {"0001": "sealed"} and third in holders(),
+            seconds=60,
         )
         assert cluster.running() == [job]
         assert project.run("scancel", job).returncode == 0
@@ -502,7 +505,7 @@ def is_snakemake(process: int) -> bool:
     return b"bin/snakemake" in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
-def one(items: list[str]) -> str:
+def one(items: list[Any]) -> Any:
     assert len(items) == 1, items
     return items[0]
 
