@@ -17,7 +17,11 @@ COMMANDS = {
 """Name of a removed command → what to do instead."""
 
 _PROXY = "set HTTPS_PROXY, and NO_PROXY for endpoints that need none, where the command or its Slurm jobs run"
-KEYS: dict[str, str] = {"gateway": _PROXY, "gateways": _PROXY}
+KEYS: dict[str, str] = {
+    "brief_wording": "add a treatment with `wording: 2`, beside its base in one campaign; see docs/treatments.md",
+    "gateway": _PROXY,
+    "gateways": _PROXY,
+}
 """Removed key of a configuration, agents, judges or recipe file, dotted from as far up as it takes to be clear
 (``sandbox.cache``) → what to do instead."""
 
