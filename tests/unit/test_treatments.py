@@ -145,15 +145,16 @@ def board(*agents: str) -> Board:
 
 
 def test_the_page_has_treatments_only_where_there_are_any(tmp_path: Path) -> None:
-    write_board(tmp_path / "with.html", board("a", "a+skill"))
-    write_board(tmp_path / "without.html", board("a", "b"))
+    treated, plain = board("a", "a+skill"), board("a", "b")
+    write_board(tmp_path / "with.html", treated)
+    write_board(tmp_path / "without.html", plain)
     text = (tmp_path / "with.html").read_text()
     row = text.partition('<th class="foreign">a+skill</th>')[2].partition("</tr>")[0]
     assert "<b>+60.0 [" in row and '<td class="num">2 of 3</td>' in row and "+1,000 [" in row
     assert "reatments" not in (tmp_path / "without.html").read_text().partition("<script")[0]
-    known = leaderboard_file(board("a", "b"))
+    known = leaderboard_file(plain)
     assert not {"treatments", "skills"} & set(known.tables) and "quantity" not in known.definitions
-    assert {"treatments", "skills"} <= set(leaderboard_file(board("a", "a+skill")).tables)
+    assert {"treatments", "skills"} <= set(leaderboard_file(treated).tables)
 
 
 def test_compare_gives_the_verdict_on_a_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
