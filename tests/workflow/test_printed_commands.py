@@ -46,6 +46,7 @@ SUBSTITUTIONS = {
         r"automedbench first-run\1 --only clock",
         "test_first_run.py tries servers and jobs",
     ),
+    r"(automedbench compare my-model) my-model\+nnunet": (r"\1 other-model", "test_treatments.py compares variants"),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"python tools/check_sources.py(.*)": (r"python tools/check_sources.py\1 --help", "asks hosts of data"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
