@@ -123,7 +123,7 @@ def test_passed_over(tmp_path: Path) -> None:
         "b": "b.nii.gz is a Git LFS pointer, not the volume",
         "x": "x.nii.gz does not exist",
     }
-    with pytest.raises(InfrastructureError, match="asks for 4 cases, but 3 of 5 subjects fit"):
+    with pytest.raises(InfrastructureError, match="asks for 4 cases, but only 3 of 5 are fit"):
         stage(tmp_path, card(4, table, lacking=True, order="listed"))
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes
+from automedbench.base.files import read_record, sha256_bytes, write_bytes
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import suggestion, validate
@@ -21,7 +21,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, too_few
-from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
+from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, stage_cases
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -92,11 +92,12 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     write_bytes(private / TABLE, table)
     counts = Counter(truth.values())
     return stage_cases(
+        public,
         private,
         card,
         "labelled-split/1",
         cases,
-        lambda case, image: _stage_case(card, case, image, sealed[case], public, private, anew),
+        lambda case, image: _staged(card, image, sealed[case], anew),
         dataset=card.dataset.name,
         revision=card.dataset.revision,
         cases_per_class={label: counts[label] for label in list_classes(card)},
@@ -203,17 +204,9 @@ def _compression_differs(card: TaskCard, cases: Mapping[str, LabelledImage]) -> 
     return len(seen) > 1
 
 
-def _stage_case(
-    card: TaskCard, case: str, image: LabelledImage, truth: LabelTruth, public: Path, private: Path, anew: bool
-) -> tuple[CaseEntry, dict[str, str]]:
+def _staged(card: TaskCard, image: LabelledImage, truth: LabelTruth, anew: bool) -> StagedCase:
     file, upstream = card.inputs[0].file, image.image.held()
     picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
-    record = to_json(truth.model_dump(mode="json")).encode()
     width, height = picture_size(picture)
-    entry = CaseEntry(
-        id=case,
-        inputs={file: put(public / case / file, picture)},
-        private={TRUTH: put(private / case / TRUTH, record)},
-        geometry={"width": width, "height": height},
-    )
-    return entry, {"source": image.id, "source_sha256": upstream.sha256, "label": truth.label}
+    origin = {"source": image.id, "source_sha256": upstream.sha256, "label": truth.label}
+    return StagedCase({file: picture}, {TRUTH: truth}, origin, {"width": width, "height": height})

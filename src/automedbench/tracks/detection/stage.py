@@ -6,20 +6,19 @@ import functools
 import itertools
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, sha256_file, to_json, write_bytes
+from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
 from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, shuffle_sources, subject_key, too_few
-from automedbench.tracks.common.staging import csv_bytes, normalised, put, stage_cases
+from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, stage_cases
 
 TRUTH = "boxes.json"
 
@@ -104,11 +103,12 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     write_bytes(private / "ground_truth.csv", csv_bytes(header, rows))
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
     return stage_cases(
+        public,
         private,
         card,
         "split/1",
         cases,
-        lambda case, image: _stage_case(card, case, image, truths[case], public, private),
+        lambda case, image: _staged(card, image, truths[case]),
         boxes_per_class={name: counts[name] for name in list_classes(card)},
         dropped_boxes=sum(image.dropped for image in cases.values()),
     )
@@ -169,27 +169,17 @@ def _truth(image: SourceImage, names: dict[str, str]) -> BoxTruth:
     return BoxTruth(image_id=image.id, width=image.width, height=image.height, boxes=boxes)
 
 
-def _stage_case(
-    card: TaskCard, case: str, image: SourceImage, truth: BoxTruth, public: Path, private: Path
-) -> tuple[CaseEntry, dict[str, Any]]:
-    """Write a case: its entry, and its upstream image and annotation (null where an image without boxes has none)."""
+def _staged(card: TaskCard, image: SourceImage, truth: BoxTruth) -> StagedCase:
+    """A case with its upstream image and annotation (null where an image without boxes has none)."""
     upstream = image.image.held()
-    picture = rgb_png(upstream)
-    boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()
-    file = card.inputs[0].file
-    entry = CaseEntry(
-        id=case,
-        inputs={file: put(public / case / file, picture)},
-        private={TRUTH: put(private / case / TRUTH, boxes)},
-        geometry={"width": image.width, "height": image.height},
-    )
+    given = {card.inputs[0].file: rgb_png(upstream)}
     origin = {
         "image_id": image.id,
         "image_sha256": upstream.sha256,
         "annotation_sha256": _digest(image.annotation) if image.annotation else None,
         "dropped": image.dropped,
     }
-    return entry, origin
+    return StagedCase(given, {TRUTH: truth}, origin, {"width": image.width, "height": image.height})
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import put, write_split
+from automedbench.tracks.common.staging import StagedCase, write_case, write_split
 from automedbench.tracks.enhancement import truth
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import BaselineQuality, EnhancementSettings
@@ -64,7 +64,7 @@ class _StagedSlice:
     """Record of a case whose files are written; ``quality`` of each baseline where bands are computed."""
 
     entry: CaseEntry
-    origin: dict[str, Any]
+    origin: Mapping[str, Any]
     remarks: tuple[str, ...]
     quality: dict[str, BaselineQuality] | None
 
@@ -88,9 +88,9 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
 
     def one(case: str) -> _StagedSlice:
         pair = _make(card, settings, degradation, case, chosen[case])
-        entry = _write(card, case, pair, public, private)
+        staged = _staged(card, pair)
         quality = None if settings.baselines else _measured(degradation, pair)
-        return _StagedSlice(entry, _origin(pair), pair.origin.remarks, quality)
+        return _StagedSlice(write_case(public, private, case, staged), staged.origin, pair.origin.remarks, quality)
 
     staged = map_in_order(one, chosen)
     origins = {each.entry.id: each.origin for each in staged}
@@ -168,13 +168,16 @@ def _unusable(source: SourceSlice, problem: str) -> InfrastructureError:
     return InfrastructureError(f"{source.path} {problem}.\nLeave it out of the data, or correct the card's options.")
 
 
-def _write(card: TaskCard, case: str, pair: _SlicePair, public: Path, private: Path) -> CaseEntry:
-    given, held_out = npy_bytes(pair.input), npy_bytes(pair.reference)
-    name = card.inputs[0].file
-    return CaseEntry(
-        id=case,
-        inputs={name: put(public / case / name, given)},
-        private={truth.REFERENCE: put(private / case / truth.REFERENCE, held_out)},
+def _staged(card: TaskCard, pair: _SlicePair) -> StagedCase:
+    return StagedCase(
+        given={card.inputs[0].file: npy_bytes(pair.input)},
+        held_out={truth.REFERENCE: npy_bytes(pair.reference)},
+        origin={
+            "image_id": pair.source.id,
+            "subject": pair.source.subject,
+            "source_sha256": sha256_file(pair.origin.file),
+            "data_range": pair.data_range,
+        },
         geometry={"input_shape": list(pair.input.shape), "output_shape": list(pair.reference.shape)},
     )
 
@@ -202,12 +205,3 @@ def _bands(
 def _mean(values: Iterable[BaselineQuality]) -> BaselineQuality:
     rows = np.array([(each.mean_ssim, each.mean_psnr) for each in values])
     return BaselineQuality(mean_ssim=float(rows[:, 0].mean()), mean_psnr=float(rows[:, 1].mean()))
-
-
-def _origin(pair: _SlicePair) -> dict[str, Any]:
-    return {
-        "image_id": pair.source.id,
-        "subject": pair.source.subject,
-        "source_sha256": sha256_file(pair.origin.file),
-        "data_range": pair.data_range,
-    }

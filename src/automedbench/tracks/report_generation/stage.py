@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import read_record, sha256_bytes, to_json
-from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.files import read_record, sha256_bytes
+from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, first_of_subjects, shuffle_sources
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import put, stage_cases
+from automedbench.tracks.common.staging import Content, StagedCase, stage_cases
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.settings import ReportSettings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
@@ -93,11 +93,12 @@ def stage_reports(
         card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0]
     )
     return stage_cases(
+        public,
         private,
         card,
         "report-split/1",
         assign_case_ids(card, chosen),
-        lambda case, study: _stage_case(card, case, study, public, private),
+        lambda case, study: _staged(card, case, study),
         text_mode=settings.text_mode,
         n_studies=len(studies),
         **passed_over,
@@ -137,29 +138,20 @@ def _has_text(study: SourceReport, settings: ReportSettings) -> bool:
     return compared and not read_report(_report_bytes(study), REPORT, settings).problems
 
 
-def _stage_case(
-    card: TaskCard, case: str, study: SourceReport, public: Path, private: Path
-) -> tuple[CaseEntry, dict[str, Any]]:
-    inputs: dict[str, FileEntry] = {}
+def _staged(card: TaskCard, case: str, study: SourceReport) -> StagedCase:
+    images: dict[str, bytes] = {}
     digests: dict[str, Sha256] = {}
     for number, picture in enumerate(map(Picture.held, _in_order(study)), start=1):
         digests[picture.short] = picture.sha256
         suffix, data = radiograph(picture)
-        name = f"images/{number:02d}{suffix}"
-        inputs[name] = put(public / case / name, data)
-    manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(inputs), image_files=list(inputs))
-    listing = to_json(manifest.model_dump(mode="json", by_alias=True)).encode()
+        images[f"images/{number:02d}{suffix}"] = data
+    manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(images), image_files=list(images))
     report = _report_bytes(study)
-    held = {REPORT: report}
+    held_out: dict[str, Content] = {REPORT: report}
     if study.findings is not None:
-        held[FINDINGS] = to_json(ReportFindings(findings=sorted(study.findings)).model_dump(mode="json")).encode()
-    entry = CaseEntry(
-        id=case,
-        inputs={CASE_MANIFEST: put(public / case / CASE_MANIFEST, listing), **inputs},
-        private={name: put(private / case / name, data) for name, data in held.items()},
-    )
+        held_out[FINDINGS] = ReportFindings(findings=sorted(study.findings))
     origin = {"study": study.id, "subject": study.subject, "images": digests, "report_sha256": sha256_bytes(report)}
-    return entry, origin
+    return StagedCase({CASE_MANIFEST: manifest, **images}, held_out, origin)
 
 
 def _in_order(study: SourceReport) -> list[Picture]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -28,9 +29,9 @@ from automedbench.datasets.forms.volumes import (
     open_source,
     write_volume,
 )
-from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources
 from automedbench.tracks.common.affines import TOLERANCE_VOXELS, affine_offset
-from automedbench.tracks.common.staging import csv_bytes, describe_file, first_fit, stage_cases
+from automedbench.tracks.common.staging import Content, StagedCase, choose_fit, csv_bytes, stage_cases
 from automedbench.tracks.segmentation.check import describe_geometry
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -67,8 +68,11 @@ class MaskTruth:
 
 def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
     """Voxels of each value below ``n_values``, block by block: at once, every voxel would become eight bytes."""
-    blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
-    return np.asarray(sum(np.bincount(block, minlength=n_values) for block in blocks), dtype=np.int64)
+    return np.asarray(sum(np.bincount(block, minlength=n_values) for block in _blocks(volume)), dtype=np.int64)
+
+
+def _blocks(volume: Volume) -> Iterator[Volume]:
+    return (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
@@ -87,12 +91,13 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     )
     voxels: dict[str, dict[str, int]] = {}
 
-    def stage_case(case: str, subject: SourceSegmentation) -> tuple[CaseEntry, dict[str, Any]]:
+    def stage_case(case: str, subject: SourceSegmentation) -> StagedCase:
         truth = make_truth(subject, files)
         voxels[case] = truth.voxels(files)
-        return _stage_case(card, case, subject, truth, files, public, private), _origin(subject, truth)
+        return _staged(card.inputs[0].file, subject, truth, files)
 
     entries = stage_cases(
+        public,
         private,
         card,
         "segmentation-split/1",
@@ -128,11 +133,7 @@ def _choose(
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
     # The next ones of a list would be the same in every fresh draw.
     order = options.order if sampling.besides is None else "shuffled"
-    ordered = _ordered(subjects, order, sampling.seed)
-    chosen, others = first_fit(ordered, sampling.count, lambda each: _unfit(each, options.require))
-    if not chosen or len(chosen) < (sampling.count or 0):
-        raise too_few(card, f"but {len(chosen)} of {len(subjects)} subjects fit")
-    return chosen, {subject.id: why for subject, why in others if why}
+    return choose_fit(card, _ordered(subjects, order, sampling.seed), lambda each: _unfit(each, options.require))
 
 
 def _ordered(subjects: list[SourceSegmentation], order: str, seed: int) -> list[SourceSegmentation]:
@@ -257,37 +258,21 @@ def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
 # --- files ----------------------------------------------------------------------------------------------------
 
 
-def _stage_case(
-    card: TaskCard,
-    case: str,
-    subject: SourceSegmentation,
-    truth: MaskTruth,
-    files: tuple[LabelFile, ...],
-    public: Path,
-    private: Path,
-) -> CaseEntry:
-    image = card.inputs[0].file
-    copy_volume(subject.image, public / case / image)
+def _staged(image: str, subject: SourceSegmentation, truth: MaskTruth, files: tuple[LabelFile, ...]) -> StagedCase:
+    """A case; its origin: upstream files with hashes, and what was odd (voxels of two targets, another affine)."""
+    header = replace(truth.header, slope=1.0, inter=0.0)
+    held_out: dict[str, Content] = {}
     for file in files:
         volume = truth.volumes[file.name]
-        blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
-        write_volume(private / case / file.name, blocks, volume.dtype, replace(truth.header, slope=1.0, inter=0.0))
-    return CaseEntry(
-        id=case,
-        inputs={image: describe_file(public / case / image)},
-        private={file.name: describe_file(private / case / file.name) for file in files},
-        geometry=describe_geometry(truth.header),
-    )
-
-
-def _origin(subject: SourceSegmentation, truth: MaskTruth) -> dict[str, Any]:
-    """Upstream files with their hashes, and what was odd: voxels of two targets, masks of another affine."""
-    return {
+        held_out[file.name] = functools.partial(write_volume, blocks=_blocks(volume), dtype=volume.dtype, header=header)
+    origin = {
         "subject": subject.id,
         "files": {_short(path, subject.image): sha256_file(path) for path in subject.files},
         "overwritten_voxels": truth.overwritten,
         "other_affine": truth.other_affine,
     }
+    given = {image: functools.partial(copy_volume, subject.image)}
+    return StagedCase(given, held_out, origin, describe_geometry(truth.header))
 
 
 def _short(path: Path, image: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,16 +13,16 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import sha256_file, write_record
-from automedbench.base.records import CaseEntry, FileEntry, Model, Number
+from automedbench.base.files import sha256_file
+from automedbench.base.records import CaseEntry, Model, Number
 from automedbench.base.untrusted.nifti import VolumeHeader
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
-from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
+from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import describe_file, first_fit, stage_cases
+from automedbench.tracks.common.staging import Content, StagedCase, choose_fit, stage_cases
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
@@ -57,16 +58,23 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     settings: SynthesisSettings = track_settings(card)
     degradation = read_degradation(card)
     options = validate(card.staging.sampling.options, SynthesisSampling, card.id, "staging.sampling.options")
-    chosen, passed_over = draw_cases(card, volumes, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
+    chosen, passed_over = draw_cases(
+        card,
+        volumes,
+        lambda of, rest: choose_fit(
+            of,
+            shuffle_sources(rest, of.staging.sampling.seed),
+            lambda source: unfit(load_volume(source.target).values, options),
+        ),
+        lambda found: found[0],
+    )
     return stage_cases(
+        public,
         private,
         card,
         "synthesis-split/1",
         assign_case_ids(card, chosen),
-        lambda case, source: (
-            _stage_case(card, case, source, degradation, settings, public, private),
-            _origin(source),
-        ),
+        lambda _, source: _staged(card, source, degradation, settings),
         degradation=card.staging.degradation,
         passed_over=passed_over,
     )
@@ -78,23 +86,6 @@ def read_degradation(card: TaskCard) -> ZLinear | None:
     if given is None or given.get("kind") == "upstream":
         return None
     return validate(given, ZLinear, card.id, "staging.degradation")
-
-
-def _choose(
-    card: TaskCard, volumes: list[SourceVolume], options: SynthesisSampling
-) -> tuple[list[SourceVolume], dict[str, str]]:
-    """The first ``count`` fit subjects in the order that seed and id give, and why others before them are not taken.
-
-    No more are loaded than that takes.
-    """
-    sampling = card.staging.sampling
-    order = shuffle_sources(volumes, sampling.seed)
-    subjects, others = first_fit(order, sampling.count, lambda one: unfit(load_volume(one.target).values, options))
-    passed_over = {volume.id: fault for volume, fault in others}
-    if not subjects or len(subjects) < (sampling.count or 0):
-        name, fault = next(iter(passed_over.items()), ("", "there is none"))
-        raise too_few(card, f"but only {len(subjects)} of {len(order)} volumes are fit (for example {name}: {fault})")
-    return subjects, passed_over
 
 
 def unfit(values: Array, options: SynthesisSampling) -> str | None:
@@ -110,15 +101,9 @@ def unfit(values: Array, options: SynthesisSampling) -> str | None:
     return None
 
 
-def _stage_case(
-    card: TaskCard,
-    case: str,
-    source: SourceVolume,
-    degradation: ZLinear | None,
-    settings: SynthesisSettings,
-    public: Path,
-    private: Path,
-) -> CaseEntry:
+def _staged(
+    card: TaskCard, source: SourceVolume, degradation: ZLinear | None, settings: SynthesisSettings
+) -> StagedCase:
     # A degraded input of upstream's is given as it is, so its truth is not turned either.
     truth = load_volume(source.target, turned=source.input is None or source.mask is not None)
     files = [file.file for file in card.inputs]
@@ -136,16 +121,13 @@ def _stage_case(
         other, mask = _paired(source, truth, settings)
         given = {files[0]: other, files[1]: mask}
         held_out[MASK] = mask
-    entry = CaseEntry(
-        id=case,
-        inputs={name: _write(public / case / name, values, truth) for name, values in given.items()},
-        private={name: _write(private / case / name, values, truth) for name, values in held_out.items()},
+    baseline = {} if MASK in held_out else {BASELINE: _baseline(given[files[0]], truth.values, settings)}
+    return StagedCase(
+        given={name: _writer(values, truth) for name, values in given.items()},
+        held_out={name: _writer(values, truth) for name, values in held_out.items()} | baseline,
+        origin={"source": source.id, "sha256": {role: sha256_file(path) for role, path in source.files.items()}},
         geometry=_geometry(truth, given[files[0]]).model_dump(mode="json"),
     )
-    if MASK in held_out:
-        return entry
-    write_record(private / case / BASELINE, _baseline(given[files[0]], truth.values, settings))
-    return entry.model_copy(update={"private": entry.private | {BASELINE: describe_file(private / case / BASELINE)}})
 
 
 def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> None:
@@ -200,8 +182,8 @@ def _geometry(truth: Volume, given: Array) -> Geometry:
     )
 
 
-def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
-    """Write values on the grid of a volume, both codes 1, and return hash and size."""
+def _writer(values: Array, grid: Volume) -> Content:
+    """What writes values on the grid of a volume, both codes 1."""
     header = VolumeHeader(
         shape=grid.values.shape,
         dtype=values.dtype,
@@ -212,12 +194,8 @@ def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
         offset=352,
         codes=(1, 1),
     )
-    write_volume(path, (values[:, :, k].ravel(order="F") for k in range(values.shape[2])), values.dtype, header)
-    return describe_file(path)
-
-
-def _origin(source: SourceVolume) -> dict[str, Any]:
-    return {"source": source.id, "sha256": {role: sha256_file(path) for role, path in source.files.items()}}
+    slices = (values[:, :, k].ravel(order="F") for k in range(values.shape[2]))
+    return functools.partial(write_volume, blocks=slices, dtype=values.dtype, header=header)
 
 
 def _unusable(path: Path, why: str) -> InfrastructureError:

@@ -13,15 +13,15 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import read_record, to_json, write_bytes
-from automedbench.base.records import CaseEntry, FileEntry, Model
+from automedbench.base.files import read_record, to_json
+from automedbench.base.records import CaseEntry, Model
 from automedbench.base.workers import map_in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, rgb_jpeg, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
-from automedbench.tracks.common.staging import put, stage_cases
+from automedbench.tracks.common.staging import StagedCase, put_all, stage_cases
 from automedbench.tracks.vqa import sampling
 
 QUESTION, TRUTH = "question.json", "answer.json"
@@ -61,12 +61,13 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     )
     cases, released = assign_case_ids(card, chosen), card.staging.case_prefix is None
     entries = stage_cases(
+        public,
         private,
         card,
         "vqa-split/1",
         # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
         dict(sorted(cases.items(), key=lambda item: item[1].row)),
-        lambda case, question: (_stage_case(case, question, public, private, released), _origin(question, released)),
+        lambda case, question: _staged(case, question, released),
         counts=dict(Counter(map(_kind, chosen))),
         balanced=sampling.balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
@@ -101,14 +102,13 @@ def _kind(question: SourceQuestion) -> Kind:
     return "number" if is_number(question.answer) else "open"
 
 
-def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path, released: bool) -> CaseEntry:
+def _staged(case: str, question: SourceQuestion, released: bool) -> StagedCase:
     if not normalise(question.answer):
         raise InfrastructureError(
             f"Row {question.row} (id {question.id}): of the gold answer {question.answer[:40]!r} nothing is left to "
             "compare.\nIt cannot be scored; leave the row out (staging.options.keep) or correct the data."
         )
     record = _question_record(case, question)
-    inputs = _write_question(public / case, record, question.images, released)
     truth = QuestionTruth(
         question=question.question,
         answer_text=question.answer,
@@ -116,14 +116,14 @@ def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path
         kind=_kind(question),
         groups={"question_form": record["question_type"], **question.groups},
     )
-    data = to_json(truth.model_dump(mode="json")).encode()
     geometry = {name: record[name] for name in ("answer_mode", "question_type")}
-    return CaseEntry(
-        id=case,
-        inputs=inputs,
-        private={TRUTH: put(private / case / TRUTH, data)},
-        geometry={**geometry, "options": dict(question.options)},
-    )
+    origin = {
+        "source_id": question.id,
+        "row": question.row,
+        "images": {picture.short: _encoded(picture, released)[0] for picture in question.images},
+    }
+    files = _question_files(record, question.images, released)
+    return StagedCase(files, {TRUTH: truth}, origin, {**geometry, "options": dict(question.options)})
 
 
 def _question_record(case: str, question: SourceQuestion) -> dict[str, Any]:
@@ -141,12 +141,9 @@ def _question_record(case: str, question: SourceQuestion) -> dict[str, Any]:
     return record
 
 
-def _write_question(
-    folder: Path, record: dict[str, Any], images: Iterable[Picture], released: bool = False
-) -> dict[str, FileEntry]:
-    files = {QUESTION: to_json(record).encode()}
-    files |= dict(zip(record["image_paths"], (_encoded(image, released)[1] for image in images), strict=True))
-    return {name: put(folder / name, data) for name, data in files.items()}
+def _question_files(record: dict[str, Any], images: Iterable[Picture], released: bool = False) -> dict[str, bytes]:
+    pictures = zip(record["image_paths"], (_encoded(image, released)[1] for image in images), strict=True)
+    return {QUESTION: to_json(record).encode(), **dict(pictures)}
 
 
 @functools.lru_cache(maxsize=256)
@@ -157,12 +154,6 @@ def _encoded(picture: Picture, released: bool) -> tuple[str, bytes]:
     """
     upstream = picture.held()
     return upstream.sha256, rgb_jpeg(upstream) if released else small_jpeg(upstream, JPEG_QUALITY)
-
-
-def _origin(question: SourceQuestion, released: bool) -> dict[str, Any]:
-    """Id and row upstream, and the hash of each picture."""
-    images = {picture.short: _encoded(picture, released)[0] for picture in question.images}
-    return {"source_id": question.id, "row": question.row, "images": images}
 
 
 def _calibration(
@@ -193,8 +184,8 @@ def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> Non
     def one(numbered: tuple[int, SourceQuestion]) -> None:
         number, question = numbered
         name = f"{CALIBRATION}_{number:04d}"
-        _write_question(folder / name, _question_record(name, question), question.images)
         gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
-        write_bytes(folder / name / TRUTH, to_json(gold).encode())
+        files = _question_files(_question_record(name, question), question.images)
+        put_all(folder / name, {**files, TRUTH: to_json(gold).encode()})
 
     map_in_order(one, enumerate(questions, 1))
