@@ -8,7 +8,6 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 import os
 import sys
 
-from automedbench.base.errors import ConfigError
 from automedbench.base.files import set_sharing
 from automedbench.campaign.load import (
     campaign_file,
@@ -22,7 +21,6 @@ from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
-from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_automedbench.ancient import plan_behind_ancient_inputs
 from snakemake_executor_plugin_automedbench.batches import end_batches
 from snakemake_executor_plugin_automedbench.locks import keep_locks_of_others
@@ -30,17 +28,14 @@ from snakemake_logger_plugin_automedbench.dry_run import print_in_dry_run
 from snakemake_logger_plugin_automedbench.end_of_call import print_at_end
 from snakemake_logger_plugin_automedbench.outages import watch_outages
 
-try:
-    if workflow.is_main_process:
-        kept = workflow.resource_settings.overwrite_resources
-        refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
-    if "--unlock" in sys.argv:
-        heads.refuse_while_head_lives()
-        end_batches()
-    GIVEN = parse_keys(workflow.config_settings.config_args)
-    CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
-except ConfigError as error:
-    raise WorkflowError(f"the campaign is not started:\n{error}")
+if workflow.is_main_process:
+    kept = workflow.resource_settings.overwrite_resources
+    refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
+if "--unlock" in sys.argv:
+    heads.refuse_while_head_lives()
+    end_batches()
+GIVEN = parse_keys(workflow.config_settings.config_args)
+CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
 
 SETTINGS = CAMPAIGN.config
 set_sharing(SETTINGS.share)

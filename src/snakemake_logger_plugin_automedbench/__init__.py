@@ -121,8 +121,12 @@ class LogHandler(LogHandlerBase):
 
     def _report(self, record: Any) -> None:
         """Print an error of Snakemake; that a command failed is printed with the step, what the system says alone."""
-        if getattr(record, "exception", None) in _OS_ERRORS:
+        exception = getattr(record, "exception", None)
+        if exception in _OS_ERRORS:
             self._display.print(_reason(record.getMessage()))
+        elif exception == "ConfigError":  # the user's mistake, not the Snakefile's: no file of ours, and no frames
+            lines = record.getMessage().splitlines()[1:]
+            self._display.print("ConfigError: " + "\n".join(line for line in lines if not line.startswith('  File "')))
         elif "CalledProcessError" not in record.getMessage() and not self._steps.interrupted:
             self._print_message(record)
 

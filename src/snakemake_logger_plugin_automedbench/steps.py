@@ -78,6 +78,8 @@ def last_lines(path: str, count: int = LOG_LINES) -> list[str]:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - LOG_BYTES))
             text = stream.read(LOG_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ["(the step did not begin)"]
     except OSError as error:
         return [f"(no log: {error.strerror})"]
     lines = [printable(line.rstrip()) for line in text.splitlines() if line.strip()]

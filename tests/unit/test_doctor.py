@@ -20,6 +20,7 @@ import yaml
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands._machine import containers, host, inputs, local, profile
@@ -585,6 +586,11 @@ def test_slurm(
     found = only(profile.slurm(Host(None, place, ROOT, "profiles/slurm")))
     assert found.status == status
     assert words in found.message + found.fix
+
+
+def test_misspelt_profile(place: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no profile 'profiles/slrm' \(did you mean 'profiles/slurm'\?\); there"):
+        list(profile.slurm(Host(None, place, ROOT, "profiles/slrm")))
 
 
 # --- the command ----------------------------------------------------------------------------------------------

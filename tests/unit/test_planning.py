@@ -274,6 +274,7 @@ def test_configuration_as_options(place: Place) -> None:
     assert (config.limits, config.pooling, config.results) == (limits, "runs", "my results")
     assert words.startswith("--configfile own.yaml --config ")
     assert format_options(["config/config.yaml"], {}) == "--configfile config/config.yaml"
+    assert format_options(["config/config.yaml"], {"results": "mine"}) == "--config results=mine"
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_many_failures_end_in_one_line() -> None:
 
 
 LOGS: list[tuple[str, bytes | None, list[str]]] = [
-    ("absent", None, ["(no log: No such file or directory)"]),
+    ("absent", None, ["(the step did not begin)"]),
     ("empty", b"", ["(the log is empty)"]),
     ("blank lines", b"\n \n", ["(the log is empty)"]),
     ("two lines", b"a\nb", ["a", "b"]),

@@ -107,7 +107,7 @@ def test_no_file_and_no_permission(tmp_path: Path) -> None:
     ("data", "expected"),
     [
         pytest.param({}, ["name: is required"], id="empty"),
-        pytest.param(None, ["input should be a valid dictionary or instance of Outer (got None)"], id="nothing"),
+        pytest.param(None, ["is empty: it takes lines of the form `key: value`"], id="nothing"),
         pytest.param({"name": "n", "knd": "a"}, ["knd: unknown key (did you mean 'kind'?)"], id="misspelt"),
         pytest.param(
             {"name": "n", "inner": {"wdth": 1}}, ["inner.wdth: unknown key (did you mean 'width'?)"], id="inside"

@@ -69,8 +69,7 @@ def refused(project: Project, *options: str) -> list[str]:
     done = project.snakemake("-n", *options)
     assert done.returncode == 1
     assert "Traceback" not in done.stdout
-    lines = done.stdout.split("the campaign is not started:\n")[1].splitlines()
-    return [line for line in lines if line.strip() and not line.startswith("  File ")]
+    return [line for line in done.stdout.split("ConfigError: ")[1].splitlines() if line.strip()]
 
 
 # --- a user's mistakes ----------------------------------------------------------------------------------------

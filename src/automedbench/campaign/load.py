@@ -20,7 +20,7 @@ from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, lo
 from automedbench.campaign.config import DEFAULT, CampaignConfig, Matrix, Selection
 from automedbench.campaign.presets import apply_preset, load_preset
 from automedbench.campaign.recipes import load_recipe, protocol_mismatch
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.record import FILE, CampaignRecord
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
@@ -322,7 +322,6 @@ def describe_missing_tier(card: TaskCard, tier: str) -> str:
     return f"{message}.\n{' '.join(card.briefs.no_lite.split())}\nAsk for {' or '.join(card.tiers)}; {without}"
 
 
-FILE = "campaign.json"
 _OF_THE_WORKFLOW = ("logs", ".snakemake")
 
 

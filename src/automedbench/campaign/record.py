@@ -22,6 +22,8 @@ from automedbench.campaign.config import DEFAULT, CampaignConfig
 if TYPE_CHECKING:
     from automedbench.campaign.agents import Agent
 
+FILE = "campaign.json"
+
 
 class CampaignRecord(Model):
     """``results/campaign.json``: the settings of a campaign as its steps use them."""
@@ -120,11 +122,18 @@ class RunFiles:
 def read_campaign(path: str | Path) -> CampaignRecord:
     """The record in a file; raises MissingDataError with the way to write it, InfrastructureError if broken."""
     if not Path(path).is_file():
-        raise MissingDataError(
-            f"{path} does not exist: no campaign was planned there.\n"
-            f"Run `snakemake`, or `python scripts/plan_campaign.py --campaign {path} --configfile FILE`."
-        )
+        plan = f"Run `snakemake`, or `python scripts/plan_campaign.py --campaign {path} --configfile FILE`."
+        next_step = name_campaigns(Path(path).parent) or plan
+        raise MissingDataError(f"{path} does not exist: no campaign was planned there.\n{next_step}")
     return read_record(Path(path), CampaignRecord)
+
+
+def name_campaigns(folder: Path) -> str:
+    """Sentence with the results folders of campaigns beside ``folder`` and in ``results``; empty without any."""
+    places = {folder.parent, Path("results")}
+    found = {file.parent for place in places for pattern in (FILE, f"*/{FILE}") for file in place.glob(pattern)}
+    names = sorted(path.as_posix() for path in found)
+    return f"Campaigns are in: {', '.join(names)}{suggestion(str(folder), names)}." if names else ""
 
 
 def _look_up(kind: str, name: str, paths: dict[str, str]) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.yamlfile import load_yaml
-from automedbench.campaign.load import FILE, Campaign
-from automedbench.campaign.record import read_campaign
+from automedbench.campaign.load import Campaign
+from automedbench.campaign.record import FILE, name_campaigns, read_campaign
 from automedbench.commands._output import add_json
 from automedbench.planning.load import (
     DEFAULT,
@@ -72,7 +72,8 @@ def find_results(options: argparse.Namespace) -> Path:
         if other := find_other_results(folder):
             raise MissingDataError(f"{folder} contains no runs.\nThere are some in {other}: add --results {other}")
     if not folder.is_dir():
-        raise MissingDataError(f"{folder} is not a folder.\nGive the campaign's results folder with --results.")
+        next_step = name_campaigns(folder) or "Give the campaign's results folder with --results."
+        raise MissingDataError(f"{folder} is not a folder.\n{next_step}")
     return folder
 
 

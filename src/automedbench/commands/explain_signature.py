@@ -17,6 +17,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
+from automedbench.base.yamlfile import suggestion
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
@@ -98,7 +99,9 @@ def _read_subject(text: str, options: argparse.Namespace) -> Subject:
     runs = find_results(options) / "runs"
     if (score := runs / text / "score.json").is_file():
         return read_record(score, ScoreRecord)
-    raise ConfigError([f"'{text[:60]}' is not a signature (amb:…), and no scored run below {runs} has that name"])
+    known = [score.parent.relative_to(runs).as_posix() for score in sorted(runs.glob("*/*/*/r*/score.json"))]
+    message = f"'{text[:60]}' is not a signature (amb:…), and no scored run below {runs} has that name"
+    raise ConfigError([message + suggestion(text, known)])
 
 
 def signature_fields(named: Subject) -> Iterator[Field]:

@@ -155,11 +155,9 @@ def is_configured(options: argparse.Namespace) -> bool:
 def format_options(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
     """The options that mean the same campaign, for a shell command; ``configfiles`` in the order of their weight."""
     shown = [_display_name(str(file)) for file in configfiles]
-    files = [file for file in shown if file != str(DEFAULT)] or [str(DEFAULT)]
-    words = ["--configfile", *files]
-    if keys:
-        words += ["--config", *(f"{key}={_as_given(value)}" for key, value in keys.items())]
-    return shlex.join(words)
+    files = [file for file in shown if file != str(DEFAULT)] or ([] if keys else [str(DEFAULT)])
+    entries = [f"{key}={_as_given(value)}" for key, value in keys.items()]
+    return shlex.join([*(["--configfile", *files] if files else []), *(["--config", *entries] if entries else [])])
 
 
 def _as_given(value: Any) -> str:

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.errors import MissingDataError
-from automedbench.base.yamlfile import load_yaml
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.yamlfile import load_yaml, suggestion
 from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
 from automedbench.commands._machine.host import run_program
@@ -25,6 +25,7 @@ PROBE = "slurm"
 
 def slurm(host: Host) -> ProbeResults:
     """The profile's partitions take the campaign's jobs; nothing in profile, campaign and site contradicts."""
+    named = read_profile(host.root, host.profile) if host.profile else None
     status, _ = run_program(["sinfo", "--version"])
     if status == 127:
         yield ok(PROBE, "not on this machine; only profiles with `executor: automedbench-slurm` need it")
@@ -34,8 +35,7 @@ def slurm(host: Host) -> ProbeResults:
     except MissingDataError as error:
         yield warn(PROBE, str(error).partition("\n")[0], "Needed on a cluster only: ask its administrators.")
         return
-    profile = read_profile(host.root, host.profile)
-    yield from compare_profile(profile, site, host.campaign, os.environ)
+    yield from compare_profile(named or read_profile(host.root), site, host.campaign, os.environ)
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,13 @@ class Profile:
 def read_profile(root: Path, name: str = "") -> Profile:
     """The profile of that name, else the one that `automedbench site` wrote, else the shipped one.
 
-    Raises ConfigError when its file does not exist or is not valid YAML.
+    Raises ConfigError when it is not there, with those that are, or is not valid YAML.
     """
-    written, shipped = root / "profiles/site/config.yaml", root / "profiles/slurm/config.yaml"
-    path = written if written.is_file() else shipped
-    if name:
-        path = Path(name) / "config.yaml" if (root / name).is_dir() else Path(name)
+    there = [file.parent.relative_to(root).as_posix() for file in sorted(root.glob("profiles/*/config.yaml"))]
+    path = Path(name or ("profiles/site" if "profiles/site" in there else "profiles/slurm"))
+    path = path / "config.yaml" if (root / path).is_dir() else path
+    if name and not (root / path).is_file():
+        raise ConfigError([f"--profile: no profile '{name}'{suggestion(name, there)}; there are: {', '.join(there)}"])
     content = load_yaml(root / path) or {}
     beside = content.get("slurm-partition-config")
     file = next((place for place in (path.parent / str(beside), Path(str(beside))) if (root / place).is_file()), None)
