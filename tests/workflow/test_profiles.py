@@ -22,7 +22,6 @@ CALLS = [
     pytest.param(["--profile", "slurm"], SLURM, None, 200, id="slurm"),
     pytest.param(["--profile=slurm", "partial"], SLURM, None, 200, id="slurm with an equals sign"),
     pytest.param(["--profile", "slurm", "--executor", "slurm"], "slurm", None, 200, id="slurm, Snakemake's own"),
-    pytest.param(["--profile", "profiles/preemptible"], SLURM, None, 200, id="preemptible"),
     pytest.param(["--profile", "profiles/local"], HERE, ALL_CORES, None, id="local"),
     pytest.param(["--profile", "profiles/demo"], HERE, ALL_CORES, None, id="demo"),
 ]
@@ -58,6 +57,6 @@ def test_values_of_a_profile_are_not_overruled(monkeypatch: pytest.MonkeyPatch, 
 
 def test_options_of_the_slurm_plugin_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """By our executor too, which Snakemake hands none of them: from the profile and from the command line."""
-    parsed(monkeypatch, ["--profile", "profiles/preemptible", "--slurm-jobname-prefix", "mine"])
+    parsed(monkeypatch, ["--profile", "slurm", "--slurm-jobname-prefix", "mine"])
     options = slurm_options()
-    assert (options.requeue, options.no_requeue, options.jobname_prefix) == (True, False, "mine")
+    assert (options.requeue, options.no_requeue, options.jobname_prefix) == (False, True, "mine")

@@ -337,6 +337,9 @@ def asleep(cluster: Cluster, request: pytest.FixtureRequest) -> Asleep:
     (folder / "script.yaml").write_text(SLEEPER)
     (folder / "agents.yaml").write_text("agents: {sleeper: {provider: scripted, script: build/sleeper/script.yaml}}")
     shutil.rmtree(cluster.project.path / f"results-{name}", ignore_errors=True)
+    (profile := cluster.project.path / "build/requeuing/config.yaml").parent.mkdir(exist_ok=True)
+    shipped = (ROOT / "profiles/slurm/config.yaml").read_text()
+    profile.write_text(shipped.replace("slurm-no-requeue", "slurm-requeue").replace(": cpu", ": spare"))
     give_to_stranger(cluster.project, cluster.project.path / "build")
     return Asleep(cluster, Path(f"results-{name}/runs/sleeper/{CELL}"), getattr(request, "param", "slurm"))
 
@@ -373,7 +376,7 @@ def test_cancelled_run_goes_on_with_the_next_call(asleep: Asleep) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-@pytest.mark.parametrize("asleep", ["profiles/preemptible"], indirect=True)
+@pytest.mark.parametrize("asleep", ["build/requeuing"], indirect=True)
 def test_requeued_runs_go_on_by_themselves(asleep: Asleep) -> None:
     """Slurm begins the job again, twice, while one call waits; then that call is asked to end, and takes it along."""
     with ThreadPoolExecutor() as pool:

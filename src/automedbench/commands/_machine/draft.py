@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from automedbench.base.errors import MissingDataError
 from automedbench.base.files import write_text
 from automedbench.base.plaintable import counted
 from automedbench.commands._machine.host import NETWORK_FILE_SYSTEMS
@@ -29,6 +30,7 @@ from automedbench.commands._machine.placement import (
 )
 from automedbench.commands._machine.slurm import Partition, Site
 
+TEMPLATE = Path("profiles/slurm/config.yaml")
 SUBMISSIONS_PER_6S = 10
 STAGING_MIN, SMALL_MIN = 720, 60
 SMALL_MB = 4000
@@ -50,6 +52,14 @@ def entry(key: str, value: Any, why: str) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
     text = text.removesuffix("...\n").rstrip()
     return f"{key}: {text} # {why}"
+
+
+def template(*keys: str) -> list[str]:
+    """Lines of the shipped profile, for what is the same on every cluster; raises MissingDataError without it."""
+    if not TEMPLATE.is_file():
+        raise MissingDataError(f"{TEMPLATE} does not exist.\nRun `automedbench site` in the repository's folder.")
+    lines = [line.strip() for line in TEMPLATE.read_text("utf-8").splitlines()]
+    return [next(line for line in lines if line.startswith(f"{key}: ")) for key in keys]
 
 
 @dataclass
@@ -97,11 +107,7 @@ def _add_partitions(
         draft.defaults.append(entry("slurm_account", cpu.account, _why_account(site, cpu)))
     if cpu.qos:
         draft.defaults.append(entry("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
-    draft.defaults += [
-        entry("runtime", 30, "minutes: collect, audit, score"),
-        entry("mem_mb", SMALL_MB, "of all cores together"),
-        entry("cpus_per_task", 1, "small steps use one core"),
-    ]
+    draft.defaults += template("runtime", "mem_mb", "cpus_per_task")
     if options.preemptible:
         draft.run.append(entry("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
     if run.account != cpu.account:
@@ -186,19 +192,16 @@ def _add_queue(draft: ProfileDraft, site: Site, options: SiteOptions, places: Se
     jobs, why = limit_jobs(site, places)
     rate, why_rate = _rate(site)
     draft.top += [
-        entry("executor", "automedbench-slurm", "steps are jobs of Slurm; options of the plugin: slurm-…"),
+        *template("executor"),
         entry("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
         entry("jobs", jobs, why),
         entry("max-jobs-per-timespan", rate, why_rate),
-        entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
-        entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
-        entry("seconds-between-status-checks", 20, "one call of squeue covers all jobs"),
-        entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
+        *template("local-cores", "slurm-jobname-prefix", "seconds-between-status-checks", "retries"),
     ]
     if options.preemptible:
         draft.top.append(entry("slurm-requeue", True, "a preempted run continues where it stopped, in the same job"))
     else:
-        draft.top.append(entry("slurm-no-requeue", True, "nor by Slurm"))
+        draft.top += template("slurm-no-requeue")
     if site.database_down:
         draft.warnings.append("slurmdbd does not answer: account and QOS are not known; call this again when it does")
     draft.messages.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
@@ -255,7 +258,7 @@ def profile_text(draft: ProfileDraft, folder: str, cluster: str) -> str:
     tables = {"stage_task": draft.staging, "run_agent": draft.run}
     lines = [*draft.top, "", "default-resources: # of steps that ask for nothing else"]
     lines += _indent(draft.defaults, 2)
-    lines += ["", "set-threads:", "  stage_task: 4 # cases of a task at a time; as many as the rule asks CPUs for"]
+    lines += ["", "set-threads:", *_indent(template("stage_task"), 2)]
     if any(tables.values()):
         lines += ["", "set-resources: # what differs from what the rules ask for"]
     for rule, entries in tables.items():
