@@ -17,7 +17,6 @@ from automedbench.commands.judge_eval import disagreement_lines, measure, report
 from automedbench.judge import load_rubric
 from automedbench.judge.gold import (
     GoldTranscript,
-    JudgedTranscript,
     binary_figures,
     evaluate,
     expected_stages,
@@ -288,9 +287,9 @@ def test_unknown_cost_stays_unknown(rubric: Rubric) -> None:
 
 
 def test_pairs_of_a_stage(rubric: Rubric) -> None:
-    one: JudgedTranscript = judge_transcript(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
-    assert verdict_pairs([one.answer], "S3") == [(0.5, 1)]
-    assert len(verdict_pairs([one.answer], "S1")) == 3, "without the credited ones"
+    one = judge_transcript(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
+    assert verdict_pairs([one], "S3") == [(0.5, 1)]
+    assert len(verdict_pairs([one], "S1")) == 3, "without the credited ones"
 
 
 def test_one_and_many(rubric: Rubric) -> None:

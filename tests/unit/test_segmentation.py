@@ -240,7 +240,7 @@ def test_which_subjects(sampling: dict[str, Any], expected: Any, tmp_path: Path)
 
 def test_too_few_subjects(tmp_path: Path) -> None:
     make_raw(tmp_path / "raw")
-    with pytest.raises(InfrastructureError, match="asks for 9 cases, but 4 of 4"):
+    with pytest.raises(InfrastructureError, match="asks for 9 cases, but only 4 of 4"):
         stage(with_sampling(count=9), tmp_path / "raw", tmp_path)
 
 

@@ -28,7 +28,6 @@ from automedbench.judge.gold import (
     Evaluation,
     GoldJudgement,
     GoldTranscript,
-    JudgedTranscript,
     LevelFigures,
     StageFigures,
     evaluate,
@@ -101,7 +100,7 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
     return found.model_copy(update={"stages": [_with_kappa(figures, judged) for figures in found.stages]})
 
 
-def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> StageFigures:
+def _with_kappa(figures: StageFigures, answers: Sequence[GoldJudgement]) -> StageFigures:
     """Agreement beyond chance over all verdicts of a stage: with the gold, of its readers, between the judge's members.
 
     The weighted sum of stages has none.
@@ -109,7 +108,6 @@ def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> St
     from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
-    answers: list[GoldJudgement] = [one.answer for one in judged]
     pairs = verdict_pairs(answers, stage) if stage else []
     if not pairs:
         return figures
@@ -117,7 +115,7 @@ def _with_kappa(figures: StageFigures, judged: Sequence[JudgedTranscript]) -> St
     ends = {"kappa_low": kappa.low, "kappa_high": kappa.high} if figures.n >= MIN_TRANSCRIPTS else {}
     scored = scorer_pairs(answers, stage) if stage else []
     between = weighted_kappa([one for one, _ in scored], [other for _, other in scored]).value if scored else None
-    ratings = member_ratings(judged, stage) if stage else []
+    ratings = member_ratings(answers, stage) if stage else []
     alpha = krippendorff_alpha(ratings).value if len(ratings) > 1 else None
     return figures.model_copy(update={"kappa": kappa.value, "kappa_scorers": between, "alpha": alpha, **ends})
 

@@ -16,7 +16,8 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -235,31 +236,26 @@ AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None, Effect], JudgeRec
 
 @dataclass(frozen=True)
 class GoldJudgement:
-    """Judgement of one judge on one transcript; ``problems``: stage → why it has no valid answer."""
+    """Judgement of one judge on one transcript, and of a panel those of its members.
+
+    ``problems``: stage → why it has no valid answer.
+    """
 
     judge: str
     gold: GoldTranscript
     rubric: Rubric
-    criteria: Mapping[str, Criterion]
-    stages: Mapping[JudgedStage, float]
-    problems: Mapping[JudgedStage, str]
+    criteria: Mapping[str, Criterion] = field(default_factory=dict)
+    stages: Mapping[JudgedStage, float] = field(default_factory=dict)
+    problems: Mapping[JudgedStage, str] = field(default_factory=dict)
+    members: tuple[GoldJudgement, ...] = ()
+    kind: JudgeKind | None = None
+    tokens: Tokens = field(default_factory=Tokens)
     cost_usd: str | None = None
 
     @property
     def n_weak(self) -> int:
         """Verdicts that were not earned because their quotes stayed weak."""
         return sum(criterion.weak for criterion in self.criteria.values())
-
-
-@dataclass(frozen=True)
-class JudgedTranscript:
-    """One transcript put to a judge: its answer, and of a panel those of its members."""
-
-    answer: GoldJudgement
-    members: tuple[GoldJudgement, ...] = ()
-    kind: JudgeKind | None = None
-    tokens: Tokens = field(default_factory=Tokens)
-    cost_usd: str | None = None
 
 
 class StageFigures(Model):
@@ -359,16 +355,16 @@ class Evaluation(Model):
 # --- asking -------------------------------------------------------------------------------------------------------
 
 
-def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> JudgedTranscript:
+def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> GoldJudgement:
     """Put one transcript to a judge; a JudgeError becomes an answer without valid stages, others are raised."""
+    empty = GoldJudgement(judge, gold, rubric)
     try:
         record = ask(gold.conversation, rubric, gold.tier, picture(gold), gold.measured)
     except JudgeError as error:
-        stages = [error.stage] if isinstance(error, NoValidAnswer) else JUDGED_STAGES
-        answer = GoldJudgement(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))
+        why = str(error).partition("\n")[0]
         if isinstance(error, NoValidAnswer):
-            return JudgedTranscript(answer, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
-        return JudgedTranscript(answer)
+            return replace(empty, problems={error.stage: why}, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
+        return replace(empty, problems=dict.fromkeys(JUDGED_STAGES, why))
     members = tuple(
         GoldJudgement(
             f"{one.judge} #{one.repeat}",
@@ -377,12 +373,14 @@ def judge_transcript(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge:
             _index_criteria(item for item in one.criteria if item.valid and item.stage not in one.invalid),
             one.stages,
             one.invalid,
-            one.cost_usd,
+            cost_usd=one.cost_usd,
         )
         for one in record.judgements
     )
-    answer = GoldJudgement(judge, gold, rubric, _index_criteria(record.criteria), record.stages, {})
-    return JudgedTranscript(answer, members, record.kind, record.tokens, record.cost_usd)
+    criteria, stages = _index_criteria(record.criteria), record.stages
+    return GoldJudgement(
+        judge, gold, rubric, criteria, stages, {}, members, record.kind, record.tokens, record.cost_usd
+    )
 
 
 def _index_criteria(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
@@ -393,24 +391,23 @@ def _index_criteria(criteria: Iterable[Criterion]) -> dict[str, Criterion]:
 
 
 def evaluate(
-    judge: str, judged: Sequence[JudgedTranscript], weights: Mapping[JudgedStage, float], split: str, common: Rubric
+    judge: str, answers: Sequence[GoldJudgement], weights: Mapping[JudgedStage, float], split: str, common: Rubric
 ) -> Evaluation:
     """All figures of one judge; ``weights`` are those of the stages in the agentic score.
 
     ``common``: the skeleton, whose titles name a criterion that tracks word differently.
     """
-    answers = [one.answer for one in judged]
-    members = [answer for one in judged for answer in one.members]
-    voices = [voice for one in judged for voice in one.members or (one.answer,)]
+    members = [member for answer in answers for member in answer.members]
+    voices = [voice for answer in answers for voice in answer.members or (answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
     n_stages = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
-    pairs = [(rule, _score_pairs(answers, rule.id)) for rule in common.criteria]
+    pairs = [(rule, verdict_pairs(answers, rule.id)) for rule in common.criteria]
     criteria = [binary_figures(rule.id, rule.title, given) for rule, given in pairs if len(rule.values) == 2]
     levels = [level_figures(rule.id, rule.title, given) for rule, given in pairs if len(rule.values) > 2]
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
     return Evaluation(
         judge=judge,
-        kind=next((one.kind for one in judged if one.kind), None),
+        kind=next((answer.kind for answer in answers if answer.kind), None),
         split=split,
         rubric_versions={answer.rubric.track: answer.rubric.version for answer in answers},
         n_transcripts=len(answers),
@@ -425,8 +422,8 @@ def evaluate(
         mean_f1=sum(scores) / len(scores) if scores else None,
         disagreements=list(_disagreements(answers)),
         members=list(_member_figures(members, weights)),
-        tokens=sum((one.tokens for one in judged), Tokens()),
-        cost_usd=sum_costs([one.cost_usd for one in judged]),
+        tokens=sum((answer.tokens for answer in answers), Tokens()),
+        cost_usd=sum_costs([answer.cost_usd for answer in answers]),
     )
 
 
@@ -440,13 +437,13 @@ def expected_stages(gold: GoldTranscript, rubric: Rubric) -> dict[JudgedStage, f
     return {stage: stage_score(criteria, stage) for stage in JUDGED_STAGES}
 
 
-def verdict_pairs(answers: Iterable[GoldJudgement], stage: JudgedStage) -> list[tuple[float, float]]:
-    """(expected, given) of every judged criterion of a stage that has an answer."""
+def verdict_pairs(answers: Iterable[GoldJudgement], of: str) -> list[tuple[float, float]]:
+    """(expected, given) of every answer about a criterion, or about the criteria of a stage that a judge decides."""
     return [
-        (wanted.verdict, answer.criteria[name].verdict)
+        (wanted.verdict, given.verdict)
         for answer in answers
         for name, wanted in answer.gold.expected.items()
-        if name in answer.criteria and answer.criteria[name].stage == stage
+        if (given := answer.criteria.get(name)) and of in (name, given.stage)
     ]
 
 
@@ -461,15 +458,15 @@ def scorer_pairs(answers: Iterable[GoldJudgement], stage: JudgedStage) -> list[t
     ]
 
 
-def member_ratings(judged: Sequence[JudgedTranscript], stage: JudgedStage) -> list[list[float]]:
+def member_ratings(answers: Sequence[GoldJudgement], stage: JudgedStage) -> list[list[float]]:
     """Verdicts of each member and repeat on every criterion of a stage, NaN where it gave none."""
-    names = dict.fromkeys(member.judge for one in judged for member in one.members)
+    names = dict.fromkeys(member.judge for answer in answers for member in answer.members)
     return [
         [
             given.verdict if (given := voices.get(name, {}).get(rule.id)) else math.nan
-            for one in judged
-            for voices in [{member.judge: member.criteria for member in one.members}]
-            for rule in one.answer.rubric.judged(one.answer.gold.tier)
+            for answer in answers
+            for voices in [{member.judge: member.criteria for member in answer.members}]
+            for rule in answer.rubric.judged(answer.gold.tier)
             if rule.stage == stage
         ]
         for name in names
@@ -506,18 +503,9 @@ def _stage_figures(stage: str, errors: list[float]) -> StageFigures:
     if len(errors) < MIN_TRANSCRIPTS:
         return figures
     drawn = values[np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))]
-    mae_low, mae_high = np.percentile(np.abs(drawn).mean(axis=1), [2.5, 97.5])
-    bias_low, bias_high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-    ends = {"mae_low": mae_low, "mae_high": mae_high, "bias_low": bias_low, "bias_high": bias_high}
-    return figures.model_copy(update={name: float(end) for name, end in ends.items()})
-
-
-def _score_pairs(answers: Iterable[GoldJudgement], name: str) -> list[tuple[float, float]]:
-    return [
-        (answer.gold.expected[name].verdict, answer.criteria[name].verdict)
-        for answer in answers
-        if name in answer.gold.expected and name in answer.criteria
-    ]
+    ends = np.percentile([np.abs(drawn).mean(axis=1), drawn.mean(axis=1)], [2.5, 97.5], axis=1).tolist()
+    names = (("mae_low", "bias_low"), ("mae_high", "bias_high"))
+    return figures.model_copy(update=dict(zip(chain(*names), chain(*ends), strict=True)))
 
 
 def binary_figures(name: str, title: str, pairs: Sequence[tuple[float, float]]) -> CriterionFigures:

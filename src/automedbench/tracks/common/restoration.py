@@ -7,14 +7,15 @@ compared after the least-squares fit, so that neither a wrong scale hides a meth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.tracks import Restoration
+from automedbench.tracks import EffectEvidence, Restoration
+from automedbench.tracks.common.coarse import coarse_plane, correlation, same_picture
 
 Floats = NDArray[np.float64]
 _EXACT = 1e-6
@@ -32,49 +33,47 @@ NEAREST = "the smoothing of the input that is nearest to it"
 
 @dataclass(frozen=True)
 class RestoredCase:
-    """Quality of one case's output and of each trivial form of its input, and how far from them the output is."""
-
-    output: float
-    trivial: Mapping[str, float]
-    distance: float
-
-
-def compare_restored(
-    output: Floats,
-    answer: Floats,
-    forms: Mapping[str, Floats],
-    parts: Sequence[Floats],
-    quality: Callable[[Floats, Floats], float],
-) -> RestoredCase:
-    """Measures of one case; ``quality`` takes a picture and the answer.
+    """Planes of one case's output and answer (n, rows, columns), and the middle of trivial forms of its input.
 
     A sum of ``parts`` with weights of at least 0 is a copy; the one nearest to the output is one more trivial form.
+    ``quality`` takes the middle of a picture and of the answer.
     """
-    output, answer = inside(output), inside(answer)
-    sums = PositiveSums.of([inside(part) for part in parts])
-    compared = {name: inside(form) for name, form in forms.items()} | {NEAREST: sums.nearest(output)}
-    return RestoredCase(
-        output=quality(fit(answer, output), answer),
-        trivial={name: quality(fit(answer, form), answer) for name, form in compared.items()},
-        distance=distance(output, answer, sums),
+
+    output: NDArray[Any]
+    answer: NDArray[Any]
+    forms: Mapping[str, Floats]
+    parts: Sequence[Floats]
+    quality: Callable[[Floats, Floats], float]
+
+    def measure(self, crop: int) -> tuple[float, dict[str, float], float]:
+        """Quality of the output and of each trivial form, and how far from them the output is."""
+        output, answer = (inside(centre(planes, crop)) for planes in (self.output, self.answer))
+        sums = PositiveSums.of([inside(part) for part in self.parts])
+        compared = {name: inside(form) for name, form in self.forms.items()} | {NEAREST: sums.nearest(output)}
+        trivial = {name: self.quality(fit(answer, form), answer) for name, form in compared.items()}
+        return self.quality(fit(answer, output), answer), trivial, distance(output, answer, sums)
+
+
+def restored_evidence(cases: Iterable[RestoredCase], coarse: int, crop: int) -> EffectEvidence:
+    """Outputs and answers as planes of ``coarse`` cells a side, and the gain over the input in ``crop`` pixels."""
+    outputs, answers, measured = [], [], []
+    for case in cases:
+        outputs.append(np.stack([coarse_plane(plane, coarse) for plane in case.output]))
+        answers.append(np.stack([coarse_plane(plane, coarse) for plane in case.answer]))
+        measured.append(case.measure(crop))
+    own, trivial, distances = zip(*measured, strict=True) if measured else ((), (), ())
+    restoration = Restoration(
+        outputs=np.array(own),
+        trivial={name: np.array([each[name] for each in trivial]) for name in (trivial[0] if trivial else ())},
+        distance=np.array(distances),
     )
+    return EffectEvidence(outputs, answers, correlation, same_picture, restoration=restoration)
 
 
 def inside(planes: Floats) -> Floats:
     """Planes (n, rows, columns) without ``BORDER`` pixels around, where they are large enough."""
     cut = slice(BORDER, -BORDER) if min(planes.shape[1:]) >= LEAST_SIDE else slice(None)
     return planes[:, cut, cut]
-
-
-def collect_restored(cases: Sequence[RestoredCase]) -> Restoration | None:
-    """All cases together; None without one."""
-    if not cases:
-        return None
-    return Restoration(
-        outputs=np.array([case.output for case in cases]),
-        trivial={name: np.array([case.trivial[name] for case in cases]) for name in cases[0].trivial},
-        distance=np.array([case.distance for case in cases]),
-    )
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.records import CaseEntry
-from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import ssim
 from automedbench.tracks import EffectEvidence, ScoringInputs
-from automedbench.tracks.common.coarse import coarse_plane, correlation, same_picture
 from automedbench.tracks.common.restoration import (
     BORDER,
     RestoredCase,
     centre,
-    collect_restored,
-    compare_restored,
+    restored_evidence,
     smoothed,
     smoothings,
 )
-from automedbench.tracks.enhancement.score import clip_ssim, read_prediction
+from automedbench.tracks.enhancement.score import clip_ssim, read_input, read_prediction
 from automedbench.tracks.enhancement.truth import Ranges, read_reference
 
 Floats = NDArray[np.float64]
@@ -32,29 +29,16 @@ COARSE, CROP = 32, 128 + 2 * BORDER
 def read_effect(inputs: ScoringInputs) -> EffectEvidence:
     """Outputs and references of every completed case, and forms of its input; raises ValueError without public data."""
     ranges = Ranges(inputs.private)
-    outputs, answers, restored = [], [], []
-    for case in (case for case, verdict in inputs.pairs if verdict.completed):
-        prediction, reference = read_prediction(inputs, case), read_reference(inputs.private, case)
-        outputs.append(coarse_plane(prediction, COARSE))
-        answers.append(coarse_plane(reference, COARSE))
-        restored.append(_restored(inputs, case, prediction, reference, ranges.of(case.id, reference)))
-    return EffectEvidence(outputs, answers, correlation, same_picture, restoration=collect_restored(restored))
+    completed = (case for case, verdict in inputs.pairs if verdict.completed)
+    return restored_evidence((_restored(inputs, case, ranges) for case in completed), COARSE, CROP)
 
 
-def _restored(
-    inputs: ScoringInputs,
-    case: CaseEntry,
-    prediction: NDArray[np.float32],
-    reference: NDArray[np.float32],
-    data_range: float,
-) -> RestoredCase:
-    height, width = case.geometry["input_shape"]
-    path = inputs.given(case.id) / inputs.card.inputs[0].file
-    given = parse_float_array(path.read_bytes(), (int(height), int(width))).values
+def _restored(inputs: ScoringInputs, case: CaseEntry, ranges: Ranges) -> RestoredCase:
+    reference, given = read_reference(inputs.private, case), read_input(inputs, case)
     forms = trivial_forms(given, reference.shape)
     parts = [*forms.values(), *smoothings(forms["input" if given.shape == reference.shape else "bicubic input"])]
-    output, answer = (centre(image[None], CROP) for image in (prediction, reference))
-    return compare_restored(output, answer, forms, parts, functools.partial(_quality, data_range=data_range))
+    quality = functools.partial(_quality, data_range=ranges.of(case.id, reference))
+    return RestoredCase(read_prediction(inputs, case)[None], reference[None], forms, parts, quality)
 
 
 def trivial_forms(given: NDArray[np.float32], shape: tuple[int, ...]) -> dict[str, Floats]:

@@ -22,7 +22,6 @@ from automedbench.tracks.common.cases import case_output, mean, read_collected
 from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
-    BaselineBands,
     Ranges,
     output_shape,
     rate,
@@ -79,24 +78,36 @@ class Row:
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
-    """Mean SSIM over all expected cases, a row per case, and the diagnostics.
+    """Mean SSIM over all expected cases, cut to [0, 1] in each; a row per case, and the diagnostics.
 
-    Raises InfrastructureError when a reference is missing or unusable.
+    Means are over completed cases, pass rate and rating over all. Raises InfrastructureError when a reference is
+    missing or unusable.
     """
     settings: EnhancementSettings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}
     perceptual, notes = load_lpips(settings, inputs.resources, shapes)
     rows = _rows(inputs, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
-    report = EnhancementReport(rows, settings, read_bands(inputs.private))
-    quality = report.quality()
+    bands = read_bands(inputs.private)
+    found = [row.aligned for row in rows if row.aligned is not None]
+    aligned, control = _means(found), _means([row.control for row in rows if row.control is not None])
+    quality = math.fsum(clip_ssim(each.ssim) for each in found) / len(rows)
+    identity = bands.baselines.get("identity")
     return TrackScore(
         quality=quality,
         task_score=quality,
-        metrics=report.overall(),
-        groups=report.groups(),
-        cases=report.cases(),
-        prior=report.prior(),
-        notes=[*notes, *report.notes()],
+        metrics={
+            **{f"mean_{name}": value for name, value in aligned.items()},
+            **{f"control_{name}": value for name, value in control.items()},
+            "pass_rate": sum(each.ssim >= bands.pass_threshold for each in found) / len(rows),
+            "pass_threshold": bands.pass_threshold,
+            "rating": RATINGS[rate(bands, aligned["ssim"], aligned["psnr"], all_valid=inputs.checked.all_valid)],
+            "n_cases": len(rows),
+            "n_completed": len(found),
+        },
+        groups={f"baseline {name}": dict(each) for name, each in bands.baselines.items()},
+        cases=[_case(row) for row in rows],
+        prior=identity and Prior(answers="the input itself", value=clip_ssim(identity.mean_ssim)),
+        notes=[*notes, *_control_notes(aligned["ssim"], control["ssim"])],
     )
 
 
@@ -123,6 +134,13 @@ def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control:
     return rows
 
 
+def read_input(inputs: ScoringInputs, case: CaseEntry) -> Image:
+    """The array that the agent was given."""
+    height, width = case.geometry["input_shape"]
+    path = inputs.given(case.id) / inputs.card.inputs[0].file
+    return parse_float_array(path.read_bytes(), (int(height), int(width))).values
+
+
 def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
     """The array of one case that the format check found complete."""
     output = case_output(inputs.card, "npy")
@@ -146,70 +164,18 @@ def clip_ssim(value: float) -> float:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
-class EnhancementReport:
-    """Summary of all rows."""
-
-    def __init__(self, rows: Sequence[Row], settings: EnhancementSettings, bands: BaselineBands) -> None:
-        self._rows, self._settings, self._bands = rows, settings, bands
-        self._found = [row.aligned for row in rows if row.aligned is not None]
-        controls = [row.control for row in rows if row.control is not None]
-        self._mean = _means(self._found)
-        self._control = _means(controls)
-
-    def quality(self) -> float:
-        """Mean over all expected cases of SSIM cut to [0, 1]; a case without usable output counts 0."""
-        return math.fsum(clip_ssim(found.ssim) for found in self._found) / len(self._rows)
-
-    def overall(self) -> Metrics:
-        """Means over the completed cases, pass rate and rating over all, and the shuffled control."""
-        return {
-            "mean_ssim": self._mean.get("ssim"),
-            "mean_psnr": self._mean.get("psnr"),
-            "mean_lpips": self._mean.get("lpips"),
-            "control_ssim": self._control.get("ssim"),
-            "control_psnr": self._control.get("psnr"),
-            "control_lpips": self._control.get("lpips"),
-            "pass_rate": sum(found.ssim >= self._bands.pass_threshold for found in self._found) / len(self._rows),
-            "pass_threshold": self._bands.pass_threshold,
-            "rating": self._rating(),
-            "n_cases": len(self._rows),
-            "n_completed": len(self._found),
-        }
-
-    def groups(self) -> dict[str, Metrics]:
-        """The baselines, for comparison."""
-        return {
-            f"baseline {name}": {"mean_ssim": item.mean_ssim, "mean_psnr": item.mean_psnr}
-            for name, item in self._bands.baselines.items()
-        }
-
-    def prior(self) -> Prior | None:
-        """Score of the unchanged input; None where it is not among the baselines."""
-        identity = self._bands.baselines.get("identity")
-        return None if identity is None else Prior(answers="the input itself", value=clip_ssim(identity.mean_ssim))
-
-    def cases(self) -> list[CaseScore]:
-        """The table per case."""
-        return [_case(row) for row in self._rows]
-
-    def notes(self) -> list[str]:
-        """Remarks on unusual numbers."""
-        aligned, control = self._mean.get("ssim"), self._control.get("ssim")
-        if aligned is None or control is None or control < aligned:
-            return []
-        return [
-            f"Shuffled control: outputs fit the next case's reference as well as their own "
-            f"(SSIM {control:.4f} against {aligned:.4f})."
-        ]
-
-    def _rating(self) -> float:
-        all_valid = all(row.verdict.status == "valid" for row in self._rows)
-        return RATINGS[rate(self._bands, self._mean.get("ssim"), self._mean.get("psnr"), all_valid=all_valid)]
-
-
 def _means(found: Sequence[Quality]) -> Metrics:
     """Means of what is defined; a metric without any value, or with one that is not finite, has none."""
-    return {name: mean(getattr(each, name) for each in found) for name in ("ssim", "psnr", "lpips") if found}
+    return {name: mean(getattr(each, name) for each in found) for name in ("ssim", "psnr", "lpips")}
+
+
+def _control_notes(aligned: float | None, control: float | None) -> list[str]:
+    if aligned is None or control is None or control < aligned:
+        return []
+    return [
+        f"Shuffled control: outputs fit the next case's reference as well as their own "
+        f"(SSIM {control:.4f} against {aligned:.4f})."
+    ]
 
 
 def _case(row: Row) -> CaseScore:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from automedbench.base.records import CaseScore
-from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.base.views import Frame
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.pictures import MAX_CASE_CHARS, difference_layer, difference_legend, fitted, grey_layer
-from automedbench.tracks.enhancement.score import read_prediction
+from automedbench.tracks.enhancement.score import read_input, read_prediction
 from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import read_reference
 
@@ -23,12 +22,10 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """One frame with input, prediction, reference and difference on the reference's grid and grey scale."""
     entry = inputs.entry(case.case)
     reference = read_reference(inputs.private, entry)
-    path = inputs.given(entry.id) / inputs.card.inputs[0].file
-    height, width = entry.geometry["input_shape"]
-    given = parse_float_array(path.read_bytes(), (int(height), int(width))).values
+    given = read_input(inputs, entry)
     settings: EnhancementSettings = track_settings(inputs.card)
     window = settings.intensity_range or (float(reference.min()), float(reference.max()))
-    title = f"grey {window[0]:.4g} to {window[1]:.4g} · input {width} × {height} pixels"
+    title = f"grey {window[0]:.4g} to {window[1]:.4g} · input {given.shape[1]} × {given.shape[0]} pixels"
     prediction = read_prediction(inputs, entry) if inputs.verdict(entry.id).completed else None
     limit = float(f"{DIFFERENCE_SHARE * (window[1] - window[0]):.2g}")
     for longest in SIZES:

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseScore, CaseSubmission, Prior
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.metrics.overlap import BothEmpty, dice
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.common.cases import mean, output_path
-from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case
+from automedbench.tracks.common.signals import has_problem
+from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case, is_comparable
 from automedbench.tracks.segmentation.settings import (
     MAX_LABEL,
     LabelFile,
@@ -34,34 +35,19 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when truth is missing or damaged, or when no target can be scored.
     """
-    report = _report(inputs)
+    settings, files = load_settings(inputs.card), label_files(inputs.card)
+    cases = [compare_case(inputs, case, verdict, files, settings) for case, verdict in inputs.pairs]
+    report = SegmentationReport(cases, [target.name for target in inputs.card.targets], settings)
     quality = report.macro_dice()
     return TrackScore(
         quality=quality,
         task_score=quality * inputs.checked.completion_rate,
         metrics=report.metrics(),
         groups=report.groups(),
-        cases=report.case_scores(),
+        cases=[report.case_score(case) for case in cases],
         prior=report.prior(),
         notes=report.notes(),
     )
-
-
-def _report(inputs: ScoringInputs) -> SegmentationReport:
-    settings, files = load_settings(inputs.card), label_files(inputs.card)
-    cases = [compare_case(inputs, case, verdict, files, settings) for case, verdict in inputs.pairs]
-    return SegmentationReport(cases, [target.name for target in inputs.card.targets], settings)
-
-
-def case_dice(case: CaseCounts, target: str, both_empty: BothEmpty) -> float | None:
-    """Dice of one target in one case; None when undefined. A completed case of the wrong shape has nothing right."""
-    if not case.comparable:
-        return 0.0
-    count = case.targets[target]
-    value = dice(
-        np.array([count.both]), np.array([count.reference]), np.array([count.prediction]), both_empty=both_empty
-    )[0]
-    return None if np.isnan(value) else float(value)
 
 
 @dataclass(frozen=True)
@@ -126,7 +112,7 @@ class SegmentationReport:
             "surface_dice": mean(group["surface_dice"] for group in groups.values()),
             "n_targets_scored": float(sum(group["dice"] is not None for group in groups.values())),
             "n_both_empty": sum(group["n_both_empty"] or 0.0 for group in groups.values()),
-            "n_affine_mismatch": float(sum(_elsewhere(case) for case in self.cases)),
+            "n_affine_mismatch": float(self._n_elsewhere),
         }
         if self.settings.files:
             overall |= {f"{target}_dice": groups[target]["dice"] for target in self.targets}
@@ -162,41 +148,40 @@ class SegmentationReport:
             f"{before}surface_dice{behind}": mean(count.surface_dice for count in counts),
         }
 
-    def case_scores(self) -> list[CaseScore]:
-        """One row per expected case; targets absent from truth and prediction are not listed."""
-        return [self._case(case) for case in self.cases]
-
-    def _case(self, case: CaseCounts) -> CaseScore:
-        done = case.verdict.completed
-        counts = case.targets.values()
-        metrics: Metrics = {
-            "dice": mean(self._dice(case, target) for target in self.targets) if done else None,
-            "hd95_mm": mean(count.hd95_mm for count in counts),
-            "surface_dice": mean(count.surface_dice for count in counts),
-        }
+    def case_score(self, case: CaseCounts) -> CaseScore:
+        """The row of a case; targets absent from truth and prediction are not listed."""
+        dices = {target: self._dice(case, target) if case.verdict.completed else None for target in self.targets}
         details = {
-            target: self._detail_entry(case, target, count)
+            target: {
+                "dice": dices[target],
+                "reference_voxels": count.reference,
+                "predicted_voxels": count.prediction,
+                "hd95_mm": count.hd95_mm,
+                "surface_dice": count.surface_dice,
+            }
             for target, count in case.targets.items()
             if not count.both_empty
         }
+        counts = case.targets.values()
         return CaseScore(
             case=case.verdict.case,
             status=case.verdict.status,
-            metrics=metrics,
+            metrics={
+                "dice": mean(dices.values()),
+                "hd95_mm": mean(count.hd95_mm for count in counts),
+                "surface_dice": mean(count.surface_dice for count in counts),
+            },
             detail={"targets": details, "voxel_ml": case.voxel_ml, "comparable": case.comparable},
         )
 
-    def _detail_entry(self, case: CaseCounts, target: str, count: TargetCounts) -> dict[str, Any]:
-        return {
-            "dice": self._dice(case, target) if case.verdict.completed else None,
-            "reference_voxels": count.reference,
-            "predicted_voxels": count.prediction,
-            "hd95_mm": count.hd95_mm,
-            "surface_dice": count.surface_dice,
-        }
-
     def _dice(self, case: CaseCounts, target: str) -> float | None:
-        return case_dice(case, target, self.settings.both_empty)
+        """Dice of a target in a case; None when undefined. A completed case of the wrong shape has nothing right."""
+        count = case.targets[target]
+        if not case.comparable:
+            return 0.0
+        voxels = (np.array([number]) for number in (count.both, count.reference, count.prediction))
+        value = dice(*voxels, both_empty=self.settings.both_empty)[0]
+        return None if np.isnan(value) else float(value)
 
     def notes(self) -> list[str]:
         """Notes for readers of the numbers."""
@@ -209,8 +194,7 @@ class SegmentationReport:
             notes.append(
                 f"{len(dropped)} of {len(self.targets)} targets could not be scored in any case: not in the mean."
             )
-        elsewhere = sum(_elsewhere(case) for case in self.cases)
-        if elsewhere:
+        if elsewhere := self._n_elsewhere:
             notes.append(f"{elsewhere} cases have another affine than their scan; they are scored voxel by voxel.")
         if not settings.surface_metrics:
             notes.append("HD95 and surface Dice were not computed (metric.settings.surface_metrics).")
@@ -222,61 +206,50 @@ class SegmentationReport:
             )
         return notes
 
+    @property
+    def _n_elsewhere(self) -> int:
+        return sum(has_problem(case.verdict, "affine_mismatch") for case in self.cases)
+
     def _given_up(self) -> list[TargetCounts]:
         """Targets that are in truth and prediction, but whose surfaces took too long."""
         counts = [count for case in self.completed if case.comparable for count in case.targets.values()]
         return [count for count in counts if count.reference and count.prediction and count.hd95_mm is None]
 
 
-def _elsewhere(case: CaseCounts) -> bool:
-    return any(problem.code == "affine_mismatch" for problem in case.verdict.problems)
-
-
 # --- verification ---------------------------------------------------------------------------------------------------
 
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
-    """Macro Dice again by nibabel and SimpleITK."""
-    quality = macro_dice(inputs, label_files(inputs.card), load_settings(inputs.card))
-    return f"SimpleITK {version('simpleitk')}", quality, 1e-9
-
-
-def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: SegmentationSettings) -> float:
-    """Mean over targets of the mean over cases, as docs/specification.md, 10.1 words it.
-
-    A table targets × cases: NaN where a case says nothing about a target, and ``waiting`` where a case that was not
-    completed would have.
-    """
-    names = [target.name for file in files for target in file.targets]
-    values = np.full((len(names), len(inputs.manifest.cases)), np.nan)
-    waiting = np.zeros(values.shape, dtype=bool)
-    for column, (case, verdict) in enumerate(inputs.pairs):
-        row = 0
-        for file in files:
-            truth = _labels(inputs.private / case.id / file.name, file)
-            path = output_path(inputs.submission, file.output, case.id)
-            scores = _scores(truth, path, file, verdict, settings)
-            for label, score in zip(file.values, scores, strict=True):
-                has_it = bool((truth == label).any())
-                counted = has_it or names[row] not in settings.positive_only
-                if verdict.completed and counted and score is not None:
-                    values[row, column] = score
-                waiting[row, column] = not verdict.completed and counted and (has_it or settings.both_empty == "one")
-                row += 1
+    """Macro Dice again by nibabel and SimpleITK, as docs/specification.md, 10.1 words it."""
+    settings, files = load_settings(inputs.card), label_files(inputs.card)
+    table = [
+        [each for file in files for each in _verified(inputs, case, verdict, file, settings)]
+        for case, verdict in inputs.pairs
+    ]
+    values = np.array([[value for value, _ in row] for row in table])
+    waiting = np.array([[waits for _, waits in row] for row in table])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a row without any value
-        means = np.nanmean(values, axis=1)
-    means[np.isnan(means) & waiting.any(axis=1)] = 0.0
-    return float(np.nanmean(means))
+        warnings.simplefilter("ignore", RuntimeWarning)  # a target without any value
+        means = np.nanmean(values, axis=0)
+    means[np.isnan(means) & waiting.any(axis=0)] = 0.0
+    return f"SimpleITK {version('simpleitk')}", float(np.nanmean(means)), 1e-9
 
 
-def _scores(
-    truth: NDArray[Any], path: Path, file: LabelFile, verdict: CaseSubmission, settings: SegmentationSettings
-) -> list[float | None]:
-    """Dice of each target of a file."""
-    if not verdict.completed or any(problem.code == "shape_mismatch" for problem in verdict.problems):
-        return [0.0] * len(file.values)
-    return label_dice(truth, _labels(path, file), list(file.values), both_empty=settings.both_empty)
+def _verified(
+    inputs: ScoringInputs, case: CaseEntry, verdict: CaseSubmission, file: LabelFile, settings: SegmentationSettings
+) -> list[tuple[float, bool]]:
+    """Dice of each target of a file, NaN where the case says nothing about it, and whether it would, if completed."""
+    truth = _labels(inputs.private / case.id / file.name, file)
+    present, dices = set(np.unique(truth)), list[float | None]([0.0] * len(file.values))
+    if is_comparable(verdict):
+        prediction = _labels(output_path(inputs.submission, file.output, case.id), file)
+        dices = label_dice(truth, prediction, list(file.values), both_empty=settings.both_empty)
+    found = []
+    for target, label, value in zip(file.targets, file.values, dices, strict=True):
+        counted = label in present or target.name not in settings.positive_only
+        waits = not verdict.completed and counted and (label in present or settings.both_empty == "one")
+        found.append((value if verdict.completed and counted and value is not None else np.nan, waits))
+    return found
 
 
 def _labels(path: Path, file: LabelFile) -> NDArray[np.uint16]:
@@ -294,9 +267,6 @@ def _labels(path: Path, file: LabelFile) -> NDArray[np.uint16]:
     return labels
 
 
-_BLOCK = 2**20
-
-
 def label_dice(
     reference: NDArray[Any], prediction: NDArray[Any], labels: list[int], *, both_empty: BothEmpty
 ) -> list[float | None]:
@@ -310,15 +280,6 @@ def label_dice(
     measures = toolkit.LabelOverlapMeasuresImageFilter()
     # The same axis order on both sides: which one is of no importance for counts.
     measures.Execute(*(toolkit.GetImageFromArray(np.ascontiguousarray(values)) for values in (reference, prediction)))
-    present = _present(reference, labels) | _present(prediction, labels)
+    present = {*np.unique(reference), *np.unique(prediction)}
     absent = 1.0 if both_empty == "one" else None
     return [float(measures.GetDiceCoefficient(label)) if label in present else absent for label in labels]
-
-
-def _present(values: NDArray[Any], labels: list[int]) -> set[int]:
-    """Those of the labels that occur."""
-    found: set[int] = set()
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        found.update(np.unique(flat[start : start + _BLOCK]).tolist())
-    return found.intersection(labels)

@@ -14,13 +14,11 @@ from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.metrics.structural_similarity import plane_ssim
 from automedbench.tracks import EffectEvidence, ScoringInputs, track_settings
 from automedbench.tracks.common.cases import case_output, output_path
-from automedbench.tracks.common.coarse import coarse_plane, correlation, same_picture
 from automedbench.tracks.common.restoration import (
     BORDER,
     RestoredCase,
     centre,
-    collect_restored,
-    compare_restored,
+    restored_evidence,
     smoothed,
     smoothings,
 )
@@ -39,17 +37,8 @@ COARSE, CROP = 16, 160 + 2 * BORDER
 def read_effect(inputs: ScoringInputs) -> EffectEvidence:
     """Planes of every output that can be scored, and of its answer and input; raises ValueError without public data."""
     settings: SynthesisSettings = track_settings(inputs.card)
-    output = case_output(inputs.card, "nii.gz")
-    outputs, answers, restored = [], [], []
-    for case in (case for case, verdict in inputs.pairs if is_scorable(verdict)):
-        wanted = choose_planes(int(case.geometry["shape"][2]))
-        path = output_path(inputs.submission, output, case.id)
-        prediction = pick_planes(predicted_planes(path, output.max_bytes), wanted)
-        truth = np.clip(_trusted(inputs.private / case.id / TRUTH, wanted), *settings.hu_window)
-        outputs.append(np.stack([coarse_plane(plane, COARSE) for plane in prediction]))
-        answers.append(np.stack([coarse_plane(plane, COARSE) for plane in truth]))
-        restored.append(_restored(inputs, case, prediction, truth, settings))
-    return EffectEvidence(outputs, answers, correlation, same_picture, restoration=collect_restored(restored))
+    scorable = (case for case, verdict in inputs.pairs if is_scorable(verdict))
+    return restored_evidence((_restored(inputs, case, settings) for case in scorable), COARSE, CROP)
 
 
 def choose_planes(depth: int) -> list[int]:
@@ -73,21 +62,24 @@ def _trusted(path: Path, wanted: list[int]) -> Plane:
         return pick_planes(volume.slices(), wanted)
 
 
-def _restored(
-    inputs: ScoringInputs, case: CaseEntry, prediction: Plane, truth: Plane, settings: SynthesisSettings
-) -> RestoredCase:
-    wanted = choose_planes(int(case.geometry["shape"][2]))
+def _restored(inputs: ScoringInputs, case: CaseEntry, settings: SynthesisSettings) -> RestoredCase:
+    output, wanted = case_output(inputs.card, "nii.gz"), choose_planes(int(case.geometry["shape"][2]))
+    path = output_path(inputs.submission, output, case.id)
     given = {
         each.file: centre(_trusted(inputs.given(case.id) / each.file, wanted), CROP) for each in inputs.card.inputs
     }
     first = next(iter(given))
-    forms = given | {
-        f"smoothed {first}": smoothed(given[first], 1),
-        f"smoothed {first}, more": smoothed(given[first], 4),
-    }
-    quality = functools.partial(_quality, settings=settings)
-    parts = [*given.values(), *(-planes for planes in given.values()), *smoothings(given[first])]
-    return compare_restored(centre(prediction, CROP), centre(truth, CROP), forms, parts, quality)
+    return RestoredCase(
+        output=pick_planes(predicted_planes(path, output.max_bytes), wanted),
+        answer=np.clip(_trusted(inputs.private / case.id / TRUTH, wanted), *settings.hu_window),
+        forms=given
+        | {
+            f"smoothed {first}": smoothed(given[first], 1),
+            f"smoothed {first}, more": smoothed(given[first], 4),
+        },
+        parts=[*given.values(), *(-planes for planes in given.values()), *smoothings(given[first])],
+        quality=functools.partial(_quality, settings=settings),
+    )
 
 
 def _quality(planes: Floats, truth: Floats, settings: SynthesisSettings) -> float:
