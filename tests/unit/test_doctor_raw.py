@@ -92,6 +92,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert (status, "own is not a folder" in text) == ("FAIL", True)
     (tmp_path / "own").mkdir()
     assert look(tmp_path, MANUAL, datasets=own) == []
+    assert look(tmp_path, Source(kind="path", where=str(tmp_path / "own"))) == []
 
 
 def test_room(tmp_path: Path) -> None:

@@ -237,5 +237,19 @@ def test_every_card_becomes_one_for_own_data(tmp_path: Path) -> None:
         card = load_card(file)
         assert [(source.kind, source.where) for source in card.dataset.sources] == [("path", "/data/own")]
         assert (card.references, card.open_questions, card.provenance) == ([], [], {})
+        assert (card.dataset.sources[0].files, card.dataset.layout) == ([], "")  # the folder holds no such files
     with pytest.raises(ConfigError, match="exists: nothing was written"):
         write_card(BCCD, "own-bccd-det-task", "/data/own", tmp_path)
+
+
+def test_own_data_in_the_form_of_another_task(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its patterns are kept where each finds a file; else all files are taken, and what else to edit is said."""
+    like = card("like-task", URL | {"files": ["images/*.png"]})
+    (place / "cards/like-task.yaml").write_text(yaml.safe_dump(like))
+    (place / "own/images").mkdir(parents=True)
+    (place / "own/images/a.png").write_text("")
+    assert "`staging`" not in told(capsys, "new", "my-task", "--like", "like-task", "--data", "own", "--out", "mine")
+    assert load_card(Path("mine/my-task.yaml")).dataset.sources[0].files == ["images/*.png"]
+    (place / "own/images/a.png").rename(place / "own/a.png")
+    said = told(capsys, "new", "other-task", "--like", "like-task", "--data", "own", "--out", "mine")
+    assert said.endswith("own is laid out otherwise than like-task: edit `staging` as well.\n")

@@ -100,6 +100,9 @@ def test_no_file_and_no_permission(tmp_path: Path) -> None:
         load_yaml(tmp_path)
 
 
+MAPPING = "lines `key: value`, or `{key: value}` with a space after each colon"
+
+
 # --- validating -----------------------------------------------------------------------------------------------
 
 
@@ -107,7 +110,7 @@ def test_no_file_and_no_permission(tmp_path: Path) -> None:
     ("data", "expected"),
     [
         pytest.param({}, ["name: is required"], id="empty"),
-        pytest.param(None, ["is empty: it takes lines of the form `key: value`"], id="nothing"),
+        pytest.param(None, [f"is empty: it takes {MAPPING}"], id="nothing"),
         pytest.param({"name": "n", "knd": "a"}, ["knd: unknown key (did you mean 'kind'?)"], id="misspelt"),
         pytest.param(
             {"name": "n", "inner": {"wdth": 1}}, ["inner.wdth: unknown key (did you mean 'width'?)"], id="inside"
@@ -138,7 +141,7 @@ def test_no_file_and_no_permission(tmp_path: Path) -> None:
             [
                 "name: is required",
                 "kind: input should be 'a' or 'b' (got 1)",
-                "inner: input should be a valid dictionary or instance of Inner (got 2)",
+                f"inner: takes {MAPPING} (got 2)",
                 "zzz: unknown key",
             ],
             id="all at once",

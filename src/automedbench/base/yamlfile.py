@@ -102,8 +102,9 @@ def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) ->
         return "unknown key" + suggestion(location[-1], _known_keys(model, location[:-1]))
     if kind == "missing":
         return "is required"
-    if given is None and kind in ("model_type", "dict_type"):
-        return "is empty: it takes lines of the form `key: value`"
+    if kind in ("model_type", "dict_type"):
+        form = "lines `key: value`, or `{key: value}` with a space after each colon"
+        return f"is empty: it takes {form}" if given is None else f"takes {form} (got {given!r:.80})"
     message: str = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if location and "key" in location[-1]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from automedbench.base.cards import DataSet, Source, TaskCard
+from automedbench.base.cards import DataSet, Source, TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import known_record, write_text
 from automedbench.base.plaintable import GAP, counted, table
@@ -73,7 +73,8 @@ def main(options: argparse.Namespace) -> None:
             raise ConfigError([f"--data: there is no folder {options.data}"])
         file = write_card(load_yaml(like), options.new, options.data, options.out)
         says = f"{file}: edit title, description, targets and number of cases; add {file.parent} to `cards`"
-        show(options, {"file": str(file)}, [says])
+        other = f"{options.data} is laid out otherwise than {options.like}: edit `staging` as well."
+        show(options, {"file": str(file)}, [says, *[other] * (not load_card(file).dataset.sources[0].files)])
         return
     if options.task is not None:
         card = _find_card(campaign, options.task)
@@ -133,13 +134,15 @@ def _group_by_track(rows: list[dict[str, str]], width: int) -> list[str]:
 def write_card(like: dict[str, Any], name: str, data: str, out: Path) -> Path:
     """Write a card for the data in the folder ``data``, else as the card ``like``; its file.
 
-    Raises ConfigError for a wrong name, and where the file exists.
+    All files are taken where one of its patterns finds none. Raises ConfigError for a wrong name, and where the file
+    exists.
     """
     file, words = out / f"{name}.yaml", name.removesuffix("-task").replace("-", " ")
     if file.exists():
         raise ConfigError([f"{file} exists: nothing was written. Delete it, or choose another id"])
-    sources = like["dataset"]["sources"]
-    source = {"kind": "path", "where": data, "files": sources[0].get("files", []) if sources else []}
+    patterns = like["dataset"]["sources"][0].get("files", []) if like["dataset"]["sources"] else []
+    fits = all(any(Path(data).glob(pattern)) for pattern in patterns)
+    source = {"kind": "path", "where": data, "files": patterns if fits else []}
     dataset = {
         "name": words.replace(" ", "_"),
         "title": f"Own data: {words}",
@@ -150,7 +153,7 @@ def write_card(like: dict[str, Any], name: str, data: str, out: Path) -> Path:
         "sources": [source],
         "how_to_get": f"The data lie in {data}.",
         "download_gb": 0,
-        "layout": like["dataset"].get("layout", ""),
+        "layout": like["dataset"].get("layout", "") if fits else "",
     }
     kept = {key: value for key, value in like.items() if key not in _OF_THE_TASK}
     briefs = {key: value for key, value in like["briefs"].items() if key != "route"}

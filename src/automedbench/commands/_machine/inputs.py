@@ -260,11 +260,11 @@ def raw(host: Host) -> ProbeResults:
     ways = {name: way_to_data(host.campaign, card) for name, card in cards.items()}
     for name, way in ways.items():
         folder = Path(settings.data.raw, name)
-        own = Path(settings.datasets[name].path) if way == "own copy" else folder
+        own = Path(settings.datasets[name].path) if name in settings.datasets and way == "own copy" else None
         if way == "made up":
             problem = f"{folder} holds made-up data, as its receipt says: a rehearsal's, not {name}"
             yield fail("raw data", problem, "Delete this folder; `snakemake prepare` then fetches the data.")
-        elif way == "own copy" and not own.is_dir():
+        elif own is not None and not own.is_dir():
             yield fail("raw data", f"{own} is not a folder", f"Change datasets.{name}.path, or remove it.")
         elif way == "by hand" or way.startswith("set "):
             fix = "See `automedbench tasks show <task>` and docs/data.md."

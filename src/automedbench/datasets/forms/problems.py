@@ -13,10 +13,11 @@ def missing(path: Path, what: str = "") -> MissingDataError:
     return incomplete(f"{path}{f' ({what})' if what else ''} does not exist")
 
 
-def incomplete(why: str) -> MissingDataError:
-    """The error of raw data that lacks something."""
+def incomplete(why: str, where: str = "staging") -> MissingDataError:
+    """The error of raw data that lacks something, or is laid out otherwise than the card's key ``where`` says."""
     return MissingDataError(
-        f"{why}.\nThe raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+        f"{why}.\nThe raw data is incomplete (delete its folder and fetch it again: `snakemake prepare`), or has "
+        f"another layout: correct the card's {where}."
     )
 
 

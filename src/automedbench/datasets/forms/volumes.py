@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import atomic_path
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, VolumeReader, open_trusted
 from automedbench.datasets.forms.problems import incomplete, last_line, unreadable
@@ -263,11 +263,7 @@ def find_files(raw: Path, pattern: str, where: str) -> dict[str, list[PatternMat
         if match and path.is_file():
             found.setdefault(match["id"], []).append(PatternMatch(path, match.groupdict()))
     if not found:
-        raise MissingDataError(
-            f"No file fits {raw / pattern}.\n"
-            "The raw data is incomplete or has another layout: fetch it again (`snakemake prepare`) or correct the "
-            f"card's {where}."
-        )
+        raise incomplete(f"No file fits {raw / pattern}", where)
     return dict(sorted(found.items()))
 
 

@@ -19,6 +19,7 @@ from automedbench.base.workers import map_in_order
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, picture_size, rgb_jpeg, rgb_png
+from automedbench.datasets.forms.problems import incomplete
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, too_few
 from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, stage_cases
@@ -168,10 +169,8 @@ def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[s
     """Cases fewer than asked for, by class. A smaller data set is staged with a warning, one without a class is not."""
     absent = [label for label, limit in limits.items() if limit != 0 and not found[label]]
     if absent and card.staging.case_prefix is not None:  # a release may do without a class
-        raise InfrastructureError(
-            f"{card.id}: the raw data contains no image of class {', '.join(absent)}, so it could not be scored.\n"
-            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-        )
+        why = f"{card.id}: the raw data contains no image of class {', '.join(absent)}, so it could not be scored"
+        raise incomplete(why, "targets")
     short = {label: limit - found[label] for label, limit in limits.items() if limit and found[label] < limit}
     if short:
         counts = ", ".join(f"{label} {found[label]} of {limits[label]}" for label in short)
