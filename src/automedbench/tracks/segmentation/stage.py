@@ -163,7 +163,8 @@ def _lacks_truth(subject: SourceSegmentation) -> str | None:
             return f"{path.name} {reason}"
         raise MissingDataError(
             f"{path} {reason}; subject '{subject.id}' cannot be staged without it.\n"
-            "Fetch the data again (`snakemake prepare`), a git repository with git-lfs installed."
+            "Fetch the data again (`snakemake prepare`), a git repository with git-lfs installed, or correct "
+            "staging.options of the card."
         )
     return None
 
