@@ -386,6 +386,30 @@ def test_nothing_that_is_handed_over_ends_the_tracer(trace: Trace, tmp_path: Pat
     assert trace.alive
 
 
+KERNELS_PAGE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+with open("/proc/self/maps") as maps:
+    page = int(next(line for line in maps if "[vvar]" in line).partition("-")[0], 16)
+pages = libc.mmap(None, 8192, 3, 0x22, -1, 0)
+libc.munmap(ctypes.c_void_p(pages + 4096), 4096)
+ctypes.memmove(pages + 4092, b"/usr", 4)
+for address in (page, page + 1, pages + 4092):
+    at = ctypes.c_void_p(address)
+    for number, *arguments in ((2, at, 0), (437, -100, b"/usr", at, 24), (42, 0, at, 16), (59, b"/bin/true", at, 0)):
+        print(libc.syscall(number, *arguments), ctypes.get_errno(), end=" ", flush=True)
+os.execve(b"/bin/true", ["true"], {})
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of calls")
+def test_what_the_tracer_cannot_read_the_kernel_does_not_open(trace: Trace) -> None:
+    """Pages with the kernel's clock: a name in them led through a link to a decoy file, unseen. EFAULT is 14."""
+    done = traced(trace, sys.executable, "-c", KERNELS_PAGE)
+    assert (done.stdout, done.returncode) == ("-1 14 " * 12, 0), done.stderr
+
+
 def test_without_a_tracer_calls_fail_and_the_driver_knows(trace: Trace) -> None:
     process = subprocess.Popen(
         [*BEHIND, str(trace.expect()), sys.executable, "-c", "input('up\\n'); open('/etc/hostname')"],

@@ -1,8 +1,9 @@
 """Tracer, a program outside that the kernel notifies of every path that a run's processes open; it lets them go on.
 
 Standard library only; ``reading/paths.py`` is the list of what is of interest. It copies texts that an agent wrote,
-therefore it is neither the driver nor the keeper of limits: it always answers CONTINUE, resolves links by descriptor
-without opening anything (O_PATH), and keeps a bounded list.
+therefore it is neither the driver nor the keeper of limits: it resolves links by descriptor without opening anything
+(O_PATH), keeps a bounded list, and lets every call continue whose arguments it can read. Others fail with EFAULT: the
+kernel reads pages that nothing outside can (of its clock, of devices).
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
 ``take`` (a line of JSON: what was seen since the last one), ``programs`` (a line of JSON: shells and Pythons that were
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -118,7 +120,7 @@ class Memory:
         self._read.argtypes = (ctypes.c_int, *(ctypes.c_void_p, ctypes.c_ulong) * 2, ctypes.c_ulong)
 
     def bytes_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
-        """Up to ``size`` bytes, fewer where the memory ends; raises OSError when nothing can be read."""
+        """Up to ``size`` bytes, fewer where the memory ends; raises OSError (EFAULT) when nothing can be read."""
         first = min(_PAGE - address % _PAGE, size)  # a second page may not be there
         _SPANS.pack_into(self._remote, 0, address, first, address + first, size - first)
         count = self._read(pid, self._here, 1, self._there, 1 + (first < size), 0)
@@ -126,20 +128,31 @@ class Memory:
             raise OSError(ctypes.get_errno(), f"nothing can be read at {address:x} of process {pid}")
         return bytes(memoryview(self._text)[:count])
 
+    def all_at(self, pid: int, address: int, size: int) -> bytes:
+        """Bytes of a structure; raises OSError (EFAULT) unless all of it can be read."""
+        found = self.bytes_at(pid, address, size)
+        if len(found) < size:
+            raise OSError(errno.EFAULT, f"the memory at {address:x} of process {pid} ends")
+        return found
+
     def text_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
-        """A text up to its zero byte; most are short, and the rest of their page need not be copied."""
+        """A text up to its zero byte, or ``size`` bytes of it; raises OSError (EFAULT) where the memory ends in it."""
+        # Most are short, and the rest of their page need not be copied.
         text, end, _ = self.bytes_at(pid, address, min(size, _SHORT)).partition(b"\0")
-        return text if end or size <= _SHORT else self.bytes_at(pid, address, size).partition(b"\0")[0]
+        if end or len(text) == size:
+            return text
+        text, end, _ = self.bytes_at(pid, address, size).partition(b"\0")
+        return text if end else self.all_at(pid, address, size)
 
     def words_at(self, pid: int, address: int, size: int = 200) -> list[bytes]:
         """The first words of a command line, up to ``size`` bytes of each."""
-        raw = self.bytes_at(pid, address, 8 * MOST_WORDS)
-        words = []
-        for (pointer,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
-            if not pointer:
-                break
-            words.append(self.text_at(pid, pointer, size))
-        return words
+        raw = self.bytes_at(pid, address, 8 * MOST_WORDS) if address else bytes(8)
+        pointers = [pointer for (pointer,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8])]
+        if 0 in pointers:
+            del pointers[pointers.index(0) :]
+        else:
+            self.all_at(pid, address, 8 * MOST_WORDS)
+        return [self.text_at(pid, pointer, size) for pointer in pointers]
 
 
 class Tree:
@@ -568,7 +581,7 @@ class Tracer:
         self._askers: list[int] = []
 
     def answer(self, listener: int) -> None:
-        """Take one notification, look at it, and let the call go on."""
+        """Take one notification, look at it, and let the call go on if its arguments can be read."""
         self._note[:] = _EMPTY
         try:
             fcntl.ioctl(listener, _RECEIVE, self._note)
@@ -579,15 +592,18 @@ class Tracer:
         self._askers.append(pid)
         if len(self._askers) == _ASKED:
             self._choose_core(listener)
+        outcome = (0, _CONTINUE)
         # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
         try:
             self._look(pid, number, arguments)
         except PermissionError:  # PR_SET_DUMPABLE, where the container has no user namespace
             self.record.add("unread", "resource", "", "acts of", "processes that let no other read them")
+        except OSError as error:
+            outcome = (-errno.EFAULT, 0) if error.errno == errno.EFAULT else outcome
         except Exception:
             pass
         with contextlib.suppress(OSError):
-            fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, 0, _CONTINUE))
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, *outcome))
 
     def _choose_core(self, listener: int) -> None:
         """Stay on the core of a process that asks alone, which is faster; many would all be drawn to that core."""
@@ -603,7 +619,7 @@ class Tracer:
             self.processes.note_end(pid, arguments[0] & 0xFF)
             return
         if act == "connect":
-            self._look_at_connect(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
+            self._look_at_connect(self.memory.all_at(pid, arguments[1], min(arguments[2], 128)))
             return
         raw = self.memory.text_at(pid, arguments[path])
         if act == "exec":
@@ -611,7 +627,7 @@ class Tracer:
             return
         flags, within = arguments[path + 1], False
         if number == _OPENAT2:
-            flags, _, resolve = _HOW.unpack(self.memory.bytes_at(pid, arguments[2], _HOW.size))
+            flags, _, resolve = _HOW.unpack(self.memory.all_at(pid, arguments[2], _HOW.size))
             within = bool(resolve & _RESOLVE_IN_ROOT)
         if act == "open" and flags & _WRITES:
             act = "write"
