@@ -279,11 +279,14 @@ def test_an_honest_conversation_may_spend_nearly_all(tmp_path: Path, protocol: s
     assert Decimal("0.73") <= running.charged <= BUDGET
 
 
+def agent_of(protocol: str) -> Agent:
+    entry = {"provider": "openai", "model": "m", "base_url": "http://h/v1", "api_key_env": "K", "protocol": protocol}
+    return Agent.model_validate(entry | {"context_tokens": 30_000})
+
+
 def test_what_a_provider_has_counted_needs_no_bound() -> None:
     """The mark of the cache moves on, a text of the system and one message are new."""
-    agent = Agent.model_validate(
-        {"provider": "openai", "model": "m", "base_url": "http://h/v1", "api_key_env": "K", "protocol": "messages"}
-    )
+    agent = agent_of("messages")
 
     def body(*texts: str, system: str = "Work.", **fields: Any) -> Body:
         turns: list[Body] = [{"role": "user", "content": [{"type": "text", "text": text}]} for text in texts]
@@ -299,9 +302,34 @@ def test_what_a_provider_has_counted_needs_no_bound() -> None:
     # {"role": "user", "content": "More."}: 36 bytes; ["system", {"type": "text", "text": "Rest."}]: 45.
     assert new(WORDS, "More.") == 36
     assert new(WORDS, "More.", system="Rest.") == 36 + 45
+    twice = body(WORDS)
+    twice["system"] *= 2  # a second time: ["system", {"type": "text", "text": "Work."}]
+    assert history.bound(read_prompt(agent, twice)) - 777 == 45
     assert new(WORDS, max_tokens=5) == 0
     assert new(WORDS, thinking={"type": "disabled"}) > 100_000  # what it had left out may count now
     assert new("Other", WORDS) > 100_000
     history.learn(read_prompt(agent, {"messages": [{"role": "assistant", "content": WORDS * 2}]}), Tokens(prompt=5))
     history.learn(read_prompt(agent, body(WORDS * 2)), Tokens(prompt=5, estimated=True))
     assert new(WORDS * 2) > 200_000
+
+
+HIDDEN: dict[str, tuple[str, Body, int]] = {
+    "a recording": ("chat", {"type": "input_audio", "input_audio": {"data": PICTURE, "format": "wav"}}, 30_000),
+    "a document": ("chat", {"type": "document_url", "document_url": f"data:application/pdf;base64,{PICTURE}"}, 30_000),
+    "no list of pictures": ("gemini", {"functionResponse": {"parts": media("gemini", "image/png")}}, 8_000),
+    "quotes beside a text": ("messages", {"type": "text", "text": "a", "citations": [WORDS]}, 106_000),
+    "a mark in a call": ("messages", {"type": "tool_use", "input": {"a": 1, "cache_control": {"a": WORDS}}}, 106_000),
+}
+"""A part of a message, and the tokens that it may have: of sound and pages any number, of texts their bytes."""
+
+
+@pytest.mark.parametrize("form", HIDDEN)
+def test_nothing_hides_in_a_message(form: str) -> None:
+    protocol, part, least = HIDDEN[form]
+    found = read_prompt(agent_of(protocol), {ITEMS[protocol]: [message(protocol, part)]}).items[0].most
+    assert least <= found < least + 500
+
+
+def test_a_picture_in_the_instructions_counts() -> None:
+    body = request("gemini", systemInstruction=message("gemini", media("gemini", "image/png")))
+    assert 8_000 <= read_prompt(agent_of("gemini"), body).texts[0].most < 8_500

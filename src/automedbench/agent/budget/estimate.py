@@ -2,14 +2,14 @@
 
 A token holds a byte of UTF-8 at least, so a prompt has at most as many tokens as its JSON has bytes. Of what an
 answered request held already, the provider's own count stands for it: only what came behind is bounded by its bytes.
-Pictures, documents and recordings count with the most that a provider of the protocol makes of one, not by their bytes.
+Pictures count with the most tokens that a provider of the protocol makes of one. Documents and recordings may have any
+number of pages and seconds in few bytes: each counts as a full window.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,8 +26,6 @@ ADDED = 1_000
 """Tokens of instructions that a provider adds itself, about the use of tools for one; up to 800 are documented."""
 PICTURE: Mapping[ProtocolName, int] = {"chat": 48_169, "responses": 48_169, "messages": 4_784, "gemini": 8_000}
 """The most tokens of a picture: gpt-4o-mini's eight tiles, Claude's longest edge, Gemini's thirty tiles."""
-AUDIO_CHARACTERS = 8
-"""Characters of base64 for a token of sound: 32 tokens a second, at 200 bytes a second and more."""
 REMEMBERED = 8
 """Answered prompts that later ones may begin with: a program has several conversations."""
 
@@ -46,8 +44,8 @@ _FREE = frozenset(
 )
 """Fields that change neither the prompt nor which parts of it are read."""
 _JSON = json.JSONEncoder(ensure_ascii=False)
-_MARK = re.compile(r', "cache_control": \{[^{}]*\}')
-"""A mark for the cache, which moves on from request to request; in a text its quotes would be escaped."""
+_MARK = "cache_control"
+"""Field of a part: a mark for the cache, which moves on from request to request."""
 
 
 class Piece(NamedTuple):
@@ -106,20 +104,20 @@ def _begins(prompt: Prompt, seen: Prompt) -> bool:
 
 
 def _new_tokens(seen: Prompt, prompt: Prompt) -> int:
-    known = {piece.digest for piece in seen.texts}
-    new = [*prompt.items[len(seen.items) :], *(piece for piece in prompt.texts if piece.digest not in known)]
+    """Tokens of what was not in the other one, or not as often."""
+    new = [*prompt.items[len(seen.items) :], *(Counter(prompt.texts) - Counter(seen.texts)).elements()]
     return sum(piece.most for piece in new)
 
 
 def read_prompt(agent: Agent, body: Mapping[str, Any]) -> Prompt:
     """The prompt in a request body of the agent's protocol."""
-    name = _CONVERSATION[agent.protocol]
-    items = _as_list(body.get(name))
-    rest = {key: value for key, value in body.items() if key not in _FREE and key not in (name, *_TEXTS)}
+    conversation = _CONVERSATION[agent.protocol]
+    items = _as_list(body.get(conversation))
+    rest = {key: value for key, value in body.items() if key not in _FREE and key not in (conversation, *_TEXTS)}
     return Prompt(
         items=tuple(_measure(_plain(item), agent) for item in items),
-        texts=tuple(_measure([field, part]) for field in _TEXTS for part in _as_list(body.get(field))),
-        rest=_measure(rest),
+        texts=tuple(_measure([name, _unmark(part)], agent) for name in _TEXTS for part in _as_list(body.get(name))),
+        rest=_measure(rest, agent),
         is_open=bool(items) and _is_by_model(items[-1]),
     )
 
@@ -157,21 +155,27 @@ def _is_by_model(item: Any) -> bool:
 
 
 def _plain(item: Any) -> Any:
-    """A message whose only part is a text as one with that text: marks for the cache need parts."""
+    """A message without marks; one whose only part is a text as one with that text: marks need parts."""
     parts = item.get("content") if isinstance(item, dict) else None
-    if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], dict) and parts[0].get("type") == "text":
-        return {**item, "content": parts[0].get("text")}
-    return item
+    if not isinstance(parts, list):
+        return item
+    parts = [_unmark(part) for part in parts]
+    is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
+    return {**item, "content": parts[0]["text"] if is_text and parts[0]["type"] == "text" else parts}
 
 
-def _measure(value: Any, agent: Agent | None = None) -> Piece:
-    """A piece of a prompt; with an agent, one of the conversation, which may hold media."""
+def _unmark(part: Any) -> Any:
+    if isinstance(part, dict) and _MARK in part:
+        return {name: value for name, value in part.items() if name != _MARK}
+    return part
+
+
+def _measure(value: Any, agent: Agent) -> Piece:
     text = _JSON.encode(value)
-    text = _MARK.sub("", text) if '"cache_control"' in text else text
     digest, size = hash(text), len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    if agent is None or not ("base64" in text or '"data"' in text):
+    if not ("base64" in text or '"data"' in text):
         return Piece(digest, size, len(text))
-    media = list(find_media([value]))
+    media = list(find_media(value))
     encoded = sum(len(content) for _, content in media)
     tokens = sum(_media_tokens(agent, kind, content) for kind, content in media)
     return Piece(digest, size - encoded + tokens, len(text) - encoded)
@@ -179,7 +183,7 @@ def _measure(value: Any, agent: Agent | None = None) -> Piece:
 
 def find_media(parts: Any) -> Iterator[tuple[str, str]]:
     """Media type and content in base64 of each picture, document and recording in parts of any of the protocols."""
-    for part in list_objects(parts):
+    for part in list_objects(parts if isinstance(parts, list) else [parts]):
         yield from _own_media(part)
         for name in ("content", "output", "parts"):
             yield from find_media(part.get(name))
@@ -188,8 +192,8 @@ def find_media(parts: Any) -> Iterator[tuple[str, str]]:
 
 
 def _own_media(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    picture, file = part.get("image_url"), _as_object(part.get("file"))
-    for url in (picture, _as_object(picture).get("url"), part.get("file_data"), file.get("file_data")):
+    picture, file = part.get("image_url"), _as_object(part.get("file")).get("file_data")
+    for url in (picture, _as_object(picture).get("url"), part.get("file_data"), file, part.get("document_url")):
         if isinstance(url, str):
             head, _, content = url.partition(",")
             yield head.removeprefix("data:").partition(";")[0], content
@@ -201,12 +205,10 @@ def _own_media(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _media_tokens(agent: Agent, kind: str, content: str) -> int:
-    """The most tokens of one; of a document, and of what is not known, all that the model's window takes."""
+    """The most tokens of one; of a document, a recording, and what is not known, all that the model's window takes."""
     match kind.partition("/")[0]:
         case "image":
             return PICTURE[agent.protocol]
-        case "audio":
-            return len(content) // AUDIO_CHARACTERS + 1
         case "text":
             return len(content)
     return agent.context_tokens
