@@ -6,7 +6,7 @@ Texts of ``sacct`` are made by hand after its documentation and what versions 17
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -212,6 +212,17 @@ def test_accounting_is_asked_for_once(plan: RunPlan, tmp_path: Path, monkeypatch
     assert ask_accounting(["4711"]) == []
     program.unlink()
     assert ask_accounting(["4711"]) == []
+
+
+def test_empty_places_of_a_shared_job_are_charged_to_its_runs(tmp_path: Path) -> None:
+    """By hand: a job for four had two, of 100 s and, from its 60th second on, 60 s: 2 GPUs × 120 s, as 100 : 60."""
+    for name, later_s, held_s in (("a", 0, 100.0), ("b", 60, 60.0)):
+        shift = shift_of(BEGAN + timedelta(seconds=later_s), share=4)
+        used = shift.used.model_copy(update={"held_s": held_s, "gpu_held_s": held_s * 2 / 4})
+        book = UsedBook(run=f"{name}/t/lite/r1", shifts=[shift.model_copy(update={"used": used})])
+        write_record(tmp_path / FOLDER / f"{name}.json", book)
+    found = read_use(tmp_path)
+    assert [found[f"{name}/t/lite/r1"].gpu_held_s for name in "ab"] == [150, 90]
 
 
 def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

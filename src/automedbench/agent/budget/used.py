@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import operator
 import os
 import platform
@@ -16,6 +17,7 @@ import re
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -210,10 +212,39 @@ def sum_usage(shifts: Sequence[ProcessUsage]) -> Used:
 
 
 def read_use(results: Path, gpus: int = 0) -> dict[str, Used]:
-    """Run → what all shifts of its attempts took of machines; those with fewer than ``gpus`` GPUs are left out."""
+    """Run → what all shifts of its attempts took of machines; those with fewer than ``gpus`` GPUs are left out.
+
+    Runs that shared the GPUs of a Slurm job are charged for its empty places too: with all that it held.
+    """
     found: dict[str, Used] = {}
     books = (known_record(path, UsedBook) for path in sorted((results / FOLDER).glob("*.json")))
-    for book in filter(None, books):
-        for used in (_final_usage(usage) for usage in book.shifts if usage.gpus >= gpus):
-            found[book.run] = found[book.run] + used if book.run in found else used
+    shifts = [(book.run, usage) for book in filter(None, books) for usage in book.shifts if usage.gpus >= gpus]
+    surcharges = _surcharges([usage for _, usage in shifts])
+    for run, usage in shifts:
+        used, job = _final_usage(usage), _shared_job(usage)
+        if job and used.gpu_held_s:
+            used = used.model_copy(update={"gpu_held_s": round(used.gpu_held_s * surcharges[job], 2)})
+        found[run] = found[run] + used if run in found else used
+    return found
+
+
+def _shared_job(usage: ProcessUsage) -> str:
+    return usage.used.jobs[-1] if usage.share > 1 and usage.used.jobs else ""
+
+
+def _surcharges(shifts: Iterable[ProcessUsage]) -> dict[str, float]:
+    """Job that runs shared → time for which it held its GPUs ÷ what its runs had of it with all places taken."""
+    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    places: dict[str, int] = {}
+    for usage in shifts:
+        if job := _shared_job(usage):
+            spans[job].append((usage.began.timestamp(), usage.used.held_s or 0.0))
+            places[job] = usage.share
+    found = {}
+    for job, each in spans.items():
+        held_s, end = 0.0, -math.inf
+        for began, lasted_s in sorted(each):
+            held_s += max(0.0, began + lasted_s - max(end, began))
+            end = max(end, began + lasted_s)
+        found[job] = held_s * places[job] / (sum(lasted_s for _, lasted_s in each) or 1.0)
     return found
