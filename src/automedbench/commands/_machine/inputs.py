@@ -20,7 +20,6 @@ from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, JudgeModel
-from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import (
     Host,
@@ -37,6 +36,7 @@ from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
 from automedbench.judge.panel.member import response_format
 from automedbench.sandbox.egress.cache import CACHE_FIX, PARTS
+from automedbench.steps.judge_answers import judge_model
 
 ENDPOINT_S, CLIENT_S = 5.0, 290.0
 """For a list of models, and for all that a client is asked."""
@@ -220,17 +220,23 @@ def cache(host: Host) -> ProbeResults:
 
 def list_clients(campaign: Campaign | None) -> dict[str, Agent]:
     """Agents of the campaign that ask an endpoint, and its judges as agents that ask like them."""
+    return list_models(campaign) | list_judges(campaign)
+
+
+def list_models(campaign: Campaign | None) -> dict[str, Agent]:
+    """Agents of the campaign that ask an endpoint."""
+    names = campaign.takes_part if campaign else ()
+    return {name: agent for name in names if campaign and (agent := campaign.agents[name]).paid}
+
+
+def list_judges(campaign: Campaign | None) -> dict[str, Agent]:
+    """Judges of the campaign, as agents that ask like them."""
     if campaign is None:
         return {}
-    agents = {name: agent for name in campaign.takes_part if (agent := campaign.agents[name]).paid}
-    return agents | list_judges(campaign)
-
-
-def list_judges(campaign: Campaign) -> dict[str, Agent]:
-    """Judges of the campaign, as agents that ask like them."""
-    judges = {f"judge {name}": _judge_as_agent(judge) for name, judge in campaign.judges.items()}
     own = campaign.config.answer_judge
-    return judges | ({"answer_judge": _answer_judge_as_agent(own)} if own is not None else {})
+    judges = {f"judge {name}": judge for name, judge in campaign.judges.items()}
+    judges |= {"answer_judge": judge_model(own)} if own else {}
+    return {name: _judge_as_agent(judge) for name, judge in judges.items()}
 
 
 def _judge_as_agent(judge: JudgeModel) -> Agent:
@@ -238,13 +244,6 @@ def _judge_as_agent(judge: JudgeModel) -> Agent:
     extra = response_format(judge, READY) | judge.extra_body
     own = {"provider": "openai", "native_tools": False, "temperature": judge.temperature, "extra_body": extra}
     return Agent.model_validate(settings | own)
-
-
-def _answer_judge_as_agent(judge: AnswerJudgeConfig) -> Agent:
-    settings = judge.model_dump(include={"model", "base_url", "api_key_env"})
-    extra = {"response_format": {"type": "json_object"}} if judge.json_mode else {}
-    settings |= {"provider": "openai", "native_tools": False, "extra_body": extra}
-    return Agent.model_validate(settings | {"temperature": 0.0 if judge.send_temperature else None})
 
 
 UNPACKED = 2.0

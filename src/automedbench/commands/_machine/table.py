@@ -28,8 +28,12 @@ PROBES = (
     HostProbe("resources", inputs.resources),
     HostProbe("cache", inputs.cache),
     HostProbe("hosts", servers.hosts, 240, doctor=False),
-    HostProbe("models", models.models, 300, doctor=False, usd=models.models_usd),
-    HostProbe("judges", models.judges, 300, doctor=False, usd=models.judges_usd),
+    HostProbe(
+        "models", models.models, 300, doctor=False, usd=lambda host: models.sum_costs(inputs.list_models(host.campaign))
+    ),
+    HostProbe(
+        "judges", models.judges, 300, doctor=False, usd=lambda host: models.sum_costs(inputs.list_judges(host.campaign))
+    ),
     HostProbe("packages", jobs.OnNode("packages", inside.packages), 600, doctor=False),
     HostProbe("checkpoint", inside.checkpoint, 480, doctor=False),
     HostProbe("kernel", jobs.OnNode("kernel", inside.kernel), 600, doctor=False),

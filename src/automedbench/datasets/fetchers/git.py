@@ -45,6 +45,18 @@ def plan_git(source: Source, collector: Collector) -> FetchPlan:
     return FetchPlan([item])
 
 
+def look_up_commit(source: Source, collector: Collector) -> str:
+    """Get the source's commit without its files, where the server can leave them out; its name.
+
+    Raises MissingDataError when it is not there.
+    """
+    wanted, folder = source.revision or "HEAD", collector.folder / "git"
+    folder.mkdir(parents=True, exist_ok=True)
+    _git(folder, "init", "--quiet")
+    _git(folder, "fetch", "--quiet", "--depth=1", "--filter=tree:0", collector.access.url(source.where), wanted)
+    return wanted
+
+
 def _client() -> str:
     try:
         return _git(Path.cwd(), "--version").strip().replace("git version", "git")

@@ -8,7 +8,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ from automedbench.commands._machine.inputs import (
     ask_for_models,
     list_clients,
     list_judges,
+    list_models,
     name_listed,
     name_place,
 )
@@ -62,35 +63,17 @@ def endpoints(host: Host) -> ProbeResults:
 
 def models(host: Host) -> ProbeResults:
     """Every model of the campaign answers as its runs need it."""
-    return ask_each(host, "models", _models(host), _Try("models", host.record))
+    return ask_each(host, "models", list_models(host.campaign), _Try("models", host.record))
 
 
 def judges(host: Host) -> ProbeResults:
     """Every judge answers in the form that it is asked for."""
-    return ask_each(host, "judges", _judges(host), _Try("judges", host.record))
+    return ask_each(host, "judges", list_judges(host.campaign), _Try("judges", host.record))
 
 
-def models_usd(host: Host) -> float | None:
-    """The most that the try of the models may cost; None where a price is not known."""
-    return _sum_costs(_models(host).values())
-
-
-def judges_usd(host: Host) -> float | None:
-    """The same of the judges."""
-    return _sum_costs(_judges(host).values())
-
-
-def _judges(host: Host) -> dict[str, Agent]:
-    return list_judges(host.campaign) if host.campaign else {}
-
-
-def _models(host: Host) -> dict[str, Agent]:
-    judges = _judges(host)
-    return {name: client for name, client in list_clients(host.campaign).items() if name not in judges}
-
-
-def _sum_costs(clients: Iterable[Agent]) -> float | None:
-    costs = [_most_usd(client) for client in clients]
+def sum_costs(clients: Mapping[str, Agent]) -> float | None:
+    """The most that trying these endpoints may cost, in USD; None where a price is not known."""
+    costs = [_most_usd(client) for client in clients.values()]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 

@@ -14,17 +14,16 @@ from automedbench.base.cards import DataSet, Download, Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, next_step, ok, warn
 from automedbench.commands._machine.first.models import TRUST_FIX, check_clock
-from automedbench.commands._machine.host import run_program
 from automedbench.commands.tasks import list_downloads, way_to_data
 from automedbench.datasets.download.access import Access, describe
 from automedbench.datasets.download.collecting import Collector
-from automedbench.datasets.download.transfer import ContentMismatch, Request, SourceUnreachable, look_up
+from automedbench.datasets.download.transfer import ContentMismatch, Request, look_up
 from automedbench.datasets.fetchers import PLANNERS
+from automedbench.datasets.fetchers.git import look_up_commit
 from automedbench.datasets.fetchers.web import expand_numbers
 
 WHOLE_BYTES = 5_000_000
 """A file up to this size is downloaded, and its checksum compared; of larger ones the size is."""
-GIT_S = 30.0
 
 
 def hosts(host: Host) -> ProbeResults:
@@ -86,7 +85,7 @@ def look_at(
     A file of at most ``whole_bytes`` is downloaded, and its checksum compared.
     """
     if source.kind == "git":
-        return _look_at_commit(source, collector), ""
+        return f"{look_up_commit(source, collector)[:12]} is there", ""
     if source.kind == "manual" and "://" in source.where:
         return "its page answers", look_up(_page(source.where, collector), collector.watch)[1].get("Date", "")
     one = source.model_copy(update={"downloads": [entry] if entry else []})
@@ -99,17 +98,6 @@ def look_at(
         collector.one(item)
         text += f", {'checksum' if item.checksum else 'size'} compared"
     return text, headers.get("Date", "")
-
-
-def _look_at_commit(source: Source, collector: Collector) -> str:
-    """Get the commit alone, without its files where the server can leave them out."""
-    folder, wanted = collector.folder / "git", source.revision or "HEAD"
-    run_program(["git", "init", "--quiet", str(folder)])
-    ask = ["env", "GIT_TERMINAL_PROMPT=0", "git", "-C", str(folder), "fetch", "--quiet", "--depth=1", "--filter=tree:0"]
-    status, text = run_program([*ask, collector.access.url(source.where), wanted], GIT_S)
-    if status:
-        raise SourceUnreachable(f"{describe(source)} at {wanted}: {text.splitlines()[-1] if text else status}")
-    return f"{wanted[:12]} is there"
 
 
 def _page(url: str, collector: Collector) -> Request:
