@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from automedbench.base.console import run_script
-from automedbench.steps.command_line import step_options, step_parser
 
 
 def main(arguments: list[str]) -> None:
+    # Not for the processes that write pages, which import this file.
+    from automedbench.steps.build_leaderboard import build_leaderboard
+    from automedbench.steps.command_line import step_options, step_parser
+
     parser = step_parser(__doc__)
     parser.add_argument("--partial", action="store_true", help="take what is finished")
-    from automedbench.steps.build_leaderboard import build_leaderboard  # not for the processes that write pages
-
     build_leaderboard(**step_options(parser, arguments))
 
 

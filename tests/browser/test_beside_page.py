@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("beside")
     scores = [write(results, A, 0.8), write(results, B, 0.6), write(results, C, 0.5)]
     board, out = make_board(scores), results / "leaderboard"
-    write_run_pages(results, out, scores, board.cards, board.rubrics)
+    write_run_pages(results, out, board.entries, board.cards, board.rubrics)
     write_comparison(out / "beside.html", board)
     return out / "beside.html"
 

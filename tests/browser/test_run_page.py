@@ -43,6 +43,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
 from automedbench.judge.rubric import load_rubric
+from automedbench.leaderboard.entries import match_scores
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.tracks.common.pictures import difference_layer, difference_legend, grey_layer, label_layer
 
@@ -221,7 +222,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     scores = [write_good_run(results), write_bad_run(results), write_silent_run(results)]
     card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
     rubric = load_rubric(root / "config/rubrics", "detection")
-    write_run_pages(results, results / "leaderboard", scores, {card.id: card}, {"detection": rubric})
+    entries = match_scores([score.run for score in scores], scores, {})
+    write_run_pages(results, results / "leaderboard", entries, {card.id: card}, {"detection": rubric})
     return results / "leaderboard/runs"
 
 
@@ -744,7 +746,7 @@ def test_closed_data_is_said(visit: Visit, tmp_path: Path, root: Path) -> None:
     card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
     closed = card.model_copy(update={"dataset": card.dataset.model_copy(update={"access": "credentialed"})})
     score = write_bad_run(tmp_path)
-    write_run_pages(tmp_path, tmp_path / "leaderboard", [score], {card.id: closed}, {})
+    write_run_pages(tmp_path, tmp_path / "leaderboard", match_scores([score.run], [score], {}), {card.id: closed}, {})
     other = Visit(visit.page.context.new_page(), tmp_path / "leaderboard/runs")
     assert "needs credentials" in other.open(BAD).get_by_text(said).inner_text()
     assert other.complaints == []

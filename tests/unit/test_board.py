@@ -163,7 +163,7 @@ def test_ratings_have_gaps_where_a_judge_said_nothing() -> None:
     ratings = collect_ratings(scores_of(entries), "S1")
     assert list(ratings) == ["x#1", "y#1"]
     assert ratings["x#1"][0] == 1.0 and math.isnan(ratings["x#1"][1])
-    assert ratings["y#1"] == [0.5, 0.0]
+    assert list(ratings["y#1"]) == [0.5, 0.0]
 
 
 def test_judges_that_differ_widen_the_interval_of_a_row() -> None:

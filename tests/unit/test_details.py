@@ -16,7 +16,7 @@ from automedbench.leaderboard.page.details import RunDetail, cut_text, fair_shar
 
 
 def read(folder: Path, **limits: int) -> RunDetail:
-    return read_detail(folder, folder_label="..", **limits)
+    return read_detail(folder, "..", **limits)
 
 
 def with_messages(records: dict[str, Model], *messages: Message) -> dict[str, Model]:

@@ -21,7 +21,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts.parts import DARK, LIGHT
 from automedbench.leaderboard.page.board_page import SCRIPTS, other_pooling, page_data, page_table, write_board
 from automedbench.leaderboard.page.html import TEMPLATES, content_policy, embed, safe_source, script
-from automedbench.leaderboard.tables.cells import ledger_row
+from automedbench.leaderboard.tables.cells import ledger_rows
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.tracks import track_names
@@ -242,7 +242,7 @@ def read_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_runs_come_back_from_their_columns() -> None:
     scores = [*make_campaign(["one", "two"], TASKS, repeats=2), disqualify(make_score(make_run("bad")))]
-    ledger = BoardTable("runs", map(ledger_row, scores))
+    ledger = BoardTable("runs", ledger_rows(make_board(scores).entries))
     for row, found in zip(ledger, read_rows(page_table(ledger, RUNS_ON_PAGE)), strict=True):
         assert [*found] == list(RUNS_ON_PAGE)
         for name, value in found.items():
@@ -253,7 +253,8 @@ def test_runs_come_back_from_their_columns() -> None:
 
 def test_ten_thousand_runs_fit() -> None:
     """At most 160 bytes a run, so that 10 080 runs take less than 2 MB."""
-    runs = page_table(BoardTable("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))), RUNS_ON_PAGE)
+    board = make_board(make_campaign(["one"], TASKS, repeats=250))
+    runs = page_table(BoardTable("runs", ledger_rows(board.entries)), RUNS_ON_PAGE)
     assert len(pydantic_core.to_json(runs)) < 160 * 1000
 
 

@@ -16,11 +16,10 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Message, Model, RunId, ScoreRecord, Tier
 from automedbench.base.views import CaseView, CaseViews, Frame, ViewLayer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
+from automedbench.leaderboard.conditions import read_conditions, signature
+from automedbench.leaderboard.entries import match_scores
 from automedbench.leaderboard.page import run_pages
-from automedbench.leaderboard.page.run_pages import (
-    fill_page,
-    write_run_pages,
-)
+from automedbench.leaderboard.page.run_pages import fill_page, page_processes, write_run_pages
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -35,9 +34,11 @@ HOSTILE = [
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
-def write(results: Path, scores: list[ScoreRecord], **options: Any) -> None:
+def write(results: Path, scores: list[ScoreRecord], *shared: Any) -> dict[str, str]:
     """The pages of some scores, below ``results/leaderboard/runs``."""
-    write_run_pages(results, results / "leaderboard", scores, {}, {}, **options)
+    entries = match_scores([score.run for score in scores], scores, {})
+    with page_processes(len(scores)) as write_all:
+        return write_run_pages(results, results / "leaderboard", entries, *(shared or ({}, {})), write_all)
 
 
 def page_of(results: Path, run: RunId) -> Path:
@@ -157,8 +158,9 @@ def test_page_knows_task_rubric_and_repeats(tmp_path: Path, root: Path) -> None:
     card: TaskCard = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
     rubric: Rubric = load_rubric(root / "config/rubrics", "detection")
     scores = campaign(tmp_path, make_run(repeat=2), make_run(repeat=1), make_run("other"))
-    write_run_pages(tmp_path, tmp_path / "leaderboard", scores, {card.id: card}, {"detection": rubric})
-    shared = Reader(page_of(tmp_path, make_run(repeat=1)).read_text()).json["shared"]
+    write(tmp_path, scores, {card.id: card}, {"detection": rubric})
+    shared, detail = Reader(page_of(tmp_path, make_run(repeat=1)).read_text()).json.values()
+    assert detail["signature"] == signature([read_conditions(scores[1])])
     assert (shared["task"], shared["track"], shared["siblings"]) == (card.title, "Detection", [1, 2])
     assert shared["rubric_version"] == rubric.version
     assert shared["criteria"].keys() == {criterion.id for criterion in rubric.criteria}
@@ -190,7 +192,7 @@ def test_page_is_written_again_when_something_has_changed(tmp_path: Path, change
         os.utime(folder / "judge.json", (0, 0))  # as of a copy that keeps its date
     if change == "page":
         page.unlink()
-    days = write_run_pages(tmp_path, tmp_path / "leaderboard", scores, {}, {})
+    days = write(tmp_path, scores)
     assert (page.stat().st_ino == before) == (change == "none") or change == "page"
     assert len(Reader(page.read_text()).json["detail"]["notes"]) == (2 if change.endswith("record") else 1)
     assert days == {first.agent: "2026-01-02"}
@@ -260,7 +262,6 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_no_page_lies_elsewhere(part: str, name: str, tmp_path: Path) -> None:
     """A results folder of somebody else may name runs as no configuration would allow."""
     run = make_run().model_copy(update={part: name})
-    out = tmp_path / "results" / "leaderboard"
     with pytest.raises(InfrastructureError, match="is not a valid name"):
-        write_run_pages(tmp_path / "results", out, [make_score(run)], {}, {})
+        write(tmp_path / "results", [make_score(run)])
     assert list(tmp_path.rglob("*.html")) == []

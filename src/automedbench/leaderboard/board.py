@@ -14,7 +14,7 @@ from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.conditions import RecordedConditions, find_differences, signature
 from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.cells import ledger_row, select_scored, tabulate_runs
+from automedbench.leaderboard.tables.cells import ledger_rows, select_scored, tabulate_runs
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
@@ -96,18 +96,8 @@ class Board:
     def tables(self) -> dict[str, BoardTable]:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
-        conditions = {
-            score.run.path: own for score, own in zip(self.runs.score, self.runs.conditions, strict=True) if score
-        }
         found = [
-            BoardTable(
-                "runs",
-                [
-                    ledger_row(entry.score, entry.outdated, entry.other_judge, conditions[entry.run.path])
-                    for entry in self.entries
-                    if entry.score
-                ],
-            ),
+            BoardTable("runs", ledger_rows(self.entries)),
             BoardTable("overall", overall.rows.frame),
             BoardTable("tracks", tracks.rows.frame),
             BoardTable("tasks", build_ranking(self.headline, "task", self.method).rows.frame),

@@ -22,7 +22,7 @@ from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.conditions import find_outdated, is_judged_by, judge_class
 from automedbench.leaderboard.entries import list_scores, match_scores
 from automedbench.leaderboard.page.board_page import write_board, write_comparison
-from automedbench.leaderboard.page.run_pages import write_run_pages
+from automedbench.leaderboard.page.run_pages import page_processes, write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.skills import read_skill_use
@@ -157,24 +157,24 @@ def build_leaderboard(
     InfrastructureError when a planned run has no score, unless ``partial``.
     """
     out, plan = results / "leaderboard", read_record(results / "plan.json", Plan)
-    gathered = gather_scores(results, plan, partial=partial)
-    known = _load_cards(cards, {run.task for run in plan.runs})
-    tracks, requested_of = {task: card.track for task, card in known.items()}, requested(known)
-    entries = [
-        replace(
-            entry,
-            outdated=find_outdated(entry.score, requested_of(entry.run)),
-            other_judge=bool(plan.pinned_judge) and not is_judged_by(entry.score, plan.pinned_judge),
-        )
-        if entry.score
-        else entry
-        for entry in match_scores(plan.runs, gathered.scores, tracks)
-    ]
-    texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}
-    remove_temporaries(out)
-    # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
-    with ThreadPoolExecutor(1, "run-pages") as beside:
-        pages = beside.submit(write_run_pages, results, out, list_scores(entries), known, texts)
+    # Processes of their own write the pages of runs: they start while scores are read, and a thread waits for them.
+    with page_processes(len(plan.runs)) as write_all, ThreadPoolExecutor(1, "run-pages") as beside:
+        gathered = gather_scores(results, plan, partial=partial)
+        known = _load_cards(cards, {run.task for run in plan.runs})
+        tracks, requested_of = {task: card.track for task, card in known.items()}, requested(known)
+        entries = [
+            replace(
+                entry,
+                outdated=find_outdated(entry.score, requested_of(entry.run)),
+                other_judge=bool(plan.pinned_judge) and not is_judged_by(entry.score, plan.pinned_judge),
+            )
+            if entry.score
+            else entry
+            for entry in match_scores(plan.runs, gathered.scores, tracks)
+        ]
+        texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}
+        remove_temporaries(out)
+        pages = beside.submit(write_run_pages, results, out, entries, known, texts, write_all)
         board = Board(plan, entries, known, texts, method, gathered.unreadable, read_skill_use(results, entries))
         export_tables(board, out)
         export_charts(out / "charts", board)

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -302,14 +302,20 @@ class RecordedConditions(NamedTuple):
 
 
 def read_conditions(score: ScoreRecord) -> RecordedConditions:
-    """Everything that is compared, looked up once for all tables that the run is in."""
-    run, found = vars(score.run), {one.name: one.value(score) for one in CONDITIONS}
+    """Everything that is compared; runs that are alike share it."""
+    run = score.run
+    return _record(run.agent, run.task, run.tier, tuple([one.value(score) for one in CONDITIONS]))
+
+
+@functools.lru_cache(10_000)
+def _record(agent: str, task: str, tier: str, recorded: Sequence[object]) -> RecordedConditions:
+    run, found = {"agent": agent, "task": task, "tier": tier}, dict(zip(BY_NAME, recorded, strict=True))
     values = frozenset(
         (one.name, tuple([run[name] for name in one.same_for]), value)
         for one in CONDITIONS
         if one.effect != NOT and (value := found[one.name]) not in (None, NOTHING)
     )
-    texts = frozenset((key, run["task"], run["tier"], _join(key, parts, found)) for key, parts in KEYS.items())
+    texts = frozenset((key, task, tier, _join(key, parts, found)) for key, parts in KEYS.items())
     return RecordedConditions(values, texts)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from automedbench.base.effects import cap_stages
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord
+from automedbench.leaderboard.conditions import RecordedConditions, read_conditions, signature
 from automedbench.scoring.run import agentic
 from automedbench.statistics.samples import Sample
 
@@ -35,6 +37,16 @@ class BoardEntry:
     score: ScoreRecord | None
     outdated: tuple[str, ...] = ()
     other_judge: bool = False
+
+    @cached_property
+    def conditions(self) -> RecordedConditions | None:
+        """What its score depends on; None without one."""
+        return read_conditions(self.score) if self.score else None
+
+    @property
+    def signature(self) -> str:
+        """Signature of the run alone; empty without a score."""
+        return signature([self.conditions] if self.conditions else [])
 
 
 def match_scores(

@@ -98,7 +98,7 @@ def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
 
 
 def _read_score(results: Path, run: RunId, plan: Plan) -> ScoreRecord:
-    path = results / "runs" / run.path / "score.json"
+    path = f"{results}/runs/{run.path}/score.json"
     score = read_record(path, ScoreRecord)
     if score.run != run:
         raise InfrastructureError(

@@ -96,9 +96,8 @@ def page_table(table: BoardTable, names: Iterable[str] = ()) -> dict[str, Any]:
 
     A column has its values or, where these are few different ones, its levels and which of them each row has (codes).
     """
-    values = table.values(_SHORT)
-    kept = names or [name for name in values if name != "signature"]
-    return {"n": len(table), "columns": {name: _column(values[name]) for name in kept}}
+    kept = names or [name for name in table.kinds if name != "signature"]
+    return {"n": len(table), "columns": {name: _column(own) for name, own in table.values(_SHORT, kept).items()}}
 
 
 def other_pooling(board: Board) -> dict[str, Any]:

@@ -26,8 +26,6 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
-from automedbench.leaderboard.conditions import read_conditions, signature
-from automedbench.leaderboard.entries import group_by
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -102,9 +100,9 @@ def cut_text(text: str, limit: int) -> str:
 
 
 def read_detail(
-    folder: Path | str, *, folder_label: str, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
+    folder: Path | str, link: str, signature: str = "", *, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
 ) -> RunDetail:
-    """Read the records of one run and cut them to size.
+    """Read the records of one run and cut them to size; ``link``: the folder as seen from the page.
 
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
     """
@@ -119,9 +117,9 @@ def read_detail(
     views = _read(folder, VIEWS, CaseViews, notes)
     plan, turns = _cut_transcript(conversation, max_chars, notes) if conversation else (None, [])
     return RunDetail.model_construct(
-        folder=folder_label,
+        folder=link,
         score=score.model_copy(update={"case_scores": None}),
-        signature=signature([read_conditions(score)]),
+        signature=signature,
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
         cases=tabulate_cases(_first(join_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
@@ -174,16 +172,14 @@ def _row(check: CaseSubmission, metrics: Mapping[str, float | None], names: list
 
 def group_turns(messages: list[Message], calls: list[CodeCall]) -> list[TranscriptTurn]:
     """Messages and calls by turn; a message that only returns output shown with its call is left out."""
-    judgement = group_by(messages, lambda message: message.turn)
-    done = group_by(calls, lambda call: call.turn)
-    return [
-        TranscriptTurn(
-            turn=turn,
-            messages=[m for m in judgement.get(turn, []) if not m.repeats(done.get(turn, []))],
-            calls=done.get(turn, []),
-        )
-        for turn in sorted({*judgement, *done})
-    ]
+    numbers = {message.turn for message in messages} | {call.turn for call in calls}
+    turns = {turn: TranscriptTurn(turn, [], []) for turn in sorted(numbers)}
+    for call in calls:
+        turns[call.turn].calls.append(call)
+    for message in messages:
+        if not message.repeats(turns[message.turn].calls):
+            turns[message.turn].messages.append(message)
+    return list(turns.values())
 
 
 def keep_both_ends(turns: list[TranscriptTurn], limit: int) -> list[TranscriptTurn]:

@@ -14,30 +14,32 @@ import multiprocessing
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pydantic_core
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.console import collect_rarely
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_text
-from automedbench.base.records import Model, RunId, ScoreRecord
+from automedbench.base.records import Model, RunId
 from automedbench.base.views import CaseViews, Frame, ViewLayer
-from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.leaderboard import definitions
-from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.page.details import read_detail
 from automedbench.leaderboard.page.html import environment, script, style
-from automedbench.scoring.codes.taxonomy import CODES
+
+if TYPE_CHECKING:  # each process that writes pages imports this file
+    from automedbench.base.cards import TaskCard
+    from automedbench.judge.rubric import Rubric, RubricCriterion
+    from automedbench.leaderboard.entries import BoardEntry
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "framed.js", "run.js")
 ROOT = "../../../.."
 """The leaderboard's folder as a page sees it."""
+_LEVEL = 3
+"""Of compression: the usual 6 takes twice as long, for 8 % less."""
 PAGES = "run-pages.json"
 """Beside the board: what its pages of runs were made of."""
 
@@ -67,7 +69,8 @@ def load_template() -> str:
 
 def fill_page(title: str, shared: str, detail: str) -> bytes:
     """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
-    packed = zlib.compress(f'{{"shared":{shared},"detail":{detail}}}'.encode("utf-8", "backslashreplace"))
+    text = f'{{"shared":{shared},"detail":{detail}}}'
+    packed = zlib.compress(text.encode("utf-8", "backslashreplace"), _LEVEL)
     own = {"title": html.escape(title), "nonce": sha256_bytes(packed), "packed": base64.b64encode(packed).decode()}
     page = re.sub("@@([a-z]+)@@", lambda slot: own[slot[1]], load_template())
     return page.encode("utf-8", "backslashreplace")
@@ -78,6 +81,9 @@ def shared_words(title: str, access: str, track: str, rubric: Rubric | None, sib
 
     ``closed``: how access to the data set is limited; null: open to all.
     """
+    from automedbench.leaderboard import definitions  # with NumPy, which no page needs
+    from automedbench.scoring.codes.taxonomy import CODES
+
     text = definitions.track_text(track)
     return {
         "task": title,
@@ -125,10 +131,12 @@ class PageRecords(Model):
 
 
 class _Job(NamedTuple):
-    """A page, the folder of its run and of the board, the words that it shares with others (JSON), how it was made."""
+    """A page: folder of the results, also as a link; the board's; words that pages share (JSON); how it was made."""
 
     run: RunId
-    folder: str
+    signature: str
+    results: str
+    link: str
     out: str
     words: str
     before: PageRecord | None
@@ -138,31 +146,48 @@ class _Job(NamedTuple):
         return f"{self.out}/runs/{self.run.path}.html"
 
 
+@contextlib.contextmanager
+def page_processes(n_pages: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """``map`` of a function over jobs; for many pages by a few processes, which are started at once."""
+    workers = min(4, n_pages // _MANY, len(os.sched_getaffinity(0)))
+    if not workers:
+        yield map
+        return
+    # Not fork: libraries that are loaded by now may have started threads.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), collect_rarely) as pool:
+        for _ in range(workers):
+            pool.submit(load_template)
+        yield functools.partial(pool.map, chunksize=_CHUNK)
+
+
 def write_run_pages(
     results: Path,
     out: Path,
-    scores: Sequence[ScoreRecord],
+    entries: Sequence[BoardEntry],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
+    write_all: Callable[[Callable[[_Job], PageRecord], list[_Job]], Iterable[PageRecord]] = map,
 ) -> dict[str, str]:
-    """Write ``out/runs/<run path>.html`` for every score and what pages share; remove all other pages and pictures.
+    """Write ``out/runs/<run path>.html`` for every scored run and what they share; remove all other pages and pictures.
 
     Pages whose records are as they were stay. Returns the day on which the last run of each agent ended, where it is
-    known.
+    known. ``write_all``: of ``page_processes``.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
-    _require_plain_names(scores)
+    scored = [entry for entry in entries if entry.score]
+    _require_plain_names(scored)
     known = known_record(out / PAGES, PageRecords)
     before = known.pages if known else {}
+    link = f"{ROOT}/{os.path.relpath(results, out).replace(os.sep, '/')}"
     jobs = [
-        _Job(run, f"{results}/runs/{run.path}", str(out), words, before.get(run.path))
-        for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
+        _Job(entry.run, entry.signature, str(results), link, str(out), words, before.get(entry.run.path))
+        for entry, words in zip(scored, _shared(scored, cards, rubrics), strict=True)
     ]
     write_text(out / "run.css", style(*STYLES))
     write_text(out / "run.js", script(*SCRIPTS))
     _remove_others(out / "runs", {f"{job.run.path}.html" for job in jobs}, ".html")
-    made = _write_all(jobs)
+    made = list(write_all(_write, jobs))
     _remove_others(out / "pictures", {name for page in made for name in page.pictures})
     pages = {job.run.path: page for job, page in zip(jobs, made, strict=True)}
     write_text(out / PAGES, PageRecords(pages=pages).model_dump_json())
@@ -170,10 +195,10 @@ def write_run_pages(
     return dict(sorted((agent, day) for agent, day in ended if day))  # of equal keys the last, so the latest, stays
 
 
-def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
+def _require_plain_names(entries: Sequence[BoardEntry]) -> None:
     """Names of a campaign are checked with its configuration, but results may come from elsewhere."""
-    for score in scores:
-        for name in (score.run.agent, score.run.task):
+    for entry in entries:
+        for name in (entry.run.agent, entry.run.task):
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise InfrastructureError(
                     f"A score is of a run of {name!r}, which is not a valid name: its page would lie elsewhere.\n"
@@ -181,14 +206,13 @@ def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
                 )
 
 
-# --- what pages are made of -----------------------------------------------------------------------------------
-
-
 def _shared(
-    scores: Sequence[ScoreRecord], cards: Mapping[str, TaskCard], rubrics: Mapping[str, Rubric]
+    entries: Sequence[BoardEntry], cards: Mapping[str, TaskCard], rubrics: Mapping[str, Rubric]
 ) -> Iterator[str]:
-    """Shared words of every score as JSON, each kind made once."""
-    repeats = group_by((score.run for score in scores), lambda run: (run.agent, run.task, run.tier))
+    """Shared words of every run as JSON, each kind made once."""
+    siblings: dict[str, list[int]] = {}
+    for entry in entries:
+        siblings.setdefault(os.path.dirname(entry.run.path), []).append(entry.run.repeat)
 
     @functools.cache
     def words(task: str, track: str, siblings: tuple[int, ...]) -> str:
@@ -196,10 +220,8 @@ def _shared(
         title_and_access = (card.title, card.dataset.access) if card else (task, "public")
         return pydantic_core.to_json(shared_words(*title_and_access, track, rubrics.get(track), siblings)).decode()
 
-    for score in scores:
-        run = score.run
-        siblings = sorted(other.repeat for other in repeats[run.agent, run.task, run.tier])
-        yield words(run.task, score.track, tuple(siblings))
+    for entry in entries:
+        yield words(entry.run.task, entry.track, tuple(sorted(siblings[os.path.dirname(entry.run.path)])))
 
 
 def _remove_others(folder: Path, kept: set[str], ending: str = "") -> None:
@@ -216,23 +238,13 @@ def _remove_others(folder: Path, kept: set[str], ending: str = "") -> None:
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def _write_all(jobs: Sequence[_Job]) -> list[PageRecord]:
-    """Write pages, many of them in a few processes."""
-    if len(jobs) < _MANY:
-        return list(map(_write, jobs))
-    workers = min(4, len(jobs) // _MANY, len(os.sched_getaffinity(0)))
-    # Not fork: libraries that are loaded by now may have started threads.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), collect_rarely) as pool:
-        return list(pool.map(_write, jobs, chunksize=_CHUNK))
-
-
 def _write(job: _Job) -> PageRecord:
     """Write one page and its pictures, or leave them as they are."""
-    made_of = f"{_last_change(job.folder)}.{_digest(job.words)}"
+    folder = f"{job.results}/runs/{job.run.path}"
+    made_of = f"{_last_change(folder)}.{_digest(job.words)}"
     if job.before and job.before.made_of == made_of and os.path.exists(job.page):
         return job.before
-    folder = f"{ROOT}/{os.path.relpath(job.folder, job.out).replace(os.sep, '/')}"
-    detail = read_detail(job.folder, folder_label=folder)
+    detail = read_detail(folder, f"{job.link}/runs/{job.run.path}", job.signature)
     views, pictures = share_pictures(detail.views, job.run.task) if detail.views else (None, {})
     records = detail.model_copy(update={"views": views}).model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"

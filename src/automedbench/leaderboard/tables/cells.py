@@ -17,7 +17,7 @@ import pandas as pd
 
 from automedbench.base.files import hash_json
 from automedbench.base.records import TIERS, ScoreRecord
-from automedbench.leaderboard.conditions import RecordedConditions, judge_class, read_conditions, signature
+from automedbench.leaderboard.conditions import judge_class
 from automedbench.leaderboard.entries import (
     BoardEntry,
     group_by,
@@ -154,39 +154,29 @@ def _row(entry: BoardEntry, sample: Sample | None) -> list[Any]:
         for usd in (totals.cost_usd, score.judge_cost_usd, score.attempts_cost_usd)
     ]
     took = score.used
-    used = [
-        totals.turns,
-        totals.wall_s,
-        totals.tokens.total,
-        took.gpu_held_s,
-        took.gpu_busy_s,
-        took.cpu_s,
-        *costs,
-        score.attempts,
-    ]
+    used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s]
     values = [score_value(score, name.removesuffix("_score")) for name in SCORES]
     won = has_medal(score)
     contradicts = won and score.contradicting is not None
     ends = [has_failed(score), won, score.disqualified, score.no_effect, contradicts, score.made_up, entry.other_judge]
     classes = score.recipe.preset, score.enforced.isolation, judge_class(score)
-    return [*place, *values, *ends, *used, *classes, entry.outdated, read_conditions(score), sample]
+    return [*place, *values, *ends, *used, *costs, score.attempts, *classes, entry.outdated, entry.conditions, sample]
 
 
 _MICRO = Decimal("0.000001")
 
 
-def ledger_row(
-    score: ScoreRecord,
-    outdated: Sequence[str] = (),
-    other_judge: bool = False,
-    conditions: RecordedConditions | None = None,
-) -> dict[str, Any]:
-    """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
+def ledger_rows(entries: Iterable[BoardEntry]) -> list[dict[str, Any]]:
+    """Rows of ``runs.csv``, one per scored run; money in USD."""
+    return [_ledger_row(entry, entry.score) for entry in entries if entry.score]
+
+
+def _ledger_row(entry: BoardEntry, score: ScoreRecord) -> dict[str, Any]:
+    """What the record says under the column's name, or what stands here."""
     found = (
         vars(score) | vars(score.run) | vars(score.totals) | vars(score.used) | vars(score.recipe) | _computed(score)
     )
-    found |= {"outdated": ", ".join(outdated), "other_judge": other_judge}
-    found["signature"] = signature([conditions or read_conditions(score)])
+    found |= {"outdated": ", ".join(entry.outdated), "other_judge": entry.other_judge, "signature": entry.signature}
     return {name: found[name] for name in TABLES["runs"].columns}
 
 

@@ -6,7 +6,9 @@ CSV and parquet, a decimal string in JSON. They are written atomically.
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -18,6 +20,8 @@ import pandas as pd
 from automedbench.base.files import atomic_path, write_text
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 
+DIGITS = 6
+"""Decimals of a float in files: far below what any difference between agents could mean."""
 Row = Any
 """A row of a table: its columns are attributes."""
 
@@ -44,24 +48,25 @@ class BoardTable(Sequence[Row]):
         """A row, or several, in the order of the table."""
         return self._rows[place]
 
-    def values(self, formats: Mapping[type, Callable[[Any], Any]]) -> dict[str, list[Any]]:
-        """Column → its values; those of a type in ``formats`` are passed through its function, None stays None."""
-        return {
-            name: [None if value is None else formats[kind](value) for value in self.frame[name]]
-            if kind in formats
-            else list(self.frame[name])
-            for name, kind in self.kinds.items()
-        }
+    def values(self, formats: Mapping[type, Callable[[Any], Any]], names: Iterable[str] = ()) -> dict[str, list[Any]]:
+        """Column (all, or ``names``) → its values, passed through the function of their type if there is one."""
+        return {name: _format(self.frame[name].tolist(), formats.get(self.kinds[name])) for name in names or self.kinds}
+
+    @functools.cached_property
+    def file_values(self) -> dict[str, list[Any]]:
+        """The values of all columns as files have them: floats rounded."""
+        return self.values({float: functools.partial(round, ndigits=DIGITS)})
+
+
+def _format(values: list[Any], convert: Callable[[Any], Any] | None) -> list[Any]:
+    """Values that are passed through a function; None stays None."""
+    return [None if value is None else convert(value) for value in values] if convert else values
 
 
 def _normalise(kind: type, values: Iterable[Any]) -> list[Any]:
     """Values of Python, whole numbers as such, and None for NaN."""
     known = [None if value is None or value != value else value for value in values]
     return [None if value is None else int(value) for value in known] if kind is int else known
-
-
-DIGITS = 6
-"""Decimals of a float in files: far below what any difference between agents could mean."""
 
 
 def export_table(table: BoardTable, folder: Path) -> None:
@@ -72,14 +77,16 @@ def export_table(table: BoardTable, folder: Path) -> None:
 
 def to_csv(table: BoardTable) -> str:
     """RFC 4180 text with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
-    values = table.values({float: _round, str: _csv_text, bool: lambda flag: str(flag).lower()})
-    text: str = pd.DataFrame(values, dtype=object).to_csv(index=False, lineterminator="\n")
-    return text
+    formats: dict[type, Callable[[Any], str]] = {str: _csv_text, bool: lambda flag: str(flag).lower()}
+    columns = (_format(values, formats.get(table.kinds[name])) for name, values in table.file_values.items())
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table.kinds, *zip(*columns, strict=True)])
+    return text.getvalue()
 
 
 def json_rows(table: BoardTable) -> list[list[Any]]:
-    """The rows as lists in the order of the columns; money as decimal strings."""
-    return list(map(list, zip(*table.values({float: _round, Decimal: str}).values(), strict=True)))
+    """The rows in the order of the columns; money is a decimal string in JSON."""
+    return list(map(list, zip(*table.file_values.values(), strict=True)))
 
 
 def plain_json(value: Any) -> str:
@@ -94,13 +101,9 @@ def write_parquet(path: Path, table: BoardTable) -> None:
 
     types: dict[type, Any] = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
     types[Decimal] = polars.Decimal(18, 6)
-    values = table.values({float: _round})
-    series = [polars.Series(name, values[name], types[kind]) for name, kind in table.kinds.items()]
+    series = [polars.Series(name, values, types[table.kinds[name]]) for name, values in table.file_values.items()]
     with atomic_path(path) as temporary:
         polars.DataFrame(series).write_parquet(temporary)
-
-
-_round = functools.partial(round, ndigits=DIGITS)
 
 
 def _csv_text(text: str) -> str:
