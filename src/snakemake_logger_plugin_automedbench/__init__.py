@@ -32,6 +32,15 @@ _CHATTER = re.compile(
     r"|Will exit after finishing"
 )
 _INTERRUPTION = "Terminating processes on user request"
+# Of the user, not of the Snakefile: its lines and frames say nothing. Behind each: what else to say.
+_MISTAKES = {
+    "ConfigError": [],
+    "MissingRuleException": [
+        "Targets: `snakemake --list-target-rules`; of a run results/runs/<agent>/<task>/<tier>/r<k>/score.json, with "
+        "names of this campaign."
+    ],
+}
+_OF_DEVELOPERS = " (if you use input functions make sure that they don't raise unexpected exceptions)."
 _OS_ERRORS = {"OSError", *(each.__name__ for each in OSError.__subclasses__())}
 
 
@@ -124,9 +133,10 @@ class LogHandler(LogHandlerBase):
         exception = getattr(record, "exception", None)
         if exception in _OS_ERRORS:
             self._display.print(_reason(record.getMessage()))
-        elif exception == "ConfigError":  # the user's mistake, not the Snakefile's: no file of ours, and no frames
-            lines = record.getMessage().splitlines()[1:]
-            self._display.print("ConfigError: " + "\n".join(line for line in lines if not line.startswith('  File "')))
+        elif exception in _MISTAKES:
+            lines = [line for line in record.getMessage().splitlines()[1:] if not line.startswith('  File "')]
+            lines[0] = f"{exception}: {lines[0].removesuffix(_OF_DEVELOPERS)}"
+            self._display.print("\n".join([*lines, *_MISTAKES[exception]]))
         elif "CalledProcessError" not in record.getMessage() and not self._steps.interrupted:
             self._print_message(record)
 

@@ -225,6 +225,20 @@ def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str],
     assert said(capsys, [error]) == [text.splitlines()[kept]]
 
 
+def test_a_users_mistake_has_no_frames(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Snakemake 9 formats a wrong campaign and a misspelt target."""
+    text = (
+        'ConfigError in file "rules/common.smk", line 43:\n--config: x: unknown key\nand y\n  File "z", line 43, in f'
+    )
+    wrong = record(LogEvent.ERROR, text, logging.ERROR, exception="ConfigError")
+    assert said(capsys, [wrong]) == ["ConfigError: --config: x: unknown key", "and y"]
+    hint = "if you use input functions make sure that they don't raise unexpected exceptions"
+    text = f"MissingRuleException:\nNo rule to produce al ({hint})."
+    absent = record(LogEvent.ERROR, text, logging.ERROR, exception="MissingRuleException")
+    first, second = said(capsys, [absent])
+    assert first == "MissingRuleException: No rule to produce al" and "--list-target-rules" in second
+
+
 def test_step_without_anything() -> None:
     assert describe_failure(step_name("all", None), None, [], []) == "Failed: all"
 
