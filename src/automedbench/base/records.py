@@ -358,6 +358,18 @@ class RunConditions(Model):
     draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
 
 
+class FaultEvidence(Model):
+    """What became of the fault that was planted in a run (docs/reliability.md)."""
+
+    fault: str
+    cases: list[str] = Field(default_factory=list, description="cases whose inputs or outputs it changed")
+    met: bool | None = Field(description="the run met it, by evidence; null: nothing can tell")
+    evidence: str = Field("", description="a line for a person: what says that it was met, or why that is not known")
+    kept: bool = Field(
+        False, description="what it had put into the workspace lay there unchanged at the end; no score counts that"
+    )
+
+
 class RunRecord(RunConditions):
     """``D/run.json``: the outcome of the attempt that counts."""
 
@@ -374,6 +386,7 @@ class RunRecord(RunConditions):
     resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
     enforced: Enforced
     totals: Totals
+    fault: FaultEvidence | None = Field(None, description="of a run in which something went wrong on purpose")
     attempts_cost_usd: Money | None = Field(
         None, description="of all attempts by then, failed ones included; null: a price is unknown"
     )

@@ -281,9 +281,9 @@ def load_campaign_agents(settings: CampaignConfig) -> dict[str, Agent]:
     """The agents of a campaign: those of its file, and their variants; raises ConfigError with every problem."""
     agents = load_agents(Path(settings.agents_file))
     return agents | {
-        variant_name(base, name): agents[base].model_copy(update={"treatment": treatment.difference})
-        for name, treatment in settings.treatments.items()
-        for base in treatment.agents
+        variant_name(base, name): agents[base].model_copy(update={"treatment": difference})
+        for name, (bases, difference) in settings.variants.items()
+        for base in bases
         if base in agents
     }
 

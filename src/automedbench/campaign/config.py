@@ -13,7 +13,15 @@ from automedbench.base.code import PROMPTS as PROMPTS
 from automedbench.base.code import RUBRICS as RUBRICS
 from automedbench.base.keys import KeySource
 from automedbench.base.records import EffectRule, Enforced, JudgeKind, Model, RunId, Tier
-from automedbench.campaign.treatments import LimitValues, Treatment, check_limits, variant_name
+from automedbench.campaign.treatments import (
+    FAULTS,
+    Difference,
+    LimitValues,
+    Reliability,
+    Treatment,
+    check_limits,
+    variant_name,
+)
 
 Network = Literal["sealed", "proxied", "open"]
 DEFAULT = "default"
@@ -35,6 +43,10 @@ class Selection(Model):
         return all(not named or value in named for named, value in pairs)
 
 
+Agents = tuple[list[str], Difference]
+"""Agents that get a variant, and what it differs in."""
+
+
 class Matrix(Model):
     """agents × tasks × tiers × repeats, less ``exclude``, plus ``include``."""
 
@@ -45,11 +57,11 @@ class Matrix(Model):
     include: list[RunId] = Field(default_factory=list, description="single runs outside the product")
     exclude: list[Selection] = Field(default_factory=list)
 
-    def with_variants(self, treatments: Mapping[str, Treatment]) -> Matrix:
+    def with_variants(self, variants: Mapping[str, Agents]) -> Matrix:
         """The matrix in which every agent is followed by its variants, on the same tasks, tiers and repeats."""
 
         def expand(agents: Iterable[str]) -> list[str]:
-            return [name for agent in agents for name in (agent, *_list_variants(agent, treatments))]
+            return [name for agent in agents for name in (agent, *_list_variants(agent, variants))]
 
         return self.model_copy(
             update={
@@ -60,8 +72,8 @@ class Matrix(Model):
         )
 
 
-def _list_variants(agent: str, treatments: Mapping[str, Treatment]) -> list[str]:
-    return [variant_name(agent, name) for name, treatment in treatments.items() if agent in treatment.agents]
+def _list_variants(agent: str, variants: Mapping[str, Agents]) -> list[str]:
+    return [variant_name(agent, name) for name, (agents, _) in variants.items() if agent in agents]
 
 
 class DataPaths(Model):
@@ -334,6 +346,9 @@ class CampaignConfig(Model):
     treatments: dict[Name, Treatment] = Field(
         default_factory=dict, description="variants of agents that differ in exactly one thing, paired with their base"
     )
+    reliability: Reliability = Field(
+        Reliability(), description="runs of agents in which something goes wrong on purpose, paired with their base"
+    )
     budget: BudgetConfig = BudgetConfig()
     sandbox: SandboxConfig = SandboxConfig()
     containers: Containers = Containers()
@@ -359,7 +374,13 @@ class CampaignConfig(Model):
         data = {name: path + (apart if name == "raw" else drawn) for name, path in self.data.model_dump().items()}
         own = {} if self.fixtures else self.datasets
         settings = {"data": DataPaths(**data), "results": self.results + drawn, "datasets": own}
-        return self.model_copy(update=settings | {"matrix": self.matrix.with_variants(self.treatments)})
+        return self.model_copy(update=settings | {"matrix": self.matrix.with_variants(self.variants)})
+
+    @property
+    def variants(self) -> dict[str, Agents]:
+        """Treatment or fault → the agents that get a variant with it, and what that differs in."""
+        treatments = {name: (treatment.agents, treatment.difference) for name, treatment in self.treatments.items()}
+        return treatments | self.reliability.differences
 
     def image(self, name: str) -> str | None:
         """File of one image, or None without containers."""
@@ -380,6 +401,13 @@ class CampaignConfig(Model):
         """Pinned list that an image is built from: torch comes along only when its checkpoints are configured."""
         clinical = image == "scorer" and CLINICAL & set(self.resources)
         return f"envs/{'radiology' if clinical else image}.txt"
+
+    @field_validator("treatments")
+    @classmethod
+    def _no_name_of_a_fault(cls, treatments: dict[str, Treatment]) -> dict[str, Treatment]:
+        if reserved := sorted(treatments.keys() & set(FAULTS)):
+            raise ValueError(f"'{reserved[0]}' is the name of a fault; give the treatment another name")
+        return treatments
 
     @field_validator("limits")
     @classmethod

@@ -192,6 +192,7 @@ def _unknown_names(config: CampaignConfig, kind: Literal["agent", "task"], known
     ]
     if kind == "agent":
         named += ((f"treatments.{name}.agents", base) for name, of in config.treatments.items() for base in of.agents)
+        named += (("reliability.agents", name) for name in config.reliability.agents)
     return [
         f"{CONFIG}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
         for key, name in dict.fromkeys(named)

@@ -1,4 +1,4 @@
-"""Treatments: named variants of an agent that differ from it, their base, in exactly one thing.
+"""Variants of an agent that differ from it, their base, in exactly one thing: a treatment, or a fault.
 
 The variant of ``agent`` by the treatment ``name`` is the agent ``agent+name``. No entry of the agents file has a name
 with ``+``, so a name alone tells variants from bases.
@@ -6,9 +6,10 @@ with ``+``, so a name alone tells variants from bases.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from automedbench.base.cards import Limits
 from automedbench.base.files import hash_folder, hash_json
@@ -19,6 +20,19 @@ JOINED_BY = "+"
 KINDS = ("skills", "text", "wording", "limits")
 """Kinds of differences: keys of a treatment, of which it has one."""
 LimitValues = dict[str, float | int | None]
+FaultName = Literal[
+    "index-down",
+    "cut-download",
+    "odd-case",
+    "damaged-case",
+    "slow-endpoint",
+    "wrong-hint",
+    "conflicting-requirement",
+    "cut-call",
+    "stale-output",
+]
+"""What can go wrong in a run on purpose: ``agent.faults`` plants it, docs/reliability.md tells what each is."""
+FAULTS: tuple[FaultName, ...] = get_args(FaultName)
 
 
 def check_limits(limits: LimitValues) -> LimitValues:
@@ -44,6 +58,7 @@ class Difference(Model):
         None, description="words of the brief: 2 states the same facts in other words (config/prompts/wording2)"
     )
     limits: LimitValues | None = Field(None, description="one limit, as below 'limits'")
+    fault: SkipJsonSchema[FaultName | None] = Field(None, description="what goes wrong; belongs below 'reliability'")
 
     @field_validator("limits")
     @classmethod
@@ -73,6 +88,8 @@ class Treatment(Difference):
 
     @model_validator(mode="after")
     def _one_difference(self) -> Self:
+        if self.fault is not None:
+            raise ValueError(f"a fault is no treatment; set reliability: {{agents: [...], faults: [{self.fault}]}}")
         if len(self.kinds) != 1:
             found = " and ".join(map(repr, self.kinds)) or "none"
             raise ValueError(f"a treatment differs in exactly one of {', '.join(KINDS)}; here: {found}")
@@ -81,13 +98,37 @@ class Treatment(Difference):
     @field_validator("agents")
     @classmethod
     def _of_bases(cls, agents: list[str]) -> list[str]:
-        if variants := [name for name in agents if find_base(name)]:
-            raise ValueError(f"'{variants[0]}' is itself a variant: a treatment of a treatment would differ twice")
-        return agents
+        return refuse_variants(agents)
 
     @property
     def difference(self) -> Difference:
         return Difference.model_validate(self.model_dump(include=set(KINDS)))
+
+
+class Reliability(Model):
+    """Agents that are run once more under each fault, beside their runs without any."""
+
+    agents: list[str] = Field(
+        default_factory=list, description="names from agents_file: each gets the variant agent+fault; none: no faults"
+    )
+    faults: tuple[FaultName, ...] = Field(FAULTS, min_length=1, description="one variant of each agent for each")
+
+    @field_validator("agents")
+    @classmethod
+    def _of_bases(cls, agents: list[str]) -> list[str]:
+        return refuse_variants(agents)
+
+    @property
+    def differences(self) -> dict[str, tuple[list[str], Difference]]:
+        """Fault → the agents that get a variant with it, and what that differs in."""
+        return {name: (self.agents, Difference(fault=name)) for name in self.faults if self.agents}
+
+
+def refuse_variants(agents: list[str]) -> list[str]:
+    """The agents themselves; raises ValueError when one is a variant already."""
+    if variants := [name for name in agents if find_base(name)]:
+        raise ValueError(f"'{variants[0]}' is itself a variant: a variant of a variant would differ twice")
+    return agents
 
 
 def variant_name(base: str, treatment: str) -> str:
@@ -99,3 +140,9 @@ def find_base(agent: str) -> str:
     """Name of a variant's base; empty for an agent that is none."""
     base, joined, _ = agent.partition(JOINED_BY)
     return base if joined else ""
+
+
+def find_fault(agent: str) -> str:
+    """The fault under which a variant runs; empty for other agents. No treatment has such a name."""
+    _, _, name = agent.partition(JOINED_BY)
+    return name if name in FAULTS else ""
