@@ -41,6 +41,7 @@ from automedbench.sandbox.egress.exchange import (
     Uploads,
     make_findings,
 )
+from automedbench.sandbox.egress.planted import CUT_BYTES
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, refuse_own_home
 
 SETTINGS = EgressSettings(
@@ -101,7 +102,7 @@ def content(answer: bytes) -> bytes:
 
 @contextlib.contextmanager
 def net_with(
-    settings: EgressSettings = SETTINGS, *, names: dict[str, list[str]] | None = None, **places: str
+    settings: EgressSettings = SETTINGS, *, names: dict[str, list[str]] | None = None, fault: Any = None, **places: str
 ) -> Iterator[Net]:
     """An egress process whose ``code.example`` is a web server here."""
     bodies: dict[str, bytes] = {"/": b"welcome"}
@@ -116,7 +117,9 @@ def net_with(
         (folder / "sockets").mkdir()
         with WebServer(answer) as web:
             upstreams = Upstreams(names or {}, {"code.example:80": web.place, **places})
-            with Egress(settings, folder / "log/egress.jsonl", folder / "sockets", upstreams=upstreams) as egress:
+            with Egress(
+                settings, folder / "log/egress.jsonl", folder / "sockets", fault=fault, upstreams=upstreams
+            ) as egress:
                 egress.set_call(1, 1)
                 yield Net(folder, web, egress, bodies)
     finally:
@@ -877,3 +880,16 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     cache = (tmp_path / "file", 10**6)
     with pytest.raises(InfrastructureError, match=re.escape(str(tmp_path / "file"))):
         Egress(EgressSettings((), cached=True), tmp_path / "egress.jsonl", tmp_path, cache=cache)
+
+
+# --- faults on purpose -----------------------------------------------------------------------------------------
+
+
+def test_a_download_breaks_off_once_and_the_log_says_so() -> None:
+    with net_with(fault="cut-download") as net:
+        net.bodies["/weights"] = bytes(2 * CUT_BYTES)
+        first, again = (net.proxy(get("/weights")) for _ in range(2))
+        assert status(first) == 200 and 0 < len(content(first)) < 2 * CUT_BYTES
+        assert len(content(again)) == 2 * CUT_BYTES
+        assert [line["reason"] for line in net.log()] == ["planted", "listed"]
+        assert net.drain() == []

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from automedbench.agent.faults import PUT_OFF
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import (
@@ -77,6 +78,7 @@ def ask(
     timeout_s: float = 600,
     requests: int = 1,
     jitter: Callable[[], float] = lambda: 1.0,
+    slow: bool = False,
     **options: Any,
 ) -> Asked:
     asked = Asked()
@@ -85,7 +87,12 @@ def ask(
     else:
         url = server
     with EndpointModel(
-        agent(url, **options), KEYS, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=jitter
+        agent(url, **options),
+        KEYS,
+        on_attempt=asked.attempts.append,
+        sleep=asked.waits.append,
+        jitter=jitter,
+        slow=slow,
     ) as model:
         try:
             for _ in range(requests):
@@ -493,3 +500,10 @@ def test_no_key_in_logs_and_messages(answer: Answer, tmp_path: Path) -> None:
 
 def test_a_given_up_request_holds_no_key() -> None:
     assert "sk-" not in str(RequestGivenUp.__init__.__doc__) + str(ask("http://127.0.0.1:9/v1").error)
+
+
+def test_a_slow_endpoint_puts_off_every_third_request() -> None:
+    with ScriptedServer(answers=[GOOD]) as server:
+        asked = ask(server, requests=4, slow=True)
+    assert [(each.status, each.body) for each in asked.attempts if each.body] == [(429, PUT_OFF)]
+    assert asked.waits == [20.0] and len(asked.headers) == 4

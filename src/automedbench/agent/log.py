@@ -140,6 +140,11 @@ class RunLog:
         """The first event of a kind, empty when there is none."""
         return next((event for event in self._events.beyond(0) if event["type"] == kind), {})
 
+    def count(self, kind: str, **fields: Any) -> int:
+        """Events of a kind that have these fields."""
+        events = (event for event in self._events.beyond(0) if event["type"] == kind)
+        return sum(fields.items() <= event.items() for event in events)
+
     # --- going on after a crash -------------------------------------------------------------------------------
 
     @property

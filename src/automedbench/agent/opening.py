@@ -83,7 +83,14 @@ def open_model(
 
             shared = plan.results / "endpoints" if plan.results else None
             return EndpointModel(
-                agent, keys, on_send=on_send, on_attempt=on_attempt, shared=shared, asker=plan.run.path, sleep=sleep
+                agent,
+                keys,
+                on_send=on_send,
+                on_attempt=on_attempt,
+                shared=shared,
+                asker=plan.run.path,
+                sleep=sleep,
+                slow=plan.fault is not None and plan.fault.name == "slow-endpoint",
             )
 
 
@@ -98,6 +105,8 @@ def open_sandbox(
     public = plan.public / plan.card.id
     plan.manifest.require("inputs", public)
     with contextlib.ExitStack() as stack:
+        if plan.fault is not None:
+            public = stack.enter_context(plan.fault.change_inputs(public, attempt.path / "inputs"))
         if plan.sandbox.backend == "local":
             yield stack.enter_context(
                 LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits, skills=plan.skills)
@@ -147,7 +156,8 @@ def open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     index = read_index(ask=not plan.sandbox.egress.offline)
     settings = make_egress_settings(plan, index=index, hashes=label_hashes(plan.manifest, _receipt(plan)))
     tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
-    return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place)
+    fault = plan.fault.network if plan.fault else None
+    return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place, fault=fault)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:

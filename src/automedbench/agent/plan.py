@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from automedbench.agent.budget.limits import NOTICE_AT
 from automedbench.agent.durable.attempts import Identity
+from automedbench.agent.faults import PlantedFault
 from automedbench.agent.loop import MAX_LENGTH_STOPS
 from automedbench.agent.toolbox import Contract
 from automedbench.agent.tools import MAX_CALLS
@@ -84,6 +85,12 @@ class RunPlan:
         """Folder of skills that the agent is given."""
         return Path(folder) if (folder := self.agent.difference.skills) else None
 
+    @property
+    def fault(self) -> PlantedFault | None:
+        """What goes wrong in it on purpose."""
+        name = self.agent.difference.fault
+        return PlantedFault(name, self.card, self.manifest) if name else None
+
 
 def refuse_unsafe(plan: RunPlan) -> None:
     """Raise ConfigError for what must never start, and when card and staged data differ."""
@@ -139,6 +146,8 @@ def compose_brief(plan: RunPlan) -> Brief:
         parts.append(blocks.render("skills.md"))
     if plan.agent.difference.text:
         parts.append(plan.agent.difference.text.strip())
+    if plan.fault and plan.fault.block:
+        parts.append(blocks.render(plan.fault.block))
     tool = "" if command else blocks.render("execute_code.md")
     pins = list_requirements(plan.prompts, card) if tier == "lite" else ""
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)

@@ -38,6 +38,7 @@ from automedbench.agent.durable.attempts import (
 )
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
+from automedbench.agent.faults import PUT_OFF
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.opening import OpenModel, OpenSandbox, log_attempt
@@ -59,7 +60,7 @@ from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.keys import read_keys
 from automedbench.base.masking import secret_among
-from automedbench.base.records import Code, Conversation, Enforced, RunRecord, Totals, now
+from automedbench.base.records import Code, Conversation, Enforced, FaultEvidence, RunRecord, Totals, now
 from automedbench.base.reserve import give_up_reserve, hold_reserve
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import Sandbox
@@ -165,6 +166,8 @@ class _Driver:
         try:
             if new:
                 create_attempt(attempt, self.brief.markdown, self.brief.given, plan.scratch)
+                if plan.fault is not None:
+                    plan.fault.leave_output(attempt.workspace, plan.public / plan.card.id)
             open_workspace(attempt.path, plan.scratch)
             try:
                 with usage, ExitStack() as stack:
@@ -300,7 +303,10 @@ class _Driver:
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
             deaths=deaths,
-            snapshot=take_snapshot(attempt.workspace).select(self.brief.given),
+            first_timeout_s=plan.fault.call_s if plan.fault else float("inf"),
+            snapshot=take_snapshot(attempt.workspace).select(
+                [*self.brief.given, *([plan.fault.output] if plan.fault and plan.fault.output else [])]
+            ),
         )
 
     def _run(self, attempt: AttemptFolder, session: _Session) -> tuple[Conversation, RunRecord]:
@@ -311,11 +317,20 @@ class _Driver:
         spoiled = session.sandbox.selfcheck()
         if spoiled and ending.outcome != "disqualified":
             ending = Ending("stopped", spoiled)
-        record = self._record(attempt, session, ending)
+        fault = self._gather_fault(attempt, loop.toolbox)
+        record = self._record(attempt, session, ending).model_copy(update={"fault": fault})
         loop.toolbox.log.event(
             "run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json")
         )
         return self._conversation(attempt, session), record
+
+    def _gather_fault(self, attempt: AttemptFolder, toolbox: Toolbox) -> FaultEvidence | None:
+        """What became of the run's fault; what it left in the workspace is taken out."""
+        if (fault := self.plan.fault) is None:
+            return None
+        kept = fault.take_output(attempt.workspace, self.plan.public / self.plan.card.id)
+        slowed = toolbox.log.count("api_attempt", body=PUT_OFF)
+        return fault.gather(toolbox.calls, attempt.log / opening.EGRESS_LOG, slowed, kept=kept)
 
     def _keep_failure(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
         record_failure(

@@ -155,6 +155,8 @@ class Toolbox:
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     known_tools: Sequence[str] = tools.TOOL_NAMES
+    first_timeout_s: float = float("inf")
+    """Time limit of a call until one took longer."""
     ending: Ending | None = None
     submitted: bool = False
     summary: str | None = None
@@ -318,6 +320,8 @@ class Toolbox:
         """
         self.sandbox.set_deadline(self.budget.remaining_s)
         timeout_s = self.budget.exec_timeout_s()
+        if not any(call.status == "timeout" for call in self.calls):
+            timeout_s = min(timeout_s, self.first_timeout_s)
         try:
             result = self.sandbox.run_code(
                 request.language,

@@ -168,7 +168,8 @@ class RequestHandler:
         if isinstance(failure, ContextOverflow):
             return RequestRefused(400, "invalid_request_error", "context_length_exceeded", str(failure))
         if isinstance(failure, RequestRejected):
-            kind = "server_error" if failure.status >= 500 else "invalid_request_error"
+            kinds = {429: "rate_limit_error"}
+            kind = "server_error" if failure.status >= 500 else kinds.get(failure.status, "invalid_request_error")
             return RequestRefused(failure.status, kind, None, f"the endpoint fails at this request: {failure}")
         self.ending = make_failure_ending(failure)
         if isinstance(failure, LimitReached):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from automedbench.agent.faults import PUT_OFF
 from automedbench.agent.models import model
 from automedbench.agent.protocols import PROTOCOLS, endpoint_path, read_reply, whole_or_stream
 from automedbench.agent.protocols.responses import mark_cut
@@ -33,6 +34,9 @@ PLAIN_TOOL = model.ToolSpec("note", "Keep a note.", {"type": "object", "properti
 PLAIN_S = 60.0
 """A plain request speaks for all that fail so soon after it: no agent can make the driver ask all the time."""
 
+SLOW_EACH, SLOW_S = 3, 20.0
+"""Of an endpoint that is slow on purpose: which requests it puts off, and for how many seconds."""
+
 
 class EndpointModel(Closing):
     """A model behind an endpoint; a context manager that closes its connections."""
@@ -49,8 +53,11 @@ class EndpointModel(Closing):
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        slow: bool = False,
     ) -> None:
+        """``slow``: every third request is put off as by an endpoint that has too many, on purpose."""
         self._agent, self._protocol, self._clock = agent, PROTOCOLS[agent.protocol], clock
+        self._slow, self._asked, self._on_attempt, self._sleep = slow, 0, on_attempt, sleep
         self._is_proven, self._plain_until = False, float("-inf")
         target = agent.target(agent.model, keys, agent.protocol)
         self._client = Client(
@@ -80,6 +87,12 @@ class EndpointModel(Closing):
         ``messages`` are what the request says, to estimate tokens that are not reported. Raises RequestFailed (see its
         kinds) when there is none.
         """
+        self._asked += 1
+        put_off_s = self._put_off() if self._slow and self._asked % SLOW_EACH == 0 else 0.0
+        reply = self._complete(body, messages, timeout_s)
+        return replace(reply, retry_s=reply.retry_s + put_off_s)
+
+    def _complete(self, body: dict[str, Any], messages: Sequence[model.ChatMessage], timeout_s: float) -> model.Reply:
         first = self._ask(body, messages, timeout_s)
         if isinstance(first, EndpointAnswer):
             return self._book(body, first)
@@ -100,6 +113,16 @@ class EndpointModel(Closing):
             retry_s = first.retry_s + waited_s + plain_s + again.retry_s
             return self._book(body, replace(again, spent=spent, retry_s=retry_s))
         raise _as_failure(again, spent) or _reject(again, spent, waited_s)
+
+    def _put_off(self) -> float:
+        """Wait as after a 429, for how many seconds; a program with retries of its own is told so instead."""
+        told = self._agent.provider == "command"
+        wait_s = 0.0 if told else SLOW_S
+        self._on_attempt(Attempt("rate_limit", 429, wait_s, PUT_OFF, 0.0))
+        if told:
+            raise model.RequestRejected(PUT_OFF, status=429)
+        self._sleep(wait_s)
+        return wait_s
 
     def _ask(
         self,

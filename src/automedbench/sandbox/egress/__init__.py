@@ -23,6 +23,7 @@ from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.helper import SOURCE, HelperProcess
+from automedbench.sandbox.egress.planted import NetworkFault
 from automedbench.sandbox.egress.rules import EgressSettings
 from automedbench.sandbox.places import CA_FILE, SERVICES_DIR, Services
 
@@ -49,6 +50,7 @@ class Egress(Closing):
         *,
         tokens: Mapping[str, str] | None = None,
         cache: tuple[Path, int] | None = None,
+        fault: NetworkFault | None = None,
         upstreams: Any = None,
     ) -> None:
         """Start; raises InfrastructureError when the process does not come up.
@@ -56,7 +58,7 @@ class Egress(Closing):
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
         container sees; ``tokens`` are those of ``settings.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
         set, replaces the certificates that programs inside trust, for sites that inspect TLS. ``cache``: folder and
-        bytes of the campaign's cache, for settings with ``cached``.
+        bytes of the campaign's cache, for settings with ``cached``. ``fault``: what goes wrong on purpose.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
         self.settings, self._folder = settings, folder
@@ -85,6 +87,7 @@ class Egress(Closing):
             "log": str(log.resolve()),
             "upstreams": dataclasses.asdict(upstreams) if upstreams is not None else {},
             "tokens": dict(tokens or {}),
+            "fault": fault,
             "cache": str(cache[0].resolve()) if cache is not None else None,
             "cache_bytes": cache[1] if cache is not None else 0,
             "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,

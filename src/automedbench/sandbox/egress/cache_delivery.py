@@ -98,6 +98,7 @@ async def deliver(exchange: ProxyExchange, stored: Stored, source: Source | None
         await exchange.send_head(status, _encode_headers(head))
         while begin < end:
             count = min(reached, end, begin + PIECE_BYTES) - begin
+            exchange.outside.planted.pass_on(entry, count)
             await _pass_piece(wire, file.open(), begin, count)
             begin, entry.down = begin + count, entry.down + count
             reached = await file.wait_beyond(begin) if begin < end else 0

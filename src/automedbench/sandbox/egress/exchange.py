@@ -34,6 +34,7 @@ from automedbench.sandbox.egress.dial import (
     Streams,
     UpstreamUnreachable,
 )
+from automedbench.sandbox.egress.planted import PlantedFault
 from automedbench.sandbox.egress.rules import EgressRefused, EgressSettings, Ruling, refuse, url_port
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Outside:
     """For ``settings.opened``."""
     cache: Cache | None
     """The campaign's, for ``settings.cached``."""
+    planted: PlantedFault
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,7 @@ class ProxyExchange:
         await self.wire.send(h11.Response(status_code=status, headers=[*kept, *own], reason=reason))
 
     async def _pass_block(self, block: bytes) -> int:
+        self.outside.planted.pass_on(self.entry, len(block))
         await self.wire.send(h11.Data(data=block))
         self.entry.down += len(block)
         self.outside.uploads.add(0, len(block))
@@ -351,6 +354,7 @@ class EgressEntry:
     up: int = 0
     down: int = 0
     sha256: str | None = None
+    planted: bool = False
     begun: float = field(default_factory=time.monotonic)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

@@ -65,6 +65,7 @@ async def _relay(exchange: ProxyExchange, reader: asyncio.StreamReader, writer: 
     async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter, up: int, down: int) -> None:
         while data := await source.read(BLOCK):
             size = len(data)
+            exchange.outside.planted.pass_on(entry, down * size)
             entry.up, entry.down = entry.up + up * size, entry.down + down * size
             uploads.add(up * size, down * size)
             if is_too_large() or uploads.is_over:

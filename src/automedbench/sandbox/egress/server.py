@@ -46,6 +46,7 @@ from automedbench.sandbox.egress.exchange import (
     drain_and_close,
     read_request,
 )
+from automedbench.sandbox.egress.planted import PLANTED, NetworkFault, PlantedFault
 from automedbench.sandbox.egress.rules import LISTED, EgressRefused, EgressSettings, Ruling
 from automedbench.sandbox.places import CA_FILE
 
@@ -75,10 +76,13 @@ class Server:
         tokens: Mapping[str, str],
         cache: Cache | None,
         authority: Authority | None = None,
+        fault: NetworkFault | None = None,
     ) -> None:
         self._log = RequestLog(log)
         uploads = Uploads(settings.upload_total_bytes, self._log.sent_before, self._log.received_before)
-        self._outside = Outside(settings, Dialer(settings.trusted, upstreams), uploads, tokens, authority, cache)
+        planted = PlantedFault(fault, settings.index.hosts)
+        dialer = Dialer(settings.trusted, upstreams)
+        self._outside = Outside(settings, dialer, uploads, tokens, authority, cache, planted)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
@@ -152,7 +156,7 @@ class Server:
             if self._failures <= MAX_TRACEBACKS:
                 traceback.print_exc()
         if within is None or entry.method != "?" or not ruling.allowed:
-            self._log.record(entry, ruling)
+            self._log.record(entry, PLANTED if entry.planted else ruling)
         return opened
 
     async def _dispatch(
@@ -173,6 +177,10 @@ class Server:
             entry.begin(self._turn, self._call)
         entry.method = request.method.decode("latin-1")
         exchange = ProxyExchange(wire, request, entry, self._outside, within)
+        if self._outside.planted.is_down(service, exchange.target):
+            entry.planted, entry.path = True, exchange.target
+            await exchange.send_text(503, "Service Unavailable")
+            return PLANTED, None
         try:
             ruling = await (proxy.serve_opened if within else SERVICES[service])(exchange)
             stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
@@ -204,7 +212,7 @@ async def run(control: socket.socket) -> None:
         await writer.drain()
         return
     log, upstreams = Path(start["log"]), Upstreams(**start["upstreams"])
-    server = Server(settings, log, upstreams, start["tokens"], cache, authority)
+    server = Server(settings, log, upstreams, start["tokens"], cache, authority, start["fault"])
     services = settings.services
     if start["bundle"] is not None:
         Path(CA_FILE).write_bytes(Path(start["bundle"]).read_bytes() + (b"\n" + authority.pem if authority else b""))
