@@ -20,7 +20,7 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.treatments import find_base, variant_name
+from automedbench.campaign.treatments import FAULTS, find_base, find_fault, variant_name
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.leaderboard.conditions import BY_NAME, CHANGES, draw_name, find_differences, read_conditions
@@ -73,7 +73,8 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
     else:
         a, b = _read_scores(options, options.a), _read_scores(options, options.b)
-        others = [_read_scores(options, name) for name in _list_agents(options) if name not in (options.a, options.b)]
+        names = [name for name in _list_agents(options) if not find_fault(name) and name not in (options.a, options.b)]
+        others = [_read_scores(options, name) for name in names]
         found = compare_agents(a, b, options.measure, method, others=others, anyway=options.anyway)
         lines = report_lines(found, method)
         if treatments := _compare_treatments(options, found, method):
@@ -107,13 +108,17 @@ def _list_agents(options: argparse.Namespace, results: Path | None = None) -> li
 
 
 def _compare_treatments(options: argparse.Namespace, found: Comparison, method: StatisticsMethod) -> list[Row]:
-    """A variant against its base in all quantities, corrected for the base's other variants; nothing for others."""
+    """A variant against its base in all quantities, corrected for the base's others of its kind; nothing for others.
+
+    A kind is all treatments, or all faults.
+    """
     names = [options.a, options.b]
     variant = next((name for name in names if find_base(name) in names), None)
     if variant is None or (found["conflicts"] and not options.anyway):
         return []
-    base = find_base(variant)
-    family = [name for name in _list_agents(options) if base in (name, find_base(name))]
+    base, faulted = find_base(variant), bool(find_fault(variant))
+    variants = [name for name in _list_agents(options) if find_base(name) == base and bool(find_fault(name)) == faulted]
+    family = [base, *variants]
     scores = [score for name in family for score in _read_scores(options, name)]
     entries = [BoardEntry(score.run, score.track, score) for score in scores]
     rows = build_treatments(tabulate_runs(entries), read_skill_use(find_results(options), entries), method)
@@ -236,7 +241,8 @@ def treatment_lines(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     for track, own in list(places.items())[: 1 if len(places) == 2 else None]:  # one track is all
         head = (track_title(track) if track else "all", base, f"change [{100 * method.confidence:g} % interval]", "p")
         lines += [*table([head, *map(_treatment_cells, own)], right=range(1, 4)), ""]
-    lines.append("Intervals and p of each line hold for all treatments of the base together.")
+    kind = "faults" if rows[0].treatment in FAULTS else "treatments"
+    lines.append(f"Intervals and p of each line hold for all {kind} of the base together.")
     if used := skill_use(rows[0]):
         among = quantity("overall", rows[0].change_used, signed=True)
         lines.append(f"Skills used in {used} runs; overall of these alone {among}, which is not random.")
@@ -245,7 +251,7 @@ def treatment_lines(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
 
 def _treatment_cells(row: Row) -> tuple[str, str, str, str]:
     p = UNKNOWN if row.p is None else _p_text(row.p)
-    return QUANTITIES[row.quantity], quantity(row.quantity, row.mean_base), change(row), p
+    return QUANTITIES[row.quantity], quantity(row.quantity, row.mean_base), change(row, row.quantity), p
 
 
 def _no_effect_line(counts: Sequence[int]) -> list[str]:

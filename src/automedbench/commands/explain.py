@@ -18,6 +18,7 @@ from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.treatments import find_fault
 from automedbench.commands._campaign import add_campaign_options, find_results
 from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
@@ -60,7 +61,9 @@ def _select_entries(options: argparse.Namespace) -> list[BoardEntry]:
     """Scored runs that the options select; raises ConfigError for a name that none has."""
     results = find_results(options)
     scores = gather_scores(results, read_record(results / "plan.json", Plan), partial=True).scores
-    entries = [BoardEntry(score.run, score.track, score) for score in scores]
+    faulted = options.agent and find_fault(options.agent)
+    kept = [score for score in scores if faulted or not find_fault(score.run.agent)]
+    entries = [BoardEntry(score.run, score.track, score) for score in kept]
     names: dict[str, Callable[[BoardEntry], str]] = {
         "agent": lambda entry: entry.run.agent,
         "track": lambda entry: entry.track,

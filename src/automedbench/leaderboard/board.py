@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,9 +14,11 @@ from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.conditions import RecordedConditions, find_differences, signature
 from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.plan import Plan
+from automedbench.leaderboard.reliability import FaultVerdict
 from automedbench.leaderboard.tables.cells import ledger_rows, select_scored, tabulate_runs
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
+from automedbench.leaderboard.tables.reliability import build_faults, build_reliability
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.leaderboard.tables.tiers import build_tiers
@@ -30,7 +32,10 @@ ALL_TRACKS = "all"
 
 @dataclass(frozen=True)
 class Board:
-    """A campaign with its scores. ``unreadable``: scores that count as missing (path → why)."""
+    """A campaign with its scores. ``unreadable``: scores that count as missing (path → why).
+
+    ``faults``: runs under faults, which are no ``entries``; ``confidences``: of ``read_confidences``.
+    """
 
     plan: Plan
     entries: Sequence[BoardEntry]
@@ -39,11 +44,14 @@ class Board:
     method: StatisticsMethod
     unreadable: dict[str, str] = field(default_factory=dict)
     skill_use: SkillUse = field(default_factory=dict)
+    faults: Sequence[FaultVerdict] = ()
+    confidences: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outdated(self) -> dict[str, tuple[str, ...]]:
         """Runs that were not made or scored as the campaign asks now: path → conditions."""
-        return {entry.run.path: entry.outdated for entry in self.entries if entry.outdated}
+        every = [*self.entries, *(verdict.run.entry for verdict in self.faults)]
+        return {entry.run.path: entry.outdated for entry in every if entry.outdated}
 
     @property
     def tracks(self) -> list[str]:
@@ -108,7 +116,9 @@ class Board:
             build_agreement(self.headline, self.method),
         ]
         treatments = build_treatments(self.headline, self.skill_use, self.method)
-        found += [table for table in (treatments, build_skills(self.runs, self.skill_use)) if len(table)]
+        reliability = build_reliability(self.headline, self.faults, self.confidences, self.method)
+        occasional = treatments, build_skills(self.runs, self.skill_use), build_faults(self.faults), reliability
+        found += [table for table in occasional if len(table)]
         headline = [entry for entry in self.entries if entry.run.tier in HEADLINE_TIERS]
         return {table.name: table for table in found} | error_tables(headline, self.method.confidence)
 

@@ -15,6 +15,7 @@ from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import read_record, remove_temporaries, write_text
 from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, RunId, Tier
 from automedbench.campaign.config import RUBRICS, CampaignConfig
+from automedbench.campaign.treatments import find_base, find_fault
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
@@ -25,6 +26,7 @@ from automedbench.leaderboard.page.board_page import write_board, write_comparis
 from automedbench.leaderboard.page.run_pages import page_processes, write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
+from automedbench.leaderboard.reliability import judge_faults, read_confidences, read_faulted
 from automedbench.leaderboard.skills import read_skill_use
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
@@ -172,10 +174,15 @@ def build_leaderboard(
             else entry
             for entry in match_scores(plan.runs, gathered.scores, tracks)
         ]
+        faulted = [entry for entry in entries if find_fault(entry.run.agent)]
+        ranked = [entry for entry in entries if not find_fault(entry.run.agent)]
         texts = {track: load_rubric(Path(RUBRICS), track) for track in sorted({entry.track for entry in entries})}
         remove_temporaries(out)
         pages = beside.submit(write_run_pages, results, out, entries, known, texts, write_all)
-        board = Board(plan, entries, known, texts, method, gathered.unreadable, read_skill_use(results, entries))
+        use, verdicts = read_skill_use(results, ranked), judge_faults(read_faulted(results, faulted), ranked)
+        sure = read_confidences(results, ranked, {find_base(entry.run.agent) for entry in faulted})
+        plan = plan.without_faults()
+        board = Board(plan, ranked, known, texts, method, gathered.unreadable, use, verdicts, sure)
         export_tables(board, out)
         export_charts(out / "charts", board)
         write_comparison(out / "beside.html", board)

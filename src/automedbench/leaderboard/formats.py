@@ -62,10 +62,10 @@ def quantity(name: str, value: float | None, *, signed: bool = False) -> str:
     return f"{round(shown, digits) + 0.0:{'+' if signed else ''},.{digits}f}"
 
 
-def change(row: Row) -> str:
-    """+4.2 [1.0, 7.4]: a variant minus its base, with the interval if there is one."""
-    ends = f" [{quantity(row.quantity, row.low)}, {quantity(row.quantity, row.high)}]" if row.low is not None else ""
-    return quantity(row.quantity, row.change, signed=True) + ends
+def change(row: Row, name: str) -> str:
+    """+4.2 [1.0, 7.4]: a variant minus its base in the quantity ``name``, with the interval if there is one."""
+    ends = f" [{quantity(name, row.low)}, {quantity(name, row.high)}]" if row.low is not None else ""
+    return quantity(name, row.change, signed=True) + ends
 
 
 def skill_use(row: Row) -> str:

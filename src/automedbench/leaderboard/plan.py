@@ -13,6 +13,7 @@ from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
 from automedbench.campaign.config import DEFAULT
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.presets import load_preset
+from automedbench.campaign.treatments import find_fault
 
 
 class PlannedAgent(Model):
@@ -45,6 +46,11 @@ class Plan(Model):
         if unknown:
             raise ValueError(f"runs of agents that are not listed: {', '.join(sorted(unknown))}")
         return self
+
+    def without_faults(self) -> Plan:
+        """The plan of the board, which ranks, counts and compares no run under a fault."""
+        agents = {name: agent for name, agent in self.agents.items() if not find_fault(name)}
+        return self.model_copy(update={"agents": agents, "runs": [run for run in self.runs if run.agent in agents]})
 
 
 def make_plan(campaign: Campaign) -> Plan:

@@ -26,6 +26,7 @@ from automedbench.base.records import RunId, RunRecord, Tokens, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, build_campaign_record
+from automedbench.campaign.treatments import find_fault
 
 SHARES = range(1, 7)
 """Runs on the same GPUs that a forecast compares."""
@@ -207,9 +208,14 @@ def estimate_slow_down(computing: float, share: int) -> float:
     return 1 - computing + response
 
 
+def is_compared(campaign: Campaign, agent: str) -> bool:
+    """Check whether the agent has a model, and nothing goes wrong in its runs on purpose."""
+    return campaign.agents[agent].paid and not find_fault(agent)
+
+
 def compares_models(campaign: Campaign) -> bool:
-    """Check whether the campaign has two agents with a model: only then is a difference a question."""
-    return sum(campaign.agents[name].paid for name in campaign.config.matrix.agents) > 1
+    """Check whether the campaign has two such agents: only then is a difference a question."""
+    return sum(is_compared(campaign, name) for name in campaign.config.matrix.agents) > 1
 
 
 # --- as text --------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from automedbench.base.records import RunId
 from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.config import Selection
 from automedbench.campaign.load import Campaign, expand_matrix
-from automedbench.planning.forecast import AgentForecast, budget_line, runs_to_do, total_forecast, usd_text
+from automedbench.campaign.treatments import find_fault
+from automedbench.planning.forecast import AgentForecast, budget_line, is_compared, runs_to_do, total_forecast, usd_text
 from automedbench.statistics import design
 from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.pairs import MIN_FLIPPED
@@ -68,7 +69,7 @@ def list_detectable(campaign: Campaign, variances: Variances) -> list[Detectable
 
 def _find_detectable(campaign: Campaign, name: str, changes: dict[str, Any], variances: Variances) -> Detectable:
     runs = _expand(campaign, **changes)
-    cells, agents = _common_cells(campaign, runs), len({run.agent for run in runs})
+    cells, agents = _common_cells(campaign, runs), len({run.agent for run in runs if not find_fault(run.agent)})
     if min(cells.values(), default=0) < MIN_REPEATS:
         return Detectable(name, len(runs), None, None)
     weighted, tasks = _weigh(campaign, cells), len(dict(cells.keys()))
@@ -87,10 +88,14 @@ def _expand(campaign: Campaign, **changes: Any) -> list[RunId]:
 
 def _common_cells(campaign: Campaign, runs: Iterable[RunId]) -> dict[Place, int]:
     """Cells that all agents with a model have, with the fewest repeats of one of them."""
-    counts = Counter((run.agent, (run.task, run.tier)) for run in runs if campaign.agents[run.agent].paid)
+    counts = Counter((run.agent, (run.task, run.tier)) for run in runs if is_compared(campaign, run.agent))
     agents, places = {agent for agent, _ in counts}, sorted({place for _, place in counts})
     fewest = {place: min(counts[agent, place] for agent in agents) for place in places}
     return {place: n for place, n in fewest.items() if n}
+
+
+def _count_agents(campaign: Campaign) -> int:
+    return sum(not find_fault(agent) for agent in campaign.config.matrix.agents)
 
 
 def _weigh(campaign: Campaign, cells: dict[Place, int]) -> list[tuple[float, int]]:
@@ -133,7 +138,7 @@ def _read_scores(campaign: Campaign, planned: Iterable[RunId]) -> list[Scores]:
     folder, again = Path(campaign.config.results) / "runs", {run.path for run in planned}
     own: dict[str, list[RunId]] = {}
     for run in _expand(campaign):
-        if campaign.agents[run.agent].paid and run.path not in again:
+        if is_compared(campaign, run.agent) and run.path not in again:
             own.setdefault(run.agent, []).append(run)
     found = []
     for runs in own.values():
@@ -187,7 +192,7 @@ def find_cheapest(campaign: Campaign, variances: Variances, target: float) -> li
 
 def _plan_these(campaign: Campaign, variances: Variances, target: float) -> CheapestDesign:
     """The fewest repeats of the campaign's own tasks."""
-    own, agents = campaign.config.matrix.tasks, len(campaign.config.matrix.agents)
+    own, agents = campaign.config.matrix.tasks, _count_agents(campaign)
     weights = [weight for weight, _ in _single_repeats(campaign, own)]
 
     def closeness(repeats: int) -> float:
@@ -202,7 +207,7 @@ def _plan_these(campaign: Campaign, variances: Variances, target: float) -> Chea
 
 def _plan_like_these(campaign: Campaign, variances: Variances, target: float) -> CheapestDesign:
     """The cheapest pair of a number of tasks, the campaign's own first, then others of its tracks, and repeats."""
-    own, agents = campaign.config.matrix.tasks, len(campaign.config.matrix.agents)
+    own, agents = campaign.config.matrix.tasks, _count_agents(campaign)
     prices = {task: _price(campaign, task) for task in (*own, *_other_tasks(campaign))}
     tasks = [*own, *sorted(prices.keys() - set(own), key=lambda task: (prices[task], task))]
     if len(tasks) < MIN_FLIPPED:
@@ -259,7 +264,7 @@ def _variance_line(variances: Variances) -> str:
 def power_lines(campaign: Campaign, variances: Variances) -> list[str]:
     """Differences that the campaign tells apart, for a person."""
     found = list_detectable(campaign, variances)
-    agents = len(campaign.config.matrix.agents)
+    agents = _count_agents(campaign)
     hints = [
         f"With fewer than {MIN_REPEATS} repeats per cell nothing is tested." * (found[0].these_tasks is None),
         f"With fewer than {MIN_FLIPPED} tasks nothing is shown {LIKE}." * (found[0].like_these is None),

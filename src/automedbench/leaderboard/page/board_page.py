@@ -17,7 +17,7 @@ from automedbench.base.cards import Reference, TaskCard
 from automedbench.base.records import TIERS, ScoreRecord
 from automedbench.campaign.treatments import variant_name
 from automedbench.judge.rubric import RubricCriterion
-from automedbench.leaderboard import definitions
+from automedbench.leaderboard import definitions, formats
 from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
@@ -243,7 +243,7 @@ def list_treatments(board: Board) -> list[dict[str, Any]]:
             "variant": variant_name(agent, treatment),
             "place": definitions.track_title(track) if track else "all",
             "used": skill_use(own[0]),
-            "changes": {row.quantity: (change(row), bool(row.different)) for row in own},
+            "changes": {row.quantity: (change(row, row.quantity), bool(row.different)) for row in own},
         }
         for (agent, treatment, track), own in sorted(places.items(), key=lambda item: item[0][:2])
     ]
@@ -298,6 +298,8 @@ def page_context(board: Board, dates: Mapping[str, str]) -> dict[str, Any]:
         "stages": definitions.STAGES,
         "tiers": dict(definitions.TIERS[tier] for tier in TIERS if tier in planned),
         "treatments": list_treatments(board),
+        "reliability": group_by(board.tables.get("reliability", ()), lambda row: row.agent),
+        "formats": formats,
         "quantities": QUANTITIES,
         "rules": definitions.RULES
         | {f"Sandbox: {name}": definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})}

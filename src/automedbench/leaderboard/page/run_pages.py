@@ -246,7 +246,9 @@ def _write(job: _Job) -> PageRecord:
         return job.before
     detail = read_detail(folder, f"{job.link}/runs/{job.run.path}", job.signature)
     views, pictures = share_pictures(detail.views, job.run.task) if detail.views else (None, {})
-    records = detail.model_copy(update={"views": views}).model_dump_json(by_alias=True, exclude=_EXCLUDED_FIELDS)
+    undisturbed = set() if detail.run and detail.run.fault else {"fault"}
+    excluded = _EXCLUDED_FIELDS | {"run": _EXCLUDED_FIELDS["run"] | undisturbed}
+    records = detail.model_copy(update={"views": views}).model_dump_json(by_alias=True, exclude=excluded)
     title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
     for name, picture in pictures.items():
         if not os.path.exists(path := f"{job.out}/pictures/{name}"):

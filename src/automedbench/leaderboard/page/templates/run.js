@@ -24,6 +24,7 @@ function head() {
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
     score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
+    run?.fault && el("p.notice", {}, el("b", {}, `Disturbed on purpose: ${run.fault.fault}. `), { true: "The run met the fault", false: "The run did not meet the fault" }[run.fault.met] ?? "Not known whether the run met the fault", `: ${run.fault.evidence}. It is in no rank and no mean.`),
     score.no_effect && noEffect(),
     known(score.contradicting) && el("p.notice", {}, el("b", {}, "Contradictions. "), `${Math.round(100 * score.contradicting)} % of the reports' statements contradict the references by an opposite or a negation, which the score hardly sees.`),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
