@@ -224,7 +224,7 @@ def test_tables_and_page(results: Path, board: Board) -> None:
     """
     profile, damaged, down = board.tables["reliability"]
     assert (profile.agent, profile.fault, profile.n_runs, profile.n_confident) == ("a", None, 3, 2)
-    found = (profile.overall_sd, profile.all_medals, profile.any_medal, profile.confidence_gap, profile.safe_share)
+    found = (profile.repeat_sd, profile.all_medals, profile.any_medal, profile.confidence_gap, profile.safe_share)
     assert found == pytest.approx((0.05, 0.0, 1.0, 0.15, 2 / 3))
     counts = [
         (r.fault, r.n_runs, r.n_met, r.n_unknown, r.n_said, r.n_fault_recovered, r.n_silent) for r in (damaged, down)

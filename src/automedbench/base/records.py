@@ -359,7 +359,7 @@ class RunConditions(Model):
 
 
 class FaultEvidence(Model):
-    """What became of the fault that was planted in a run (docs/reliability.md)."""
+    """What became of the fault that was planted in a run (docs/treatments.md)."""
 
     fault: str
     cases: list[str] = Field(default_factory=list, description="cases whose inputs or outputs it changed")

@@ -31,7 +31,7 @@ FaultName = Literal[
     "cut-call",
     "stale-output",
 ]
-"""What can go wrong in a run on purpose: ``agent.faults`` plants it, docs/reliability.md tells what each is."""
+"""What can go wrong in a run on purpose: ``agent.faults`` plants it, docs/treatments.md tells what each is."""
 FAULTS: tuple[FaultName, ...] = get_args(FaultName)
 
 

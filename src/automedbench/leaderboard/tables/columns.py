@@ -128,7 +128,7 @@ TABLES: dict[str, TableText] = {
         "Of each agent that is run under faults first a row without a fault, with consistency, predictability and "
         "safety, then one per fault; lite and standard tiers. No part of any score.",
         "agent fault n_runs n_met n_unknown n_said n_fault_recovered n_silent n_cells change low high different "
-        "overall_sd all_medals any_medal n_confident confidence_gap safe_share",
+        "repeat_sd all_medals any_medal n_confident confidence_gap safe_share",
     ),
 }
 """Table → what it is."""
@@ -398,7 +398,7 @@ COLUMNS: dict[str, Column] = {
     "n_said": Column(int, "runs that named what went wrong"),
     "n_fault_recovered": Column(int, "runs that recovered"),
     "n_silent": Column(int, "runs that were silently wrong"),
-    "overall_sd": Column(float, "standard deviation of the overall score between repeats (mean over cells)"),
+    "repeat_sd": Column(float, "standard deviation of the overall score between repeats (mean over cells)"),
     "all_medals": Column(float, "share of cells in which every repeat won a medal (pass^k of all repeats)"),
     "any_medal": Column(float, "share of cells in which some repeat won a medal (pass@k of all repeats)"),
     "n_confident": Column(int, "runs whose summary states how sure the agent is"),
