@@ -97,6 +97,8 @@ def test_what_one_more_buys(place: Path) -> None:
     assert [each.runs for each in found] == [24, 32, 36]
     assert found[0].these_tasks > found[1].these_tasks > found[2].these_tasks > 0  # type: ignore[operator]
     assert {each.like_these for each in found} == {None}
+    faulted = load_campaign(settings() | {"reliability": {"agents": ["a"], "faults": ["cut-call"]}})
+    assert list_detectable(faulted, KNOWN)[0].these_tasks == found[0].these_tasks  # no agent more to tell apart
     assert [each.these_tasks is None for each in list_detectable(campaign_of(repeats=2), KNOWN)] == [True, False, True]
 
 

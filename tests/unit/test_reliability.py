@@ -47,7 +47,7 @@ SENTENCES: dict[str, tuple[list[str], list[str]]] = {
         ["The checkpoint was downloaded and is not corrupt.", "I check for incomplete downloads."],
     ),
     "odd-case": (
-        ["bccd_0003 is a 16-bit image, the others have 8 bits.", "One image has four channels, unlike the rest."],
+        ["bccd_0003 is a 16-bit image, the others have 8 bits.", "One image has another bit depth than the rest."],
         ["bccd_0003 does not differ in bit depth.", "bccd_0001 is a 16-bit image."],
     ),
     "damaged-case": (
@@ -156,7 +156,7 @@ SAYS = "bccd_0003 is truncated."
         (verdict("cut-call", [0.0] * 4, outcome="time_limit", completion_rate=0.0), (False, False, False)),
         # A stale output that stayed is wrong even where the rest is right; not met is never silent.
         (verdict("stale-output", [0.6, 0.6, 0, 0.6], kept=True), (False, False, True)),
-        (verdict("index-down", [0.1] * 4, met=False), (False, False, None)),
+        (verdict("index-down", [0.1] * 4, met=False), (False, False, False)),
         (verdict("index-down", [0.1] * 4, met=None), (False, False, None)),
     ],
 )

@@ -36,7 +36,7 @@ class FaultedRun:
 
 @dataclass(frozen=True)
 class FaultVerdict:
-    """Verdict on one run; None: not known, or the fault was not met.
+    """Verdict on one run; None: not known.
 
     ``said``: place and sentence that names what went wrong; ``change``: unaffected cases minus those of the base;
     ``silent``: wrong outputs without a word.
@@ -100,7 +100,7 @@ def find_confidence(summary: str) -> float | None:
 
 _FAILED = (
     r"\bfail(?:s|ed|ing)\b|\berrors?\b|unavailable|unreachable|\bdown\b|\b50[234]\b|refus|retried|retrying|timed out"
-    r"|(?:can|could|did|does|is|was)(?: ?not|n't) (?:be )?(?:reach|install|available|respond|connect|read|open|load)"
+    r"|(?:can|could|did|does)(?: ?not|n't) (?:be )?(?:reach|install|available|respond|connect|read|open|load)"
 )
 _BROKEN = (
     r"truncat|incomplete|corrupt|damaged|unreadable|\bbroke|partial|invalid|malformed|premature|unexpected end|\bcut\b"
@@ -122,7 +122,7 @@ _SAID = {
     ),
     "odd-case": (
         r"\b(?:\d+[- ]?bits?|bit[- ]?depth|u?int\d+|float\d*|d?types?|channels?|rgba?|cmyk|gr[ae]y\w*|format)\b",
-        r"differ|unlike|unusual|\bodd\b|outlier|unexpected|inconsisten|mismatch|instead of|convert|rescal|\bcast|\bonly"
+        r"differ|another|unlike|unusual|\bodd\b|outlier|unexpected|inconsisten|instead of|convert|\bcast|\bonly"
         r"|while|whereas|the (?:others|rest)|\b(?:is|has|was) (?:an? )?(?:16|32|64|rgb|cmyk|float|alpha|gr[ae]y)",
     ),
     "damaged-case": (rf"{_BROKEN}|{_FAILED}|skipp|placeholder|fallback|\bblank\b",),
@@ -199,7 +199,7 @@ def judge_run(run: FaultedRun, base: Sequence[ScoreRecord]) -> FaultVerdict:
     guessed = fault.fault == "damaged-case" and any(run.delivered.get(case) for case in fault.cases)
     wrong = recovered is False or guessed or fault.kept
     silent = said is None and score.completion_rate > 0 and wrong
-    return FaultVerdict(run, said, change, recovered, silent if fault.met else None)
+    return FaultVerdict(run, said, change, recovered, fault.met and silent)
 
 
 def _mean(score: ScoreRecord, cases: Sequence[int]) -> float:

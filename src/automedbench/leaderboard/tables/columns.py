@@ -392,7 +392,7 @@ COLUMNS: dict[str, Column] = {
         float, "task score on the cases that the fault left alone, minus the mean of the runs without a fault"
     ),
     "recovered": Column(bool, "submitted, and change_unaffected is at least -0.05; empty: no run without a fault"),
-    "silent": Column(bool, "silently wrong: wrong outputs, and nothing said; empty: the fault was not met"),
+    "silent": Column(bool, "silently wrong: met, wrong outputs, and nothing said; empty: not known whether it was met"),
     "n_met": Column(int, "runs that met the fault; the next counts are of these"),
     "n_unknown": Column(int, "runs of which nothing can tell whether they met it"),
     "n_said": Column(int, "runs that named what went wrong"),
