@@ -20,8 +20,7 @@ from automedbench.agent.plan import compose_brief
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import CaseEntry, CodeCall, FileEntry, Process
 from automedbench.campaign.treatments import FAULTS, Difference, FaultName
-from automedbench.sandbox.egress.planted import DOWN_S
-from automedbench.sandbox.egress.planted import PlantedFault as NetworkFault
+from automedbench.sandbox.egress.planted import DOWN_S, Outage
 
 ROOT = Path(__file__).parents[2]
 CARD = load_card(ROOT / "config/tasks/detection/bccd-det-task.yaml")
@@ -123,7 +122,7 @@ def test_met_is_what_a_record_shows(
 
 def test_the_index_is_down_for_five_minutes_from_the_first_request() -> None:
     now = [0.0]
-    fault = NetworkFault("index-down", ("pypi.org",), clock=lambda: now[0])
+    fault = Outage("index-down", ("pypi.org",), clock=lambda: now[0])
     for now[0], service, target, down in (
         (100.0, "proxy", "code.example:443", False),
         (200.0, "proxy", "pypi.org:443", True),

@@ -1,7 +1,7 @@
 """Faults that are planted in a run on purpose, each at its place, and the evidence that the run met them.
 
 The variant ``agent+fault`` runs like its base but for this one thing. How agents take it is for the board to tell
-(``leaderboard.reliability``); what each fault is: docs/reliability.md.
+(``leaderboard.reliability``); what each fault is: docs/treatments.md.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from automedbench.sandbox.egress.dial import (
     Streams,
     UpstreamUnreachable,
 )
-from automedbench.sandbox.egress.planted import PlantedFault
+from automedbench.sandbox.egress.planted import Outage
 from automedbench.sandbox.egress.rules import EgressRefused, EgressSettings, Ruling, refuse, url_port
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Outside:
     """For ``settings.opened``."""
     cache: Cache | None
     """The campaign's, for ``settings.cached``."""
-    planted: PlantedFault
+    planted: Outage
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ class BrokenOff(OSError):
 
 
 @dataclass
-class PlantedFault:
-    """The fault of a run; ``index`` are the hosts of packages."""
+class Outage:
+    """The network fault of a run, if it has one; ``index`` are the hosts of packages."""
 
     kind: NetworkFault | None
     index: Collection[str]

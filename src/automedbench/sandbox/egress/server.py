@@ -46,7 +46,7 @@ from automedbench.sandbox.egress.exchange import (
     drain_and_close,
     read_request,
 )
-from automedbench.sandbox.egress.planted import PLANTED, NetworkFault, PlantedFault
+from automedbench.sandbox.egress.planted import PLANTED, NetworkFault, Outage
 from automedbench.sandbox.egress.rules import LISTED, EgressRefused, EgressSettings, Ruling
 from automedbench.sandbox.places import CA_FILE
 
@@ -80,7 +80,7 @@ class Server:
     ) -> None:
         self._log = RequestLog(log)
         uploads = Uploads(settings.upload_total_bytes, self._log.sent_before, self._log.received_before)
-        planted = PlantedFault(fault, settings.index.hosts)
+        planted = Outage(fault, settings.index.hosts)
         dialer = Dialer(settings.trusted, upstreams)
         self._outside = Outside(settings, dialer, uploads, tokens, authority, cache, planted)
         self._tasks: set[asyncio.Task[None]] = set()
