@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -371,7 +372,8 @@ def test_resource_limits_are_in_force_inside(box: Box) -> None:
     )
     core, size, files = map(int, box.call("python", code).stdout.split())
     assert (core, size) == (0, 50 * 10**9)  # docs/specification.md, 9.2
-    assert 0 < files <= 65536
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert files == min(16_384, hard // 2)  # starts of other containers may have more on their way
 
 
 STUBBORN = {

@@ -1,6 +1,6 @@
-"""User namespace of a run's own, in which the kernel counts its processes and inotify instances apart.
+"""User namespace of a run's own, in which the kernel counts its processes and its use of inotify apart.
 
-The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user from
+The kernel counts these per user on the whole machine: a tree at its limit would keep every other run of the user from
 forking. A limit that is set in the namespace holds for what is counted there (user_namespaces(7)). Standard library
 only: the supervisor uses it.
 """
@@ -14,9 +14,8 @@ import resource
 CLONE_NEWUSER = 0x10000000  # linux/sched.h
 OWN_PROCESSES = "own processes"
 """Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
-INOTIFY_INSTANCES = 8
-"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
-
+INOTIFY_INSTANCES, INOTIFY_WATCHES = 8, 4096
+"""Of a run's code; the kernel's limits for all of a user's are 128 and 8192 or more, and each driver needs a few."""
 
 _APART, _NO_NAMESPACE, _TOGETHER = 0, 1, 2
 
@@ -44,6 +43,7 @@ def _enter_namespace() -> bool:
         "self/uid_map": f"{user} {user} 1",
         "self/gid_map": f"{group} {group} 1",
         "sys/user/max_inotify_instances": str(INOTIFY_INSTANCES),
+        "sys/user/max_inotify_watches": str(INOTIFY_WATCHES),
     }
     try:
         for name, text in written.items():

@@ -22,7 +22,7 @@ import time
 PR_SET_DUMPABLE = 4
 BUFFER = 64 * 1024  # bytes on their way, per direction of a connection
 RETRY_S = 0.02  # a UNIX socket whose queue is full refuses at once, where TCP would wait
-SPARE_FILES = 64
+SPARE_FILES, MOST_CONNECTIONS = 64, 8_000
 # A signal to every process of a container: the command decides how it ends, and its forwarder stays until then.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -70,7 +70,7 @@ class Forwarder:
     def run(self, wakeup: int, command: int) -> int:
         """Pipe until the command is over and give its wait status; ``wakeup`` becomes readable when a child ends."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.most = max(1, (files - SPARE_FILES) // 2)
+        self.most = max(1, min(MOST_CONNECTIONS, (files - SPARE_FILES) // 2))
         self.selector.register(wakeup, selectors.EVENT_READ)
         while True:
             for key, events in self.selector.select(RETRY_S if self.full else None):

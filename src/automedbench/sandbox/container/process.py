@@ -150,18 +150,14 @@ def memory_of_call(wanted_gb: float | None) -> int | None:
     return min(wanted or job, job - DRIVER_BYTES)
 
 
-OPEN_FILES = 16_384
-
-
 def default_limits(user: int, limits: Limits | None = None, *, apart: bool = False) -> dict[str, int]:
     """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
     other runs of the same user have now is added, so that they cannot make this one fail; ``apart``: they are counted
     apart where the machine can. Root has no such limit.
-    Few open files bound what can be hidden in files that are on their way between processes.
     """
-    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": OPEN_FILES}
+    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9}
     max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
         return found

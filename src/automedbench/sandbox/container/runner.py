@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -21,6 +22,8 @@ ANSWER = struct.Struct("!cIi")
 READY, ENDED, FAILED = b"H", b"E", b"F"
 """Kinds of answers: it listens; a call's wait status; the error number of a call that could not be started."""
 
+OPEN_FILES = 16_384
+"""Descriptors of a program: few of them can hide memory in files that are on their way between processes."""
 CALL_PATH = "AUTOMEDBENCH_PATH"
 """Variable with the PATH of a call's programs; call 0 is a look from outside, which has the runner's own."""
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
@@ -42,6 +45,15 @@ def close_to_others() -> None:
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def limit_files() -> None:
+    """Limit the descriptors of all that follows, to less than what starts other containers may have.
+
+    The kernel counts those on their way between a user's processes together, and compares with the sender's own limit.
+    """
+    most = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def watch_children() -> int:
@@ -110,6 +122,7 @@ def serve(control: socket.socket, children: int) -> None:
 def main() -> None:
     """Run until the other end of the socket is closed."""
     close_to_others()
+    limit_files()
     serve(take_control(), watch_children())
 
 
