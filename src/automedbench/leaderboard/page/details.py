@@ -195,7 +195,7 @@ def cut_turn(turn: TranscriptTurn, limit: int) -> TranscriptTurn:
     return TranscriptTurn(
         turn=turn.turn,
         messages=[_cut_texts(message, ("content", "reasoning"), limit) for message in turn.messages],
-        calls=[_cut_call(call, limit) for call in turn.calls],
+        calls=[_cut_texts(call, ("code", "stdout", "stderr"), limit) for call in turn.calls],
     )
 
 
@@ -203,7 +203,7 @@ def _cut_transcript(
     conversation: Conversation, limit: int, notes: list[str]
 ) -> tuple[str | None, list[TranscriptTurn]]:
     """Plan and turns within ``limit`` characters: turns from both ends, and of these the longest texts cut."""
-    every = group_turns(conversation.messages, conversation.calls)
+    every = group_turns(conversation.messages, list(map(_cut_files, conversation.calls)))
     turns = keep_both_ends(every, max(2, limit // _MIN_TURN))
     if len(turns) < len(every):
         notes.append(f"{len(turns)} of {len(every)} turns are shown; all of them: conversation.json")
@@ -213,7 +213,7 @@ def _cut_transcript(
     if n_cut:
         notes.append(f"{n_cut} texts of the transcript are cut to {share} characters; all of it: conversation.json")
     plan = None if conversation.plan is None else cut_text(conversation.plan, share)
-    return plan, [cut_turn(turn, share) for turn in turns]
+    return plan, [cut_turn(turn, share) for turn in turns] if n_cut else turns
 
 
 def _texts(turn: TranscriptTurn) -> list[str]:
@@ -227,11 +227,10 @@ def _cut_texts(record: RecordT, names: Sequence[str], limit: int) -> RecordT:
     return record.model_copy(update=long) if long else record
 
 
-def _cut_call(call: CodeCall, limit: int) -> CodeCall:
+def _cut_files(call: CodeCall) -> CodeCall:
     more = len(call.new_files) - _MAX_NEW_FILES
-    if more > 0:
-        call = call.model_copy(update={"new_files": [*call.new_files[:_MAX_NEW_FILES], f"… and {more} more"]})
-    return _cut_texts(call, ("code", "stdout", "stderr"), limit)
+    shown = [*call.new_files[:_MAX_NEW_FILES], f"… and {more} more"]
+    return call.model_copy(update={"new_files": shown}) if more > 0 else call
 
 
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:

@@ -24,7 +24,7 @@ import pydantic_core
 from automedbench.base.console import collect_rarely
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import known_record, sha256_bytes, write_text
-from automedbench.base.records import Model, RunId
+from automedbench.base.records import Model
 from automedbench.base.views import CaseViews, Frame, ViewLayer
 from automedbench.leaderboard.page.details import read_detail
 from automedbench.leaderboard.page.html import environment, script, style
@@ -131,9 +131,9 @@ class PageRecords(Model):
 
 
 class _Job(NamedTuple):
-    """A page: folder of the results, also as a link; the board's; words that pages share (JSON); how it was made."""
+    """A page by its run's path; folder of the results, also as a link; words that pages share (JSON); as it was."""
 
-    run: RunId
+    run: str
     signature: str
     results: str
     link: str
@@ -143,7 +143,7 @@ class _Job(NamedTuple):
 
     @property
     def page(self) -> str:
-        return f"{self.out}/runs/{self.run.path}.html"
+        return f"{self.out}/runs/{self.run}.html"
 
 
 @contextlib.contextmanager
@@ -181,17 +181,17 @@ def write_run_pages(
     before = known.pages if known else {}
     link = f"{ROOT}/{os.path.relpath(results, out).replace(os.sep, '/')}"
     jobs = [
-        _Job(entry.run, entry.signature, str(results), link, str(out), words, before.get(entry.run.path))
+        _Job(path := entry.run.path, entry.signature, str(results), link, str(out), words, before.get(path))
         for entry, words in zip(scored, _shared(scored, cards, rubrics), strict=True)
     ]
     write_text(out / "run.css", style(*STYLES))
     write_text(out / "run.js", script(*SCRIPTS))
-    _remove_others(out / "runs", {f"{job.run.path}.html" for job in jobs}, ".html")
+    _remove_others(out / "runs", {f"{job.run}.html" for job in jobs}, ".html")
     made = list(write_all(_write, jobs))
     _remove_others(out / "pictures", {name for page in made for name in page.pictures})
-    pages = {job.run.path: page for job, page in zip(jobs, made, strict=True)}
+    pages = {job.run: page for job, page in zip(jobs, made, strict=True)}
     write_text(out / PAGES, PageRecords(pages=pages).model_dump_json())
-    ended = ((job.run.agent, page.day) for job, page in zip(jobs, made, strict=True))
+    ended = ((entry.run.agent, page.day) for entry, page in zip(scored, made, strict=True))
     return dict(sorted((agent, day) for agent, day in ended if day))  # of equal keys the last, so the latest, stays
 
 
@@ -240,20 +240,19 @@ def _remove_others(folder: Path, kept: set[str], ending: str = "") -> None:
 
 def _write(job: _Job) -> PageRecord:
     """Write one page and its pictures, or leave them as they are."""
-    folder = f"{job.results}/runs/{job.run.path}"
+    folder = f"{job.results}/runs/{job.run}"
     made_of = f"{_last_change(folder)}.{_digest(job.words)}"
     if job.before and job.before.made_of == made_of and os.path.exists(job.page):
         return job.before
-    detail = read_detail(folder, f"{job.link}/runs/{job.run.path}", job.signature)
-    views, pictures = share_pictures(detail.views, job.run.task) if detail.views else (None, {})
+    detail = read_detail(folder, f"{job.link}/runs/{job.run}", job.signature)
+    views, pictures = share_pictures(detail.views, job.run.split("/")[1]) if detail.views else (None, {})
     undisturbed = set() if detail.run and detail.run.fault else {"fault"}
     excluded = _EXCLUDED_FIELDS | {"run": _EXCLUDED_FIELDS["run"] | undisturbed}
     records = detail.model_copy(update={"views": views}).model_dump_json(by_alias=True, exclude=excluded)
-    title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
     for name, picture in pictures.items():
         if not os.path.exists(path := f"{job.out}/pictures/{name}"):
             _write_file(path, base64.b64decode(picture))
-    _write_file(job.page, fill_page(title, job.words, records))
+    _write_file(job.page, fill_page(job.run.replace("/", " · "), job.words, records))
     day = detail.run.ended_at.date().isoformat() if detail.run else None
     return PageRecord(made_of=made_of, day=day, pictures=list(pictures))
 
