@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import random
@@ -13,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.boxes import CLEARED, LocalSandbox
-from automedbench.sandbox.container import turns
+from automedbench.sandbox.container import process, turns
 from automedbench.sandbox.container.gpus import Card, grant_cards
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.turns import Turns, queue_folder
@@ -221,6 +223,16 @@ def test_a_turn_lasts_from_the_call_to_its_last_process(card: tuple[str, Path], 
     held_s, waited_s = box.gpu_turns_s or (0, 0)
     assert 0.8 < held_s < 1.6
     assert waited_s < 0.1
+
+
+def test_no_call_without_its_turn(card: tuple[str, Path], box: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run of the user may keep so many descriptors on their way that the kernel passes no more on."""
+    refusal = OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+    monkeypatch.setattr(process.socket, "send_fds", Mock(side_effect=refusal))
+    with pytest.raises(InfrastructureError, match="cannot be handed to a code call: Too many references"):
+        box.bash("touch made")
+    assert not (box.workspace_dir / Path("made")).exists()
+    assert free(card)
 
 
 def test_background_work_is_told_and_then_ended(card: tuple[str, Path], box: Shared) -> None:

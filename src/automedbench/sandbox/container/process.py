@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import json
 import os
+import resource
 import select
 import socket
 import time
@@ -266,9 +267,22 @@ class Supervised(Closing):
         self._order("freeze", seconds=seconds)
 
     def lend(self, descriptors: list[int]) -> None:
-        """Lend a turn on shared cards until no process that a call started is left, the next call's among them."""
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        """Lend a turn on shared cards until no process that a call started is left, the next call's among them.
+
+        Raises InfrastructureError where the kernel does not pass it on: the call would compute without a turn.
+        """
+        # It counts what all processes of the user have on its way, and compares that with the limit of the sender.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
             socket.send_fds(self._control, [json.dumps({"order": "lend"}).encode()], descriptors)
+        except ConnectionError:
+            return  # it has ended meanwhile
+        except OSError as error:
+            raise InfrastructureError(
+                f"The turn on a GPU cannot be handed to a code call: {error.strerror}.\n"
+                "Run the same command again when other runs of this user on this machine have ended."
+            ) from error
 
     def keep_cards(self) -> bool:
         """Keep a lent turn for the next call; false when it was given back before."""
