@@ -84,6 +84,8 @@ CHAT: list[tuple[Body, Any]] = [
     (chat_tool(FUNCTION | {"googleSearch": {"x": URL}}), LEFT),
     (chat_tool({"type": "function", "function": {"name": "f", "url": URL}, "server_url": URL}), LEFT),
     (chat_tool({"type": "function", "function": {"name": "$web_search"}}), TOOL),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "$web_search"}}]}]}, TOOL),
+    ({"messages": [{"role": "tool", "name": "$web_search", "content": "evil"}]}, TOOL),
     *[(chat_tool({"type": "function", "function": {"name": "f", "parameters": each}}), REMOTE) for each in SCHEMAS],
     (chat_tool({"type": "function", "function": {"name": "f", "parameters": URL}}), BAD),
     ({"tools": {"type": "computer_use", "x": URL}}, TOOL),
@@ -162,6 +164,8 @@ def image(**source: Any) -> Body:
 RESULT: Body = {"type": "tool_result", "tool_use_id": "x"}
 MESSAGES: list[tuple[Body, Any]] = [
     *[(image(type="base64", media_type="image/png", data=each), REMOTE) for each in (URL, PDF, "//evil/example", "")],
+    (image(type="base64", media_type=f"image/png;url={URL}", data=PNG), REMOTE),
+    (block(type="tool_use", id="x", name="$web_search", input={}), TOOL),
     (image(type="url", url=URL), REMOTE),
     (image(type="file", file_id="evil.example"), REMOTE),
     (image(type="text", data="evil.example"), REMOTE),
@@ -235,6 +239,8 @@ GEMINI: list[tuple[Body, Any]] = [
     ({"generation_config": {"response_schema": {"ref": URL}}}, REMOTE),
     ({"generationConfig": {"responseModalities": ["TEXT", "IMAGE"]}}, BAD),
     ({"generationConfig": {"speechConfig": {"x": URL}, "imageConfig": {"x": URL}}}, LEFT),
+    ({"generationConfig": {"thinkingConfig": {"thinkingBudget": "32000"}}}, BAD),
+    ({"toolConfig": {"functionCallingConfig": {"allowedFunctionNames": ["$web_search"]}}}, TOOL),
     ({"toolConfig": {"retrievalConfig": {"x": URL}}}, TOOL),
     ({"toolConfig": {"includeServerSideToolInvocations": URL}}, LEFT),
     *[({name: "evil.example"}, REMOTE) for name in ("cachedContent", "cached_content")],

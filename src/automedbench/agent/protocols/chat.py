@@ -211,19 +211,21 @@ _CONTENT = shapes.parts(
     file=part("file!", file=fields("file_data! filename format", file_data=data_url), cache_control=cache_control),
     input_audio=part("input_audio!", input_audio=shapes.encoded(fields("data format"), "format", "audio/")),
 )
+_CALLED = fields(name=shapes.name, arguments=shapes.own)
 _CALL = part(
     "id index",
     type=shapes.among("function", "custom"),
-    function=fields("name arguments", arguments=shapes.own),
-    custom=fields("name input", input=shapes.own),
+    function=_CALLED,
+    custom=fields(name=shapes.name, input=shapes.own),
     extra_content=fields(google=fields("thought_signature")),
 )
 _MESSAGE = fields(
-    "name tool_call_id refusal reasoning reasoning_content",
+    "tool_call_id refusal reasoning reasoning_content",
+    name=shapes.name,
     role=shapes.among(*common.ROLES),
     content=_CONTENT,
     tool_calls=listed(_CALL),
-    function_call=fields("name arguments", arguments=shapes.own),
+    function_call=_CALLED,
     reasoning_details=listed(part("text summary data signature format id index")),
 )
 _GRAMMAR = part(grammar=fields("syntax definition"))

@@ -213,7 +213,7 @@ _PART = _union(
     shapes.refuse_part,
     "text thought thoughtSignature",
     **_DATA,
-    functionCall=_camel("id name", args=shapes.own),
+    functionCall=_camel("id", name=shapes.name, args=shapes.own),
     functionResponse=_RESULT,
     videoMetadata=_camel("startOffset endOffset fps"),
     mediaResolution=shapes.either(shapes.scalar, _camel("level numTokens")),
@@ -228,14 +228,14 @@ _FUNCTION = _camel(
     name=shapes.name,
     **dict.fromkeys(("parameters", "parametersJsonSchema", "response", "responseJsonSchema"), shapes.schema),
 )
-_CALLING = _camel("mode streamFunctionCallArguments", allowedFunctionNames=listed(shapes.text))
+_CALLING = _camel("mode streamFunctionCallArguments", allowedFunctionNames=listed(shapes.name))
 _CONFIG = _camel(
     "temperature topP topK maxOutputTokens responseMimeType seed presencePenalty frequencyPenalty responseLogprobs "
     "logprobs mediaResolution",
     candidateCount=shapes.among(1),
     stopSequences=listed(shapes.text),
     responseModalities=listed(shapes.among("TEXT")),
-    thinkingConfig=_camel("includeThoughts thinkingBudget thinkingLevel"),
+    thinkingConfig=_camel("includeThoughts thinkingLevel", thinkingBudget=shapes.whole),
     **dict.fromkeys(("responseSchema", "responseJsonSchema", "_responseJsonSchema"), shapes.schema),
 )
 _REQUEST = fields(

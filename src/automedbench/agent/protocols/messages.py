@@ -223,7 +223,7 @@ _CONTENT = shapes.parts(
     **_RESULT_BLOCKS,
     thinking=part("thinking signature"),
     redacted_thinking=part("data"),
-    tool_use=part("id name", input=shapes.own, cache_control=cache_control),
+    tool_use=part("id", name=shapes.name, input=shapes.own, cache_control=cache_control),
     tool_result=part("tool_use_id is_error", content=shapes.parts(**_RESULT_BLOCKS), cache_control=cache_control),
 )
 _TOOL = part(

@@ -150,12 +150,12 @@ _CONTENT = shapes.parts(
     input_file=part("file_data! filename detail", file_data=shapes.data_url),
     input_audio=part("input_audio!", input_audio=shapes.encoded(shapes.fields("data format"), "format", "audio/")),
 )
-_CALL = "id call_id name namespace status"
+_CALL = "id call_id namespace status"
 _OUTPUT = part("id call_id status", output=_CONTENT)
 _ITEMS = {
     "message": part("id status phase", role=shapes.among(*common.ROLES), content=_CONTENT),
-    "function_call": part(_CALL, arguments=shapes.own),
-    "custom_tool_call": part(_CALL, input=shapes.own),
+    "function_call": part(_CALL, name=shapes.name, arguments=shapes.own),
+    "custom_tool_call": part(_CALL, name=shapes.name, input=shapes.own),
     "function_call_output": _OUTPUT,
     "custom_tool_call_output": _OUTPUT,
     "reasoning": part("id encrypted_content status", summary=_CONTENT, content=_CONTENT),

@@ -93,6 +93,13 @@ def name(value: Any) -> str:
     return text(value)
 
 
+def whole(value: Any) -> int:
+    """A whole number, which some providers also take as text or as a fraction."""
+    if not isinstance(value, int):
+        raise Mismatch("must be a whole number")
+    return value
+
+
 def empty(value: Any) -> Any:
     """A list of what the provider found, sent back without its items."""
     return [] if isinstance(value, list) else LEFT_OUT
@@ -249,14 +256,16 @@ Playlists, vector graphics and web pages, which may name addresses, are not amon
 """
 _BEGINNINGS = {kind: re.compile(beginning, re.DOTALL) for kind, beginning in _MEDIA.items()}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
+_KIND = r"([\w.+-]+/[\w.+-]+)(?:; ?[\w.+-]+=[\w.+-]*)*"
+_DATA_URL = re.compile(f"data:({_KIND});base64,", re.IGNORECASE)
 _URL_SAFE = str.maketrans("-_", "+/")
 _HEAD = 64  # characters of base64, more than any beginning has
 
 
 def is_media(kind: str, data: str) -> bool:
     """True for base64, in either alphabet, of what the media type says; an address or a path is none."""
-    beginning = _BEGINNINGS.get(kind.partition(";")[0].strip().lower())
+    named = re.fullmatch(_KIND, kind)
+    beginning = _BEGINNINGS.get(named[1].lower()) if named else None
     if beginning is None or not _BASE64.fullmatch(data):
         return False
     if beginning.pattern:
