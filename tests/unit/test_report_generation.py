@@ -55,9 +55,9 @@ def test_settings() -> None:
     """Seven by default, in the published order whatever the card's order; nonsense is refused."""
     assert list(ReportSettings().components) == SEVEN
     assert ReportSettings(components=("ROUGE_L", "BLEU")).components == ("BLEU", "ROUGE_L")
-    assert ReportSettings().needs_wordnet and ReportSettings().needs_chexbert and ReportSettings().needs_radgraph
+    assert all(ReportSettings().uses(name) for name in ("METEOR", "micro_average_f1", "F1RadGraph"))
     text = ReportSettings(components=TEXT_COMPONENTS)
-    assert text.needs_wordnet and not text.needs_chexbert and not text.needs_radgraph
+    assert text.uses("METEOR", "F1RadGraph") and not text.uses("micro_average_f1", "F1RadGraph")
     with pytest.raises(ConfigError) as caught:
         track_settings(with_settings(toy.CARD, components=[], text_mode="all", meteor="jar", min_chars=0))
     assert len(caught.value.problems) == 4

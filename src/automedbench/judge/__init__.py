@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, Effect, JudgeRecord, Tier
-from automedbench.judge.evidence import collect_evidence
+from automedbench.judge.evidence import collect_agent_texts, collect_evidence
+from automedbench.judge.picture import collected_plot
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settle_verdicts, stage_score
 from automedbench.judge.rules import HeuristicJudge
 
@@ -46,12 +47,9 @@ def judge_conversation(
     ``effect``: that of the case on the outputs, as the metrics measured it. Raises ConfigError, JudgeError,
     InfrastructureError.
     """
-    from automedbench.judge.picture import collected_plot
-
     rubric, record = load_rubric(rubrics, track), read_record(conversation, Conversation)
-    plot = None
+    plot = None if submission is None else collected_plot(submission)
     if submission is not None:
-        plot = collected_plot(submission)
         record = record.model_copy(update={"has_plot": plot is not None})
     judge = HeuristicJudge() if panel is None else panel
     judgement = judge_run(record, rubric, record.run.tier, judge, plot, effect)
@@ -74,7 +72,6 @@ def judge_run(
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
-    from automedbench.judge.evidence import collect_agent_texts
     from automedbench.reading.injection import find_injections
 
     if not isinstance(judge, HeuristicJudge):

@@ -87,16 +87,12 @@ def bucket(value: object) -> float:
 def parse_reply(reply: str) -> dict[str, Any] | None:
     """The object in a reply that holds a numeric ``score``; None when there is none, so that it is asked again."""
     value, _ = find_answer(reply[:MAX_REPLY])
-    return value if value is not None and _is_grade(value.get("score")) else None
-
-
-def _is_grade(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return False
+    if value is None or isinstance(value.get("score"), bool):
+        return None
     try:
-        return math.isfinite(float(value))
-    except (ValueError, OverflowError):
-        return False
+        return value if math.isfinite(float(value["score"])) else None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def cache_key(task: str, case: str, gold: Gold, prediction: str, model: str) -> str:

@@ -241,14 +241,9 @@ def one_line(text: str) -> str:
 
 
 def _texts(evidence: RunEvidence, turn: int | None) -> Iterator[str]:
-    yield evidence.plan or ""
     yield file_list(evidence)
-    for note in evidence.notes:
-        if turn in (None, note.turn):
-            yield note.content
-    for call in evidence.calls:
-        if turn in (None, call.turn):
-            yield from (call.code, call.stdout, call.stderr)
+    texts = (each for each in collect_agent_texts(evidence) if each.where != "file name")
+    yield from (each.text for each in texts if turn is None or each.turn in (None, turn))
 
 
 def _changed(call: CodeCall, change: Callable[[str], str]) -> CodeCall:

@@ -350,15 +350,6 @@ def last_line(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class OutputCheck:
-    """Line that checked an output."""
-
-    index: int
-    event: Event
-    line: CodeLine
-
-
-@dataclass(frozen=True)
 class History:
     """The record of one run: events, and what follows from their order; ``content``: form alone is no check."""
 
@@ -399,11 +390,11 @@ class History:
     def _counts(self, index: int, line: CodeLine) -> bool:
         return not self.content or line in self.events[index].content_checks
 
-    def checks(self, start: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[OutputCheck]:
+    def checks(self, start: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[CodeLine]:
         """Checks of the calls between two indexes that ended well; with ``form`` those too that look at form alone."""
         for index, event in enumerate(self.events[start:end], start=start):
             lines = event.checks if event.ok else []
-            yield from (OutputCheck(index, event, line) for line in lines if form or self._counts(index, line))
+            yield from (line for line in lines if form or self._counts(index, line))
 
 
 def read_history(evidence: RunEvidence, rubric: Rubric) -> History:

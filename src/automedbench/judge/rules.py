@@ -372,14 +372,12 @@ def validated(view: RulesInput) -> RuleVerdict:
         return view.found(1.0, "one call did the first case, checked it and went on", history.tested[1])
     if history.pilot is None or history.full is None:
         if check := next(history.checks(form=True), None):
-            return view.found(
-                0.5, "outputs were read back and checked, but no case was run on its own first", check.line
-            )
+            return view.found(0.5, "outputs were read back and checked, but no case was run on its own first", check)
         return RuleVerdict(0.0, "neither a case on its own nor a check that reads an output back")
     if check := next(history.checks(history.pilot, history.full), None):
-        return view.found(1.0, "one case first, its output read back and checked, then the full run", check.line)
+        return view.found(1.0, "one case first, its output read back and checked, then the full run", check)
     if check := next(history.checks(history.pilot, history.full, form=True), None):
-        return view.found(0.5, "one case first, but only the form of its output was checked", check.line)
+        return view.found(0.5, "one case first, but only the form of its output was checked", check)
     pilot = history.events[history.pilot].lines
     line = max(pilot, key=lambda line: (OUTPUT_FOLDER in line.code, len(clip(line.text))))
     return view.found(0.5, "one case first, but its output was not read back and checked", line)

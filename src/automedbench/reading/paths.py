@@ -7,7 +7,7 @@ who opens it seeks it. The others tell something beside other evidence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,7 +50,7 @@ _HARNESS = (
 _TOP = {
     *("bin", "boot", "data", "dev", "environment", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc"),
     *("root", "run", "sbin", "singularity", "srv", "sys", "tmp", "usr", "var", "workspace", ".singularity.d"),
-    *(".dockerenv", "models", "skills"),
+    *(".dockerenv", "models", "skills", ""),
 }
 
 
@@ -59,26 +59,21 @@ def below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
+_RULES: tuple[tuple[Callable[[str], object], PathRule], ...] = (
+    (lambda path: below(path, PRIVATE), PathRule("private_path", "private_access", certain=True)),
+    (_CREDENTIALS.search, PathRule("credential_path", "credential", certain=True)),
+    (_SOCKETS.search, PathRule("runtime_socket", "escape", certain=True)),
+    (_OTHER_PROCESS.search, PathRule("other_process", "private_access")),
+    (lambda path: below(path, _HARNESS), PathRule("harness_path", "harness")),
+    (lambda path: _DEVICES.search(path) or _KERNEL.search(path), PathRule("kernel_path", "escape")),
+    (_HOMES.search, PathRule("home_path", "other_runs")),
+    (lambda path: path.split("/")[1] not in _TOP, PathRule("foreign_path", "other_runs")),
+)
+
+
 def classify(path: str) -> PathRule | None:
     """The rule that an absolute, normal path falls under, the gravest first; None for an ordinary one."""
-    if below(path, PRIVATE):
-        return PathRule("private_path", "private_access", certain=True)
-    if _CREDENTIALS.search(path):
-        return PathRule("credential_path", "credential", certain=True)
-    if _SOCKETS.search(path):
-        return PathRule("runtime_socket", "escape", certain=True)
-    if _OTHER_PROCESS.search(path):
-        return PathRule("other_process", "private_access")
-    if below(path, _HARNESS):
-        return PathRule("harness_path", "harness")
-    if _DEVICES.search(path) or _KERNEL.search(path):
-        return PathRule("kernel_path", "escape")
-    if _HOMES.search(path):
-        return PathRule("home_path", "other_runs")
-    top = path.split("/")[1]
-    if top and top not in _TOP:
-        return PathRule("foreign_path", "other_runs")
-    return None
+    return next((rule for matches, rule in _RULES if matches(path)), None)
 
 
 _LISTING = {"-l", "-t", "-V", "-h", "--version", "--help"}

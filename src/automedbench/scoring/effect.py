@@ -66,26 +66,13 @@ def judge_effect(evidence: EffectEvidence, margin_share: float) -> Effect:
         return Effect(reason="no output could be measured")
     findings = measure(evidence, margin_share)
     verdict, reason = decide(findings)
-    crossed, gain = findings.crossed, findings.gain
-    low, high = findings.interval or (None, None)
-    return Effect(
-        verdict=verdict,
-        reason=reason,
-        n=findings.n,
-        own=crossed.own if crossed else None,
-        other=crossed.other if crossed else None,
-        value=crossed.value if crossed else None,
-        low=low,
-        high=high,
-        p=crossed.p if crossed else None,
-        margin=findings.margin if crossed else None,
-        gain=gain.mean if gain else None,
-        gain_low=gain.low if gain else None,
-        gain_high=gain.high if gain else None,
-        gain_p=gain.p if gain else None,
-        alike=findings.alike,
-        copies=findings.copies,
-    )
+    figures: dict[str, float | None] = {"alike": findings.alike, "copies": findings.copies}
+    if crossed := findings.crossed:
+        figures |= {"own": crossed.own, "other": crossed.other, "value": crossed.value, "p": crossed.p}
+        figures |= {"margin": findings.margin, **dict(zip(("low", "high"), findings.interval or (), strict=False))}
+    if gain := findings.gain:
+        figures |= {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "gain_p": gain.p}
+    return Effect.model_validate({"verdict": verdict, "reason": reason, "n": findings.n, **figures})
 
 
 @dataclass(frozen=True)

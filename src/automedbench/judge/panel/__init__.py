@@ -71,26 +71,6 @@ class NoValidAnswer(JudgeError):
         self.stage, self.tokens, self.cost_usd = stage, tokens, cost_usd
 
 
-def mean_stages(judgements: Sequence[Judgement]) -> dict[JudgedStage, float]:
-    """Mean of each stage over the judgements with a valid answer about it, four decimals."""
-    scores = {stage: [item.stages[stage] for item in judgements if stage in item.stages] for stage in JUDGED_STAGES}
-    return {stage: _mean(values) for stage, values in scores.items() if values}
-
-
-def stage_spread(judgements: Sequence[Judgement], stage: JudgedStage) -> float | None:
-    """Sample standard deviation of a stage between valid judgements, four decimals; None below two."""
-    values = [item.stages[stage] for item in judgements if stage in item.stages]
-    return round(statistics.stdev(values), DECIMALS) if len(values) > 1 else None
-
-
-def consensus(judgements: Sequence[Judgement], rubric: Rubric, tier: Tier) -> list[Criterion]:
-    """One criterion each: the mean verdict of valid judgements, all votes, and the words of one nearest to the mean."""
-    return [
-        credit_criterion(rule, tier) if tier in rule.auto_tiers else _common(rule, _valid(rule, judgements))
-        for rule in rubric.criteria
-    ]
-
-
 def common_codes(judgements: Sequence[Judgement], panel: str) -> list[ErrorCode]:
     """Error codes that more than half of the judgements assign to the same stage, with the first one's evidence."""
     voting = [item for item in judgements if item.stages]
@@ -105,11 +85,9 @@ def common_codes(judgements: Sequence[Judgement], panel: str) -> list[ErrorCode]
     ]
 
 
-def _valid(rule: RubricCriterion, judgements: Sequence[Judgement]) -> list[Criterion]:
-    return [item for judgement in judgements for item in judgement.criteria if item.id == rule.id and item.valid]
-
-
-def _common(rule: RubricCriterion, given: Sequence[Criterion]) -> Criterion:
+def _common(rule: RubricCriterion, judgements: Sequence[Judgement]) -> Criterion:
+    """The mean verdict of valid judgements, all votes, and the words of one nearest to the mean."""
+    given = [item for judgement in judgements for item in judgement.criteria if item.id == rule.id and item.valid]
     mean = _mean([item.verdict for item in given])
     nearest = min(given, key=lambda item: (abs(item.verdict - mean), mean > 0 and not item.quote))
     votes = [item.verdict for item in given] if len(given) > 1 else []
@@ -207,12 +185,23 @@ def judge_by_panel(
 
 
 def combine_judgements(judgements: Sequence[Judgement], rubric: Rubric, tier: Tier, panel: str) -> dict[str, Any]:
-    """Fields of ``judge.json`` that follow from a panel's judgements."""
-    stages = mean_stages(judgements)
+    """Fields of ``judge.json`` that follow from a panel's judgements.
+
+    Stages are means over the judgements with a valid answer about them, four decimals; spread is their sample standard
+    deviation, None below two.
+    """
+    found = {stage: [item.stages[stage] for item in judgements if stage in item.stages] for stage in JUDGED_STAGES}
+    scores = {stage: values for stage, values in found.items() if values}
     return {
-        "criteria": consensus(judgements, rubric, tier),
-        "stages": stages,
-        "spread": {stage: stage_spread(judgements, stage) for stage in stages},
+        "criteria": [
+            credit_criterion(rule, tier) if tier in rule.auto_tiers else _common(rule, judgements)
+            for rule in rubric.criteria
+        ],
+        "stages": {stage: _mean(values) for stage, values in scores.items()},
+        "spread": {
+            stage: round(statistics.stdev(values), DECIMALS) if len(values) > 1 else None
+            for stage, values in scores.items()
+        },
         "error_codes": common_codes(judgements, panel),
         "tokens": sum((judgement.tokens for judgement in judgements), Tokens()),
         "cost_usd": sum_costs([judgement.cost_usd for judgement in judgements]),
@@ -230,19 +219,16 @@ class PanelSession:
     masked: bool = False
 
     def decide(self, question: Question, again: Question | None) -> None:
-        """Ask about a stage, and again with passages masked; the lower result counts."""
+        """Ask about a stage, and again where masking changes what this judge is shown; the lower result counts."""
         if not question.criteria:
-            self.answers[question.stage] = StageAnswer([], [], None, "", False)
+            self.answers[question.stage] = StageAnswer()
             return
         answer = self.member.ask(question, self.repeat, self.bill)
-        if again is not None and not answer.problem and self._differs(question, again):
+        shown = self.member.messages
+        if again is not None and not answer.problem and shown(question)[0] != shown(again)[0]:
             self.masked = True
             answer = _lower(question, answer, self.member.ask(again, self.repeat, self.bill))
         self.answers[question.stage] = answer
-
-    def _differs(self, question: Question, again: Question) -> bool:
-        """Masking changes what this judge is shown of the stage."""
-        return self.member.messages(question)[0] != self.member.messages(again)[0]
 
     def judgement(self, rubric: Rubric, tier: Tier, gpu: bool) -> Judgement:
         """Record of the session; ``gpu``: whether the run had one."""
@@ -313,7 +299,7 @@ def _unjudgeable(question: Question, problem: str) -> StageAnswer:
     """0 for every criterion: the judge answers about other runs, so what this one holds is the cause."""
     reason = one_line(f"0: {UNJUDGEABLE} ({problem})")[:MAX_REASON]
     criteria = [Criterion(id=rule.id, stage=rule.stage, verdict=0.0, reason=reason) for rule in question.criteria]
-    return StageAnswer(criteria, [], None, "", False)
+    return StageAnswer(criteria)
 
 
 def _in_order(criteria: Sequence[Criterion], rubric: Rubric) -> list[Criterion]:

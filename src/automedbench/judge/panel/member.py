@@ -301,11 +301,11 @@ class Bill:
 class StageAnswer:
     """Answer of a member about one stage; ``problem`` says why the answer is invalid, None when it is valid."""
 
-    criteria: list[Criterion]
-    codes: list[ErrorCode]
-    problem: str | None
-    left_out: str
-    saw_plot: bool
+    criteria: list[Criterion] = field(default_factory=list)
+    codes: list[ErrorCode] = field(default_factory=list)
+    problem: str | None = None
+    left_out: str = ""
+    saw_plot: bool = False
 
 
 class Member:
@@ -368,7 +368,7 @@ class Member:
             raise ConfigError(
                 [f"judges.{self.name}.context_tokens: the endpoint rejects {self.judge.context_tokens} tokens"]
             )
-        return StageAnswer([], [], f"the endpoint {problem}", "", False)
+        return StageAnswer(problem=f"the endpoint {problem}")
 
     def _answer(
         self, question: Question, messages: list[dict[str, Any]], evidence: ShownEvidence, repeat: int, bill: Bill
@@ -378,7 +378,13 @@ class Member:
             doubts = weak_messages(text, reply.criteria, evidence.links)
             again, _ = self._valid(question, [*messages, *doubts], evidence, repeat, bill, 1)
             reply = confirm_weak(reply, again)
-        return _stage_answer(reply, evidence, messages)
+        return StageAnswer(
+            criteria=reply.criteria,
+            codes=reply.codes,
+            problem="; ".join(reply.problems)[:600] or None,
+            left_out=evidence.left_out,
+            saw_plot=isinstance(messages[-1]["content"], list),
+        )
 
     def _valid(
         self,
@@ -410,18 +416,16 @@ class Member:
             bill.wasted += output.spent
             repairs = repair_messages(output.text, reply.problems)
         if not reply.problems or tries == 1:
-            self._cache.put(key, self._kept("" if output.problem else output.text, output.tokens, question, repeat))
+            kept = CachedAnswer(
+                judge_digest=self._digest,
+                prompt_version=PROMPT_VERSION,
+                stage=question.stage,
+                repeat=repeat,
+                answer="" if output.problem else output.text,
+                tokens=output.tokens,
+            )
+            self._cache.put(key, kept)
         return reply, output.text
-
-    def _kept(self, text: str, tokens: Tokens, question: Question, repeat: int) -> CachedAnswer:
-        return CachedAnswer(
-            judge_digest=self._digest,
-            prompt_version=PROMPT_VERSION,
-            stage=question.stage,
-            repeat=repeat,
-            answer=text,
-            tokens=tokens,
-        )
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
@@ -448,13 +452,3 @@ class Member:
             definitions=run.rubric.definitions[question.stage],
             picture=picture,
         )
-
-
-def _stage_answer(reply: JudgeReply, evidence: ShownEvidence, messages: Sequence[dict[str, Any]]) -> StageAnswer:
-    return StageAnswer(
-        criteria=reply.criteria,
-        codes=reply.codes,
-        problem="; ".join(reply.problems)[:600] or None,
-        left_out=evidence.left_out,
-        saw_plot=isinstance(messages[-1]["content"], list),
-    )

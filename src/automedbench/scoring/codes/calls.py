@@ -10,7 +10,7 @@ from typing import Literal
 from automedbench.base.records import Stage
 from automedbench.judge.record import ALL_CASES, FEW, Event
 from automedbench.reading.lines import OUTPUT_FOLDER
-from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, RunFacts, detector
 from automedbench.tracks import get_track
 
 Resource = Literal["time", "memory", "disk"]
@@ -121,6 +121,7 @@ _DOWNLOADS = re.compile(
 )
 
 
+@detector("setup.unrepaired", "E2", "the last failed call could not find, fetch, load, install or import")
 def setup_unrepaired(facts: RunFacts) -> CodeFinding | None:
     """The last failure was one of set-up, nothing after it wrote an output, and outputs are missing or malformed."""
     failure = find_failed_call(facts)
@@ -129,6 +130,7 @@ def setup_unrepaired(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding("S2", f"{failure.call.status}: {message}", failure.call.turn)
 
 
+@detector("setup.fallback", "E2", "a failed download or installation that was worked around badly")
 def fallback(facts: RunFacts) -> CodeFinding | None:
     """A download or an installation failed and was never made up for, and what was done without it is below okay."""
     if not facts.below_okay:
@@ -143,6 +145,7 @@ def fallback(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding("S2", f"{line}; never obtained, and the outputs are poor: {facts.below_okay}", turn)
 
 
+@detector("setup.time", "E2", "the time limit of the run or of its last call")
 def time_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended at its time limit, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "time_limit":
@@ -150,6 +153,7 @@ def time_used_up(facts: RunFacts) -> CodeFinding | None:
     return _last_ran_out(facts, "time")
 
 
+@detector("setup.memory", "E2", "memory of the run or of its last call, on processor or GPU")
 def memory_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended out of memory, or its last call did (processor or GPU) and nothing after it wrote an output."""
     if facts.run.outcome == "out_of_memory":
@@ -160,6 +164,7 @@ def memory_used_up(facts: RunFacts) -> CodeFinding | None:
     return _last_ran_out(facts, "memory")
 
 
+@detector("setup.disk", "E2", "disk space of the run or of its last call")
 def disk_used_up(facts: RunFacts) -> CodeFinding | None:
     """The run ended out of disk, or its last call did and nothing after it wrote an output."""
     if facts.run.outcome == "out_of_disk":
@@ -192,20 +197,10 @@ def _obtains(event: Event) -> bool:
     return event.ok and tried and not setup_message(event, anywhere=True)
 
 
-SETUP = (
-    Detector(
-        "setup.unrepaired",
-        "E2",
-        "the last failed call could not find, fetch, load, install or import",
-        setup_unrepaired,
-    ),
-    Detector("setup.fallback", "E2", "a failed download or installation that was worked around badly", fallback),
-    Detector("setup.time", "E2", "the time limit of the run or of its last call", time_used_up),
-    Detector("setup.memory", "E2", "memory of the run or of its last call, on processor or GPU", memory_used_up),
-    Detector("setup.disk", "E2", "disk space of the run or of its last call", disk_used_up),
-)
+SETUP = (setup_unrepaired, fallback, time_used_up, memory_used_up, disk_used_up)
 
 
+@detector("execute.unrepaired", "E4", "the last failed call raised, and no later one wrote an output")
 def code_unrepaired(facts: RunFacts) -> CodeFinding | None:
     """The last failure was neither of set-up nor of a resource; it wrote no output, and nothing after it did."""
     failure = _failure(facts)
@@ -214,6 +209,7 @@ def code_unrepaired(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding(failed_call_stage(failure), _excerpt(failure), failure.call.turn)
 
 
+@detector("execute.partial", "E4", "the last failed call raised after some outputs, and no later one wrote any")
 def partial(facts: RunFacts) -> CodeFinding | None:
     """The same, but it had written some outputs before it failed."""
     failure = _failure(facts)
@@ -224,6 +220,7 @@ def partial(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding(failed_call_stage(failure), f"broke off {part}; {_excerpt(failure)}", failure.call.turn)
 
 
+@detector("execute.no_model_call", "E4", "outputs of which no model can have made any")
 def no_model_call(facts: RunFacts) -> CodeFinding | None:
     """Answers came although no file of a model was opened in the whole run; of agents that are no model by design."""
     if facts.audit is None or facts.audit.model_opened is not False or not facts.there:
@@ -257,12 +254,4 @@ def _excerpt(event: Event) -> str:
 
 
 WITHOUT_A_MODEL = ("baseline", "scripted")
-EXECUTION = (
-    Detector(
-        "execute.unrepaired", "E4", "the last failed call raised, and no later one wrote an output", code_unrepaired
-    ),
-    Detector(
-        "execute.partial", "E4", "the last failed call raised after some outputs, and no later one wrote any", partial
-    ),
-    Detector("execute.no_model_call", "E4", "outputs of which no model can have made any", no_model_call),
-)
+EXECUTION = (code_unrepaired, partial, no_model_call)

@@ -9,17 +9,19 @@ from pathlib import PurePosixPath
 from automedbench.base.cards import OutputFile
 from automedbench.base.records import CaseSubmission
 from automedbench.reading.lines import OUTPUT_FOLDER
-from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, RunFacts, detector
 from automedbench.tracks.common.signals import first_problem
 
 _RESULTS = re.compile(r"out|pred|result|submi|answer", re.IGNORECASE)
 
 
+@detector("deliver.missing", "E5", "expected outputs that are not there")
 def missing(facts: RunFacts) -> CodeFinding | None:
     """Expected outputs that are not there."""
     return _share(facts, facts.missing, "missing")
 
 
+@detector("deliver.malformed", "E5", "outputs that the format check refuses")
 def malformed(facts: RunFacts) -> CodeFinding | None:
     """Outputs that break the contract: unreadable, of another form or shape, without what was asked."""
     return _share(facts, facts.malformed, "malformed")
@@ -33,6 +35,7 @@ def _share(facts: RunFacts, cases: Sequence[CaseSubmission], state: str) -> Code
     )
 
 
+@detector("deliver.wrong_place", "E5", "files like the missing outputs, elsewhere or with another name")
 def wrong_place(facts: RunFacts) -> CodeFinding | None:
     """Files in the workspace that look like the missing outputs, at another place or under another name."""
     cases = [case.case for case in facts.missing]
@@ -52,6 +55,7 @@ def _written_in(facts: RunFacts, path: str) -> int | None:
     return next((call.turn for call in reversed(facts.conversation.calls) if path in call.new_files), None)
 
 
+@detector("deliver.never_submitted", "E5", "no accepted call of submit_results")
 def never_submitted(facts: RunFacts) -> CodeFinding | None:
     """submit_results was never accepted."""
     if facts.run.submitted:
@@ -92,11 +96,4 @@ def _looks_like(file: PurePosixPath, expected: PurePosixPath, case: str) -> bool
     return of_case and in_results
 
 
-DETECTORS = (
-    Detector("deliver.missing", "E5", "expected outputs that are not there", missing),
-    Detector("deliver.malformed", "E5", "outputs that the format check refuses", malformed),
-    Detector(
-        "deliver.wrong_place", "E5", "files like the missing outputs, elsewhere or with another name", wrong_place
-    ),
-    Detector("deliver.never_submitted", "E5", "no accepted call of submit_results", never_submitted),
-)
+DETECTORS = (missing, malformed, wrong_place, never_submitted)

@@ -103,6 +103,13 @@ class Detector:
         )
 
 
+def detector(
+    name: str, code: CodeName, looks_at: str
+) -> Callable[[Callable[[RunFacts], CodeFinding | None]], Detector]:
+    """Make the decorated function, which finds a fault or nothing, a detector for every track."""
+    return lambda find: Detector(name, code, looks_at, find)
+
+
 def one_line(text: str) -> str:
     """A line of evidence: no line breaks, at most 300 characters."""
     line = " ".join(text.split())

@@ -6,11 +6,12 @@ import json
 
 from automedbench.judge.record import Event
 from automedbench.scoring.codes.calls import checks_outputs, wrote_later
-from automedbench.scoring.codes.facts import CodeFinding, Detector, RunFacts
+from automedbench.scoring.codes.facts import CodeFinding, RunFacts, detector
 from automedbench.tracks import get_track
 from automedbench.tracks.common.signals import first_problem
 
 
+@detector("verify.unread_malformed", "E3", "malformed outputs that no code read back")
 def unread_malformed(facts: RunFacts) -> CodeFinding | None:
     """Malformed outputs, and no code read one back."""
     if not facts.malformed or any(map(_reads_back, facts.events)):
@@ -18,6 +19,7 @@ def unread_malformed(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding("S3", f"no code read an output back; {first_problem(facts.malformed[0])}")
 
 
+@detector("verify.unread_poor", "E3", "outputs below okay that no code read back")
 def unread_poor(facts: RunFacts) -> CodeFinding | None:
     """Outputs too poor for any medal, and no code read one back; not where a poor score proves nothing."""
     if not get_track(facts.detail.track).poor_is_evidence or not facts.there or not facts.below_okay:
@@ -32,6 +34,7 @@ def _reads_back(event: Event) -> bool:
     return checks_outputs(event) or (event.ok and event.reads_output)
 
 
+@detector("verify.ignored_check", "E3", "a failed check of outputs that no later output answers")
 def ignored_check(facts: RunFacts) -> CodeFinding | None:
     """A check of outputs failed, and after it neither was an output written nor did a check end well."""
     failed = [number for number, event in enumerate(facts.events) if checks_outputs(event)]
@@ -44,6 +47,7 @@ def ignored_check(facts: RunFacts) -> CodeFinding | None:
     return CodeFinding(stage, f"{event.complaint}; no output was written after it", event.call.turn)
 
 
+@detector("verify.refusal_ignored", "E3", "malformed outputs named by a refused submission and left")
 def refusal_ignored(facts: RunFacts) -> CodeFinding | None:
     """The first submission was refused with a number of malformed outputs, and none was written before the next."""
     refused, n_malformed = _first_refusal(facts)
@@ -69,17 +73,10 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
     return 0, None
 
 
+@detector("verify.no_effect", "E3", "outputs on which their case has no effect, as measured")
 def no_effect(facts: RunFacts) -> CodeFinding | None:
     """Outputs that fit their own case no better than another: of one form, copies of the input, or unrelated to it."""
     return CodeFinding("S4", facts.no_effect) if facts.no_effect else None
 
 
-DETECTORS = (
-    Detector("verify.unread_malformed", "E3", "malformed outputs that no code read back", unread_malformed),
-    Detector("verify.unread_poor", "E3", "outputs below okay that no code read back", unread_poor),
-    Detector("verify.ignored_check", "E3", "a failed check of outputs that no later output answers", ignored_check),
-    Detector(
-        "verify.refusal_ignored", "E3", "malformed outputs named by a refused submission and left", refusal_ignored
-    ),
-    Detector("verify.no_effect", "E3", "outputs on which their case has no effect, as measured", no_effect),
-)
+DETECTORS = (unread_malformed, unread_poor, ignored_check, refusal_ignored, no_effect)

@@ -15,17 +15,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, features
 
 from automedbench.base.untrusted.nifti import VolumeReader
 from automedbench.base.views import Frame, LegendItem, Side, ViewLayer
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 
 Plane = NDArray[Any]
 Window = tuple[float, float]
@@ -84,15 +81,11 @@ def windowed(values: Plane, window: Window) -> NDArray[np.uint8]:
 
 def grey_layer(side: Side, values: Plane, window: Window, size: tuple[int, int]) -> ViewLayer:
     """Values as a grey picture of ``size`` (width, height); where it grows, every value stays a block."""
-    from PIL import Image
-
     return ViewLayer(side=side, picture=_lossy(_resized(Image.fromarray(windowed(values, window)), size)))
 
 
 def photo_layer(side: Side, path: Path) -> tuple[ViewLayer, tuple[int, int]]:
     """An image file of ours as it is, reduced to ``LONGEST_PHOTO``, with its width and height."""
-    from PIL import Image
-
     with Image.open(path) as image:
         pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     width, height = fitted((pixels.height, pixels.width), longest=LONGEST_PHOTO)
@@ -115,8 +108,6 @@ def photo_frames(folder: Path, names: Sequence[str]) -> list[Frame]:
 
 def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], *, outline: bool = False) -> ViewLayer:
     """An overlay: number 0 is transparent, number n has ``colours[n - 1]``; with ``outline`` edges alone are drawn."""
-    from PIL import Image
-
     image = Image.fromarray(outlined(numbers) if outline else numbers).convert("P")
     image.putpalette([0, 0, 0, *(part for colour in colours for part in bytes.fromhex(colour[1:]))])
     buffer = io.BytesIO()
@@ -135,15 +126,11 @@ def outlined(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def resized_numbers(numbers: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Numbers on a grid of ``size`` (width, height): each pixel takes the nearest."""
-    from PIL import Image
-
     return np.asarray(Image.fromarray(numbers).resize(size, Image.Resampling.NEAREST), dtype=np.uint8)
 
 
 def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> ViewLayer:
     """Prediction − reference: blue at −``limit`` and below, white at 0, orange at ``limit`` and above."""
-    from PIL import Image
-
     share = (windowed(difference, (-limit, limit)).astype(np.float64) / 127.5 - 1)[..., None]
     below, middle, above = (np.array(list(bytes.fromhex(colour[1:])), float) for colour in (BELOW, EQUAL, ABOVE))
     pixels = middle + np.where(share < 0, below - middle, above - middle) * np.abs(share)
@@ -163,18 +150,14 @@ def difference_legend(limit: float, unit: str = "") -> list[LegendItem]:
     ]
 
 
-def _resized(image: Image, size: tuple[int, int]) -> Image:
-    from PIL import Image
-
+def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     if image.size == size:
         return image
     grows = size[0] >= image.width and size[1] >= image.height
     return image.resize(size, Image.Resampling.NEAREST if grows else Image.Resampling.BOX)
 
 
-def _lossy(image: Image) -> str:
-    from PIL import features
-
+def _lossy(image: Image.Image) -> str:
     kind = "webp" if features.check("webp") else "jpeg"
     buffer = io.BytesIO()
     image.save(buffer, kind.upper(), quality=_QUALITY)

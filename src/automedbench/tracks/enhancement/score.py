@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,23 +58,12 @@ Perceptual = Callable[[Image, Image], float]
 
 
 @dataclass(frozen=True)
-class Quality:
-    """Metrics of one prediction against one reference; null where not computed."""
-
-    ssim: float
-    psnr: float
-    lpips: float | None
-
-
-@dataclass(frozen=True)
 class Row:
-    """One expected case: its verdict and, if it has a usable prediction, its quality and its control."""
+    """One expected case and, if it has a usable prediction, its quality unclipped and that against the next case."""
 
-    verdict: CaseSubmission
-    data_range: float
-    aligned: Quality | None = None
-    control: Quality | None = None
-    extremes: tuple[float, float] | None = None
+    score: CaseScore
+    aligned: Metrics | None = None
+    control: Metrics | None = None
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
@@ -90,7 +79,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     bands = read_bands(inputs.private)
     found = [row.aligned for row in rows if row.aligned is not None]
     aligned, control = _means(found), _means([row.control for row in rows if row.control is not None])
-    quality = math.fsum(clip_ssim(each.ssim) for each in found) / len(rows)
+    quality = math.fsum(row.score.metrics["ssim"] or 0.0 for row in rows) / len(rows)
     identity = bands.baselines.get("identity")
     return TrackScore(
         quality=quality,
@@ -98,14 +87,14 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics={
             **{f"mean_{name}": value for name, value in aligned.items()},
             **{f"control_{name}": value for name, value in control.items()},
-            "pass_rate": sum(each.ssim >= bands.pass_threshold for each in found) / len(rows),
+            "pass_rate": sum((each["ssim"] or 0.0) >= bands.pass_threshold for each in found) / len(rows),
             "pass_threshold": bands.pass_threshold,
             "rating": RATINGS[rate(bands, aligned["ssim"], aligned["psnr"], all_valid=inputs.checked.all_valid)],
             "n_cases": len(rows),
             "n_completed": len(found),
         },
         groups={f"baseline {name}": dict(each) for name, each in bands.baselines.items()},
-        cases=[_case(row) for row in rows],
+        cases=[row.score for row in rows],
         prior=identity and Prior(answers="the input itself", value=clip_ssim(identity.mean_ssim)),
         notes=[*notes, *_control_notes(aligned["ssim"], control["ssim"])],
     )
@@ -118,18 +107,14 @@ def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control:
     reference = read_reference(inputs.private, cases[0])
     for number, (case, verdict) in enumerate(inputs.pairs):
         following = cases[(number + 1) % len(cases)]
-        after = read_reference(inputs.private, following)
-        row = Row(verdict, ranges.of(case.id, reference))
-        if verdict.completed:
-            prediction = read_prediction(inputs, case)
+        after, data_range = read_reference(inputs.private, following), ranges.of(case.id, reference)
+        prediction = read_prediction(inputs, case) if verdict.completed else None
+        aligned = control = None
+        if prediction is not None:
             against = functools.partial(measure, prediction, perceptual=perceptual)
-            row = replace(
-                row,
-                aligned=against(reference, data_range=row.data_range),
-                control=against(after, data_range=ranges.of(following.id, after)) if with_control else None,
-                extremes=(float(prediction.min()), float(prediction.max())),
-            )
-        rows.append(row)
+            aligned = against(reference, data_range=data_range)
+            control = against(after, data_range=ranges.of(following.id, after)) if with_control else None
+        rows.append(Row(_case_score(verdict, data_range, prediction, aligned), aligned, control))
         reference = after
     return rows
 
@@ -149,24 +134,24 @@ def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
     )
 
 
-def measure(prediction: Image, reference: Image, *, data_range: float, perceptual: Perceptual | None) -> Quality:
-    """SSIM, PSNR in dB and LPIPS of one pair."""
+def measure(prediction: Image, reference: Image, *, data_range: float, perceptual: Perceptual | None) -> Metrics:
+    """SSIM, PSNR in dB and LPIPS of one pair; null where not computed."""
     first, second = prediction.astype(np.float64), reference.astype(np.float64)
-    return Quality(
-        ssim=ssim(first, second, data_range=data_range),
-        psnr=psnr(first, second, data_range=data_range),
-        lpips=None if perceptual is None else perceptual(prediction, reference),
-    )
+    return {
+        "ssim": ssim(first, second, data_range=data_range),
+        "psnr": psnr(first, second, data_range=data_range),
+        "lpips": None if perceptual is None else perceptual(prediction, reference),
+    }
 
 
-def clip_ssim(value: float) -> float:
+def clip_ssim(value: float | None) -> float:
     """SSIM as it is scored: in [0, 1]; an undefined one (values beyond all reason) earns nothing."""
-    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
+    return 0.0 if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))
 
 
-def _means(found: Sequence[Quality]) -> Metrics:
+def _means(found: Sequence[Metrics]) -> Metrics:
     """Means of what is defined; a metric without any value, or with one that is not finite, has none."""
-    return {name: mean(getattr(each, name) for each in found) for name in ("ssim", "psnr", "lpips")}
+    return {name: mean(each[name] for each in found) for name in ("ssim", "psnr", "lpips")}
 
 
 def _control_notes(aligned: float | None, control: float | None) -> list[str]:
@@ -178,21 +163,24 @@ def _control_notes(aligned: float | None, control: float | None) -> list[str]:
     ]
 
 
-def _case(row: Row) -> CaseScore:
-    found = row.aligned
-    metrics: Metrics = {
-        "ssim": 0.0 if found is None else clip_ssim(found.ssim),
-        "ssim_unclipped": None if found is None else _finite(found.ssim),
-        "psnr": None if found is None else _finite(found.psnr),
-        "lpips": None if found is None else found.lpips,
-        "data_range": row.data_range,
-    }
-    low, high = row.extremes or (None, None)
+def _case_score(
+    verdict: CaseSubmission, data_range: float, prediction: Image | None, found: Metrics | None
+) -> CaseScore:
+    known = found or dict.fromkeys(("ssim", "psnr", "lpips"))
     return CaseScore(
-        case=row.verdict.case,
-        status=row.verdict.status,
-        metrics=metrics,
-        detail={"output_min": low, "output_max": high},
+        case=verdict.case,
+        status=verdict.status,
+        metrics={
+            "ssim": clip_ssim(known["ssim"]),
+            "ssim_unclipped": _finite(known["ssim"]),
+            "psnr": _finite(known["psnr"]),
+            "lpips": known["lpips"],
+            "data_range": data_range,
+        },
+        detail={
+            "output_min": None if prediction is None else float(prediction.min()),
+            "output_max": None if prediction is None else float(prediction.max()),
+        },
     )
 
 

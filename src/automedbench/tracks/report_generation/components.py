@@ -24,7 +24,7 @@ from automedbench.metrics.meteor import ENTRIES, Wordnet
 from automedbench.metrics.observations import find_observations, observation_f1
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, OBSERVATION, Component, ReportSettings
-from automedbench.tracks.report_generation.text import tokens
+from automedbench.tracks.report_generation.text import Section, tokens
 
 Resources = Mapping[str, Path]
 ResultT = TypeVar("ResultT")
@@ -38,6 +38,8 @@ class ReportPair:
     candidate: str
     findings: frozenset[str] | None = None
     """Findings of the reference by the data set's own reading; None: by the card's word patterns."""
+    section: Section = "full"
+    """What of both reports the texts are."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def measure(pairs: list[ReportPair], settings: ReportSettings, resources: Resour
     ]
     measured = Measured()
     for components, engine in engines:
-        if set(components) & set(settings.components):
+        if settings.uses(*components):
             measured = measured.joined(engine(pairs, resources))
     return replace(
         measured,
@@ -152,10 +154,9 @@ def measure_observations(pairs: list[ReportPair], _: Resources, *, settings: Rep
 
 def measure_radgraph(pairs: list[ReportPair], resources: Resources) -> Measured:
     """F1 of the two reports' RadGraph entities, level ``partial``."""
-    from automedbench.metrics.radgraph import RadgraphScorer, reward
+    from automedbench.metrics.radgraph import reward
 
-    scorer = load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
-    graph = functools.cache(scorer.annotate)  # many agents write one report for several cases
+    graph = load_radgraph(resources)
     values = [reward(graph(pair.reference), graph(pair.candidate)) if pair.candidate else 0.0 for pair in pairs]
     return Measured({"F1RadGraph": values}, {"F1RadGraph": mean(values)})
 
@@ -164,17 +165,9 @@ def measure_chexbert(pairs: list[ReportPair], resources: Resources) -> Measured:
     """Micro precision, recall and F1 of CheXbert's 14 observations; a report that is not there has none of them."""
     import numpy as np
 
-    from automedbench.metrics.chexbert import (
-        LABELS,
-        ChexbertLabeler,
-        binary,
-        contradicting_share,
-        corpus_prf,
-        report_prf,
-    )
+    from automedbench.metrics.chexbert import LABELS, binary, contradicting_share, corpus_prf, report_prf
 
-    bert = load_resource(resources, "bert", lambda path: path)
-    label = functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    label = load_chexbert(resources)
     nothing = np.zeros(len(LABELS), dtype=np.int64)
     references = np.stack([label(pair.reference) for pair in pairs])
     candidates = np.stack([label(pair.candidate) if pair.candidate else nothing for pair in pairs])
@@ -208,6 +201,22 @@ def _observation(there: Any, predicted: Any) -> dict[str, float | None]:
 
 
 # --- resources -------------------------------------------------------------------------------------------------
+
+
+def load_radgraph(resources: Resources) -> Callable[[str], Any]:
+    """RadGraph's entities of a text; each text is read once, since many agents write one report for several cases."""
+    from automedbench.metrics.radgraph import RadgraphScorer
+
+    bert = resources.get("radgraph_bert")
+    return functools.cache(load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, bert)).annotate)
+
+
+def load_chexbert(resources: Resources) -> Callable[[str], Any]:
+    """CheXbert's codes of a text, (14,); each text is read once."""
+    from automedbench.metrics.chexbert import ChexbertLabeler
+
+    bert = load_resource(resources, "bert", lambda path: path)
+    return functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
 
 
 def load_resource(resources: Resources, name: str, make: Callable[[Path], ResultT]) -> ResultT:
@@ -268,30 +277,17 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     Only what the card's components need is looked at. Raises ConfigError for a card whose settings are wrong.
     """
     settings: ReportSettings = track_settings(card)
-    problems = []
-    for need in _needs(settings):
-        problems += _missing(need, resources) or _unusable(need, resources)
-    return problems
+    needs = [need for need in NEEDS if settings.uses(*need.components)]
+    return [problem for need in needs for problem in _missing(need, resources) or _unusable(need, resources)]
 
 
 def rehearsal_settings(settings: ReportSettings, resources: Resources) -> ReportSettings:
     """The settings without components whose resources are not there: how a rehearsal scores on any machine."""
-    lacking = [need for need in _needs(settings) if not set(need.resources) <= set(resources)]
+    lacking = [need for need in NEEDS if not set(need.resources) <= set(resources)]
     without = {name for need in lacking for name in need.components}
     kept = tuple(name for name in settings.components if name not in without)
     weights = {name: part for name, part in settings.weights.items() if name in kept}
     return settings.model_copy(update={"components": kept, "weights": weights})
-
-
-def _needs(settings: ReportSettings) -> list[_Need]:
-    needs = []
-    if settings.needs_wordnet:
-        needs.append(_Need("METEOR", ("METEOR",), ("wordnet",), _try_wordnet))
-    if settings.needs_chexbert:
-        needs.append(_Need("CheXbert", CHEXBERT_COMPONENTS, ("chexbert", "bert"), _try_chexbert))
-    if settings.needs_radgraph:
-        needs.append(_Need("RadGraph", ("F1RadGraph",), ("radgraph", "radgraph_bert"), _try_radgraph))
-    return needs
 
 
 def _missing(need: _Need, resources: Resources) -> list[str]:
@@ -337,3 +333,10 @@ def _try_radgraph(resources: Resources) -> None:
     from automedbench.metrics.radgraph import RadgraphScorer
 
     RadgraphScorer(resources["radgraph"], resources["radgraph_bert"]).annotate(SENTENCE)
+
+
+NEEDS = (
+    _Need("METEOR", ("METEOR",), ("wordnet",), _try_wordnet),
+    _Need("CheXbert", CHEXBERT_COMPONENTS, ("chexbert", "bert"), _try_chexbert),
+    _Need("RadGraph", ("F1RadGraph",), ("radgraph", "radgraph_bert"), _try_radgraph),
+)

@@ -22,7 +22,7 @@ Words = frozenset[str]
 
 def read_effect(inputs: ScoringInputs) -> EffectEvidence:
     """Words of every report that is scored, and of its reference; words with digits (names, times) are left out."""
-    pairs = [pair for pair in read_evidence(inputs, report_settings(inputs)).pairs if pair.candidate]
+    pairs = [pair for pair in read_evidence(inputs, report_settings(inputs)) if pair.candidate]
     answers = [words_of(pair.reference) for pair in pairs]
     weights = rarity(answers)
     return EffectEvidence(

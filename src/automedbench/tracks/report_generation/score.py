@@ -6,15 +6,15 @@ import contextlib
 import functools
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseScore, Prior
+from automedbench.base.records import CaseScore, CaseSubmission, Prior
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.report_generation.check import read_report
@@ -23,6 +23,8 @@ from automedbench.tracks.report_generation.components import (
     ReportPair,
     Resources,
     call_guarded,
+    load_chexbert,
+    load_radgraph,
     load_resource,
     mean,
     measure,
@@ -39,17 +41,9 @@ from automedbench.tracks.report_generation.settings import (
     ReportSettings,
 )
 from automedbench.tracks.report_generation.stage import read_findings, read_reference
-from automedbench.tracks.report_generation.text import Section, extract, normalise, reference_section, tokens
+from automedbench.tracks.report_generation.text import extract, normalise, reference_section, tokens
 
 QUALITY = "report_score"
-
-
-@dataclass(frozen=True)
-class ReportEvidence:
-    """Normalised texts of every expected case, in manifest order, and which section each compares."""
-
-    pairs: list[ReportPair]
-    sections: list[Section]
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
@@ -58,13 +52,13 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when a reference is missing or a resource cannot be used; zeros are never invented.
     """
     settings = report_settings(inputs)
-    evidence = read_evidence(inputs, settings)
-    measured = measure(evidence.pairs, settings, inputs.resources)
-    rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
-    reports = [settings.combined(row) for row in rows]
+    pairs = read_evidence(inputs, settings)
+    measured = measure(pairs, settings, inputs.resources)
+    reports = settings.combined_reports(measured.reports)
+    columns = [(QUALITY, reports), *measured.reports.items()]
     corpus_score = settings.combined([measured.corpus[name] for name in settings.components])
     quality = min(mean(reports), 1.0) * _gate(inputs, settings)
-    against = [count_contradictions(pair.reference, pair.candidate) for pair in evidence.pairs]
+    against = [count_contradictions(pair.reference, pair.candidate) for pair in pairs]
     contradicting = Contradictions(
         sum(each.contradicting for each in against), sum(each.statements for each in against)
     )
@@ -81,8 +75,11 @@ def score(inputs: ScoringInputs) -> TrackScore:
             **measured.diagnostics,
         },
         groups=measured.groups,
-        cases=[_case(inputs, evidence, measured, reports, against, number) for number in range(len(reports))],
-        prior=prior(evidence.pairs, settings, inputs.resources),
+        cases=[
+            _case(verdict, pair, {name: values[row] for name, values in columns}, against[row])
+            for row, (verdict, pair) in enumerate(zip(inputs.checked.cases, pairs, strict=True))
+        ],
+        prior=prior(pairs, settings, inputs.resources),
         contradicting=contradicting.share if (contradicting.share or 0) > REMARKABLE else None,
         notes=[*_notes(settings), *measured.notes],
     )
@@ -95,8 +92,8 @@ def prior(pairs: Sequence[ReportPair], settings: ReportSettings, resources: Reso
     shared = [math.fsum(2 * len(mine & other) / (len(mine) + len(other)) for other in words) for mine in words]
     fixed = references[max(range(len(references)), key=shared.__getitem__)]
     found = measure([replace(pair, candidate=fixed) for pair in pairs], settings, resources)
-    rows = zip(*(found.reports[name] for name in settings.components), strict=True)
-    return Prior(answers="one report for every case", value=min(mean([settings.combined(row) for row in rows]), 1.0))
+    reports = settings.combined_reports(found.reports)
+    return Prior(answers="one report for every case", value=min(mean(reports), 1.0))
 
 
 def _gate(inputs: ScoringInputs, settings: ReportSettings) -> float:
@@ -110,14 +107,14 @@ def report_settings(inputs: ScoringInputs) -> ReportSettings:
     return rehearsal_settings(settings, inputs.resources) if inputs.manifest.made_up else settings
 
 
-def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvidence:
-    """Both texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
+def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> list[ReportPair]:
+    """Normalised texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
     output = case_output(inputs.card, "txt")
 
     def read(data: bytes) -> str:
         return read_report(data, output.path, settings).text
 
-    pairs, sections = [], []
+    pairs = []
     for case, verdict in inputs.pairs:
         text = read_reference(inputs.private, case)
         section = reference_section(text, settings.text_mode)
@@ -127,28 +124,18 @@ def read_evidence(inputs: ScoringInputs, settings: ReportSettings) -> ReportEvid
         report = read_collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
         findings = read_findings(inputs.private, case)
-        pairs.append(ReportPair(reference, candidate if tokens(candidate) else "", findings))
-        sections.append(section)
-    return ReportEvidence(pairs, sections)
+        pairs.append(ReportPair(reference, candidate if tokens(candidate) else "", findings, section))
+    return pairs
 
 
-def _case(
-    inputs: ScoringInputs,
-    evidence: ReportEvidence,
-    measured: Measured,
-    reports: list[float],
-    against: list[Contradictions],
-    number: int,
-) -> CaseScore:
+def _case(verdict: CaseSubmission, pair: ReportPair, values: Mapping[str, float], against: Contradictions) -> CaseScore:
     """One report's components. No text is copied: what may be passed on differs from data set to data set."""
-    verdict, pair = inputs.checked.cases[number], evidence.pairs[number]
-    values: dict[str, float | None] = {name: found[number] for name, found in measured.reports.items()}
     return CaseScore(
         case=verdict.case,
         status=verdict.status,
-        metrics={QUALITY: reports[number], **values, "contradicting_statements": against[number].share},
+        metrics={**values, "contradicting_statements": against.share},
         detail={
-            "section": evidence.sections[number],
+            "section": pair.section,
             "reference_words": len(tokens(pair.reference)),
             "candidate_words": len(tokens(pair.candidate)),
         },
@@ -172,7 +159,7 @@ def _notes(settings: ReportSettings) -> list[str]:
         )
     if settings.all_or_nothing:
         notes.append("One missing or invalid report makes this task's score 0.")
-    if settings.text_mode == "caption" and (settings.needs_chexbert or settings.needs_radgraph):
+    if settings.text_mode == "caption" and settings.uses("F1RadGraph", *CHEXBERT_COMPONENTS):
         notes.append("CheXbert and RadGraph are models of chest X-ray reports; on captions their values mean little.")
     return notes
 
@@ -190,21 +177,21 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     A model's labels and graphs are its own, their comparison is the library's.
     """
     settings = report_settings(inputs)
-    pairs, resources = read_evidence(inputs, settings).pairs, inputs.resources
+    pairs, resources = read_evidence(inputs, settings), inputs.resources
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
-    twins: list[tuple[bool, Callable[[list[ReportPair], Resources], _Found], str]] = [
-        (True, functools.partial(_text, hyphens=settings.hyphens), ""),
-        (OBSERVATION in settings.components, functools.partial(_observations, settings=settings), "scikit-learn"),
-        (settings.needs_wordnet, _meteor, ""),
-        (settings.needs_radgraph, _radgraph, "radgraph"),
-        (settings.needs_chexbert, _chexbert, "scikit-learn"),
+    twins: list[tuple[tuple[Component, ...], Callable[[list[ReportPair], Resources], _Found], str]] = [
+        (("BLEU", "ROUGE_L"), functools.partial(_text, hyphens=settings.hyphens), ""),
+        ((OBSERVATION,), functools.partial(_observations, settings=settings), "scikit-learn"),
+        (("METEOR",), _meteor, ""),
+        (("F1RadGraph",), _radgraph, "radgraph"),
+        (CHEXBERT_COMPONENTS, _chexbert, "scikit-learn"),
     ]
-    for needed, twin, package in twins:
-        if needed:
+    for components, twin, package in twins:
+        if settings.uses(*components):
             reports |= twin(pairs, resources)
             names += [f"{package} {version(package)}"] if package else []
-    value = mean([settings.combined([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
+    value = mean(settings.combined_reports(reports))
     return ", ".join(names), value * _gate(inputs, settings), TOLERANCE
 
 
@@ -231,13 +218,11 @@ def _meteor(pairs: list[ReportPair], resources: Resources) -> _Found:
 
 def _radgraph(pairs: list[ReportPair], resources: Resources) -> _Found:
     from automedbench.metrics.checkpoints import quiet_and_offline
-    from automedbench.metrics.radgraph import RadgraphScorer
 
     with quiet_and_offline():
         from radgraph.rewards import compute_reward
 
-    scorer = load_resource(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
-    graph = functools.cache(scorer.annotate)
+    graph = load_radgraph(resources)
     values = []
     for pair in pairs:
         both = [graph(text) for text in (pair.candidate, pair.reference)] if pair.candidate else []
@@ -250,10 +235,9 @@ def _chexbert(pairs: list[ReportPair], resources: Resources) -> _Found:
     import numpy as np
     from sklearn.metrics import precision_recall_fscore_support
 
-    from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary
+    from automedbench.metrics.chexbert import LABELS, binary
 
-    bert = load_resource(resources, "bert", lambda path: path)
-    label = functools.cache(load_resource(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    label = load_chexbert(resources)
     rows = [
         (
             binary(label(pair.reference)),

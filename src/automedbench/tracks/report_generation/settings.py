@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -92,17 +92,10 @@ class ReportSettings(MetricSettings):
         parts = [self.weights.get(name, 1.0) for name in self.components]
         return math.fsum(map(operator.mul, parts, values)) / math.fsum(parts)
 
-    @property
-    def needs_wordnet(self) -> bool:
-        """METEOR looks up synonyms."""
-        return "METEOR" in self.components
+    def combined_reports(self, reports: Mapping[Component, Sequence[float]]) -> list[float]:
+        """The weighted mean for each report; ``reports``: component → value of each."""
+        return list(map(self.combined, zip(*(reports[name] for name in self.components), strict=True)))
 
-    @property
-    def needs_chexbert(self) -> bool:
-        """At least one of the three label components counts."""
-        return any(name in CHEXBERT_COMPONENTS for name in self.components)
-
-    @property
-    def needs_radgraph(self) -> bool:
-        """The graph component counts."""
-        return "F1RadGraph" in self.components
+    def uses(self, *components: Component) -> bool:
+        """Return whether at least one of these counts."""
+        return not set(components).isdisjoint(self.components)

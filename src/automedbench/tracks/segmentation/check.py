@@ -7,6 +7,7 @@ rounded to the nearest integer, halves to even; what is then no label of the tas
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ class Encoder:
         self._table[list(file.values)] = np.arange(1, self.other)
         # Labels 1 … n are their own numbers.
         self._plain = file.values == tuple(range(1, self.other))
-        self._faults: dict[str, _Fault] = {}
+        self._voxels: Counter[str] = Counter()
+        self._faults: dict[str, str] = {}
 
     @property
     def n_numbers(self) -> int:
@@ -99,8 +101,11 @@ class Encoder:
 
     @property
     def problems(self) -> list[Problem]:
-        """Problems of the values seen so far, one per code."""
-        return [Problem(code=code, message=fault.message()) for code, fault in self._faults.items()]
+        """Problems of the values seen so far, one per code, with the first value as an example."""
+        return [
+            Problem(code=code, message=f"holds {self._voxels[code]} voxels whose values are {fault}")
+            for code, fault in self._faults.items()
+        ]
 
     def encode(self, values: Values) -> Numbers:
         """Numbers of one block (any shape)."""
@@ -138,20 +143,9 @@ class Encoder:
         return numbers
 
     def _note(self, code: str, wrong: NDArray[np.bool_], values: Values, what: str) -> None:
-        count = int(np.count_nonzero(wrong))
-        if count:
-            fault = self._faults.setdefault(code, _Fault(what, float(values[wrong][0])))
-            fault.count += count
-
-
-class _Fault:
-    """Number of voxels with one kind of fault, with the first value as an example."""
-
-    def __init__(self, what: str, example: float) -> None:
-        self.what, self.example, self.count = what, example, 0
-
-    def message(self) -> str:
-        return f"holds {self.count} voxels whose values are {self.what}, for example {self.example:g}"
+        if count := int(np.count_nonzero(wrong)):
+            self._voxels[code] += count
+            self._faults.setdefault(code, f"{what}, for example {float(values[wrong][0]):g}")
 
 
 NOT_FOUND = "not_found"

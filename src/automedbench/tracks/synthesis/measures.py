@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.metrics.image_quality import PSNR_CAP_DB
 from automedbench.metrics.structural_similarity import HuErrors, plane_ssim
 from automedbench.tracks.synthesis.settings import SynthesisSettings
 
@@ -41,11 +40,6 @@ class Measures:
     def score(self) -> float:
         """SSIM as it counts: a negative one is no worse than a missing volume."""
         return max(0.0, self.ssim)
-
-    @property
-    def psnr_capped(self) -> bool:
-        """The volumes are equal, or so close that their PSNR is cut off."""
-        return self.psnr == PSNR_CAP_DB
 
 
 class _Comparison:

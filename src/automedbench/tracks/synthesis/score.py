@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,54 +14,19 @@ from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
+from automedbench.metrics.image_quality import PSNR_CAP_DB
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, mean, not_as_collected, output_path
 from automedbench.tracks.common.signals import has_problem
 from automedbench.tracks.synthesis.check import COPY_OF_INPUT, UNSCORABLE
-from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, compare
+from automedbench.tracks.synthesis.measures import Plane, as_float32, compare
 from automedbench.tracks.synthesis.settings import SynthesisSettings
 from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, InputBaseline
 
+RANGE = "range_hu"
+"""Detail of a case that could be scored: its lowest and highest value."""
 MEASURES = ("mae", "rmse", "psnr", "ssim_masked", "ssim_soft")
-
-
-@dataclass(frozen=True)
-class _Case:
-    """Everything about one case: what was asked, what came, what it scored (None for nothing that can be scored)."""
-
-    entry: CaseEntry
-    verdict: CaseSubmission
-    baseline: InputBaseline | None
-    measures: Measures | None
-
-    @property
-    def ssim(self) -> float:
-        return self.measures.score if self.measures else 0.0
-
-    @property
-    def gain(self) -> float | None:
-        """Share of what the untouched input lacks that was won (negative when it got worse)."""
-        if self.measures is None or self.baseline is None or self.baseline.ssim >= 1:
-            return None
-        return (self.ssim - self.baseline.ssim) / (1 - self.baseline.ssim)
-
-    @property
-    def metrics(self) -> dict[str, float | None]:
-        return {
-            "ssim": self.ssim,
-            **{name: getattr(self.measures, name, None) for name in MEASURES},
-            "ssim_input": self.baseline.ssim if self.baseline else None,
-            "ssim_gain": self.gain,
-        }
-
-    @property
-    def scored(self) -> CaseScore:
-        detail: dict[str, Any] = {name: self.entry.geometry[name] for name in ("shape", "spacing")}
-        if self.measures is not None:
-            slices = [None if value is None else round(value, 4) for value in self.measures.slices]
-            detail |= {"range_hu": [self.measures.lowest, self.measures.highest], "ssim_by_slice": slices}
-        return CaseScore(case=self.entry.id, status=self.verdict.status, metrics=self.metrics, detail=detail)
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
@@ -71,37 +35,53 @@ def score(inputs: ScoringInputs) -> TrackScore:
     Raises InfrastructureError when truth is missing or does not fit the manifest.
     """
     settings: SynthesisSettings = track_settings(inputs.card)
-    cases = [_measure(inputs, entry, verdict, settings) for entry, verdict in inputs.pairs]
-    quality = float(np.mean([case.ssim for case in cases]))
+    cases = [_score_case(inputs, entry, verdict, settings) for entry, verdict in inputs.pairs]
+    metrics = _overall(cases, inputs.checked.cases)
+    quality = float(np.mean([case.metrics["ssim"] for case in cases]))
     return TrackScore(
         quality=quality,
         task_score=quality,
-        metrics=_overall(cases),
+        metrics=metrics,
         groups={},
-        cases=[case.scored for case in cases],
+        cases=cases,
         prior=_prior(cases),
-        notes=_notes(cases),
+        notes=_notes(metrics, inputs.checked.cases),
     )
 
 
-def _prior(cases: list[_Case]) -> Prior | None:
+def _prior(cases: list[CaseScore]) -> Prior | None:
     """Score of the unchanged input; None where a case has no such baseline."""
-    values = [case.baseline.ssim for case in cases if case.baseline is not None]
+    values = [value for case in cases if (value := case.metrics["ssim_input"]) is not None]
     if len(values) < len(cases):
         return None
     return Prior(answers="the input itself", value=min(1.0, max(0.0, float(np.mean(values)))))
 
 
-def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: SynthesisSettings) -> _Case:
-    private = inputs.private / entry.id
-    with_baseline = BASELINE in entry.private
-    baseline = read_record(private / BASELINE, InputBaseline) if with_baseline else None
-    measures = None
+def _score_case(
+    inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: SynthesisSettings
+) -> CaseScore:
+    """Row of a case; what cannot be scored has the SSIM 0 and no other measure.
+
+    The gain is the share of what the untouched input lacks that was won (negative when it got worse).
+    """
+    private, measures = inputs.private / entry.id, None
+    baseline = read_record(private / BASELINE, InputBaseline) if BASELINE in entry.private else None
+    detail: dict[str, Any] = {name: entry.geometry[name] for name in ("shape", "spacing")}
     if is_scorable(verdict):
         output = case_output(inputs.card, "nii.gz")
         with contextlib.closing(_slices(inputs.submission, output, private, entry)) as slices:
             measures = compare(slices, settings)
-    return _Case(entry, verdict, baseline, measures)
+        by_slice = [None if value is None else round(value, 4) for value in measures.slices]
+        detail |= {RANGE: [measures.lowest, measures.highest], "ssim_by_slice": by_slice}
+    ssim = measures.score if measures else 0.0
+    room = 1 - baseline.ssim if baseline and measures else 0.0
+    metrics = {
+        "ssim": ssim,
+        **{name: getattr(measures, name, None) for name in MEASURES},
+        "ssim_input": baseline.ssim if baseline else None,
+        "ssim_gain": (ssim - baseline.ssim) / room if baseline and room > 0 else None,
+    }
+    return CaseScore(case=entry.id, status=verdict.status, metrics=metrics, detail=detail)
 
 
 def is_scorable(verdict: CaseSubmission) -> bool:
@@ -138,9 +118,9 @@ def predicted_planes(path: Path, max_bytes: int) -> Iterator[Plane]:
         raise not_as_collected(path, error) from error
 
 
-def _overall(cases: list[_Case]) -> dict[str, float | None]:
+def _overall(cases: list[CaseScore], verdicts: list[CaseSubmission]) -> dict[str, float | None]:
     """Means over scored cases (``n_scored`` of them), but ``mean_ssim_all`` and ``mean_ssim_input`` over all."""
-    scored = [case for case in cases if case.measures is not None]
+    scored = [case for case in cases if RANGE in case.detail]
     means = {
         f"mean_{ours}": mean([case.metrics[name] for case in scored])
         for ours, name in {
@@ -154,27 +134,28 @@ def _overall(cases: list[_Case]) -> dict[str, float | None]:
         }.items()
     }
     return means | {
-        "mean_ssim_all": mean([case.ssim for case in cases]),
-        "mean_ssim_input": mean([case.baseline.ssim if case.baseline else None for case in cases]),
-        "n_psnr_capped": sum(case.measures is not None and case.measures.psnr_capped for case in cases),
-        "n_copies": sum(has_problem(case.verdict, COPY_OF_INPUT) for case in cases),
+        "mean_ssim_all": mean([case.metrics["ssim"] for case in cases]),
+        "mean_ssim_input": mean([case.metrics["ssim_input"] for case in cases]),
+        "n_psnr_capped": sum(case.metrics["psnr"] == PSNR_CAP_DB for case in cases),
+        "n_copies": sum(has_problem(verdict, COPY_OF_INPUT) for verdict in verdicts),
         "n_cases": len(cases),
-        "n_predicted": sum(case.verdict.status != "missing" for case in cases),
+        "n_predicted": sum(case.status != "missing" for case in cases),
         "n_scored": len(scored),
     }
 
 
-def _notes(cases: list[_Case]) -> list[str]:
+def _notes(metrics: dict[str, float | None], verdicts: list[CaseSubmission]) -> list[str]:
     notes = []
-    baseline = mean([case.baseline.ssim if case.baseline else None for case in cases])
-    if baseline is not None:
+    if (baseline := metrics["mean_ssim_input"]) is not None:
         notes.append(
             f"The untouched inputs have a mean SSIM of {baseline:.4f}: compare the score with that, not with 0."
         )
-    if copies := sum(has_problem(case.verdict, COPY_OF_INPUT) for case in cases):
-        notes.append(f"{copies} of {len(cases)} volumes are copies of the input.")
-    if moved := sum(has_problem(case.verdict, "affine_mismatch") for case in cases):
-        notes.append(f"{moved} of {len(cases)} volumes have another affine; they were compared voxel by voxel.")
+    for code, what in (
+        (COPY_OF_INPUT, "are copies of the input."),
+        ("affine_mismatch", "have another affine; they were compared voxel by voxel."),
+    ):
+        if count := sum(has_problem(verdict, code) for verdict in verdicts):
+            notes.append(f"{count} of {len(verdicts)} volumes {what}")
     return notes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,13 +158,10 @@ def _on_grid(path: Path, target: Path, truth: Volume, *, turned: bool = True) ->
 
 
 def _baseline(given: Array, truth: Array, settings: SynthesisSettings) -> InputBaseline:
-    measured: Measures = compare(_pairs(given, truth), settings)
+    slices = ((given[:, :, k], truth[:, :, k], None) for k in range(given.shape[2]))
+    measured: Measures = compare(slices, settings)
     assert measured.mae is not None
     return InputBaseline(ssim=measured.score, mae=measured.mae)
-
-
-def _pairs(first: Array, second: Array) -> Iterator[tuple[Array, Array, None]]:
-    return ((first[:, :, k], second[:, :, k], None) for k in range(first.shape[2]))
 
 
 def _geometry(truth: Volume, given: Array) -> Geometry:

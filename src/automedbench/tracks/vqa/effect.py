@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from automedbench.metrics.answers import contradicts, exact_match, normalise_pair, token_f1, yes_no
 from automedbench.tracks import EffectEvidence, ScoringInputs
-from automedbench.tracks.vqa.check import QuestionAnswer
 from automedbench.tracks.vqa.score import read_evidence
-from automedbench.tracks.vqa.stage import Kind, QuestionTruth
+from automedbench.tracks.vqa.stage import Kind
 
 _NUMBERED = re.compile(r"\d")
 
@@ -31,8 +30,8 @@ def read_effect(inputs: ScoringInputs) -> EffectEvidence:
     """Answers and golds of every answered question; only questions of one kind are compared."""
     rows = [(truth, answer) for _, truth, answer in read_evidence(inputs) if answer is not None]
     return EffectEvidence(
-        outputs=[_given(truth, answer) for truth, answer in rows],
-        answers=[_gold(truth) for truth, _ in rows],
+        outputs=[_compared(truth.kind, answer.label, answer.text) for truth, answer in rows],
+        answers=[_compared(truth.kind, truth.answer_label, truth.answer_text) for truth, _ in rows],
         quality=quality,
         same=same,
         labels=True,
@@ -58,17 +57,8 @@ def _score(answer: ComparedAnswer, gold: ComparedAnswer) -> float:
     return max(exact_match(answer.text, gold.text), overlap)
 
 
-def _given(truth: QuestionTruth, answer: QuestionAnswer) -> ComparedAnswer:
-    return letter_answer(answer.label) if truth.kind == "choice" else text_answer(answer.text, truth.kind)
-
-
-def _gold(truth: QuestionTruth) -> ComparedAnswer:
-    return letter_answer(truth.answer_label) if truth.kind == "choice" else text_answer(truth.answer_text, truth.kind)
-
-
-def letter_answer(label: str | None) -> ComparedAnswer:
-    """An option's letter."""
-    return ComparedAnswer(label or "", (label or "",), label or "")
+def _compared(kind: Kind, label: str | None, text: str) -> ComparedAnswer:
+    return ComparedAnswer(label or "", (label or "",), label or "") if kind == "choice" else text_answer(text, kind)
 
 
 def text_answer(text: str, kind: Kind) -> ComparedAnswer:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -227,14 +226,11 @@ KINDS = ("choice", "yes_no", "number", "open")
 
 def groups(rows: Sequence[Scored]) -> dict[str, Metrics]:
     """Tables by kind of answer and by every descriptor of the data set; rows are named ``table: value``."""
-    tables: list[tuple[str, Callable[[Scored], str | None]]] = [("answer_kind", lambda row: row.truth.kind)]
-    names = sorted({name for row in rows for name in row.truth.groups})
-    tables += [(name, lambda row, name=name: row.truth.groups.get(name)) for name in names]  # type: ignore[misc]
-    found: dict[str, Metrics] = {}
-    for table, value_of in tables:
-        for value in sorted({value for row in rows if (value := value_of(row)) is not None}):
-            found[f"{table}: {value}"] = _group([row for row in rows if value_of(row) == value])
-    return found
+    members: dict[tuple[str, str], list[Scored]] = defaultdict(list)
+    for row in rows:
+        for table, value in {**row.truth.groups, "answer_kind": row.truth.kind}.items():
+            members[table, value].append(row)
+    return {f"{table}: {value}": _group(of_value) for (table, value), of_value in sorted(members.items())}
 
 
 def case_score(row: Scored) -> CaseScore:
@@ -344,5 +340,6 @@ def _leading(text: str) -> str | None:
 
 @functools.cache
 def _scorer() -> Any:
-    scorers = importlib.import_module("rouge_score.rouge_scorer")
-    return scorers.RougeScorer(["rouge1"], tokenizer=SimpleNamespace(tokenize=str.split))  # our texts are normalised
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rouge1"], tokenizer=SimpleNamespace(tokenize=str.split))  # our texts are normalised
