@@ -10,7 +10,7 @@ from hand_made_runs import call, conversation, failing
 from automedbench.base.records import CodeCall
 from automedbench.judge import NOT_MEASURED, load_rubric
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.record import ALL_CASES, find_pilot, first_batch, full_run, output_case, read_trace
+from automedbench.judge.record import ALL_CASES, History, output_case, read_trace
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.rules import HeuristicJudge
 
@@ -151,7 +151,8 @@ def test_validation(calls: list[CodeCall], expected: float, rubric: Rubric) -> N
 def test_places_of_pilot_and_full_run() -> None:
     """The table that a pilot wrote is no batch; the same table of the full run is."""
     events = read_trace([call(1, LOOK, stdout="x"), wrote_one(2), call(3, CHECK), full(4)], NAMES)
-    assert (find_pilot(events), first_batch(events), full_run(events, 1, 9)) == (1, 3, 3)
+    history = History(events, 9)
+    assert (history.pilot, history.batch, history.full) == (1, 3, 3)
     assert [event.cases for event in events] == [frozenset(), {ALL_CASES}, frozenset(), {ALL_CASES}]
 
 
@@ -160,15 +161,15 @@ def test_a_pilot_that_failed_at_first_counts_once_it_works() -> None:
     first, rest = "agents_outputs/a/x.npy", [f"agents_outputs/{name}/x.npy" for name in "bcdefgh"]
     failed = call(1, "work()", new_files=[first]).model_copy(update={"status": "error", "exit_code": 1})
     again, look, all_cases = call(2, "work()", new_files=[first]), call(3, "look()"), call(4, "run()", new_files=rest)
-    assert find_pilot(read_trace([failed, again, look, all_cases])) == 1
-    assert find_pilot(read_trace([failed, look, all_cases])) is None
+    assert History(read_trace([failed, again, look, all_cases]), 8).pilot == 1
+    assert History(read_trace([failed, look, all_cases]), 8).pilot is None
 
 
 def test_trial_without_output_counts_only_where_one_file_holds_all() -> None:
     """In a task with a file per case, showing a label is no pilot."""
     files = [f"agents_outputs/c_{number:04d}/prediction.json" for number in range(1, 9)]
-    events = read_trace([tried(), call(2, RUN, new_files=files)], NAMES)
-    assert (find_pilot(events), first_batch(events)) == (None, 1)
+    history = History(read_trace([tried(), call(2, RUN, new_files=files)], NAMES), 8)
+    assert (history.pilot, history.batch) == (None, 1)
 
 
 def test_input_is_looked_at_before_the_full_run(rubric: Rubric) -> None:
@@ -190,4 +191,4 @@ def test_of_two_cases_one_is_left_for_the_full_run(n_cases: int, expected: int |
             call(3, "work()", new_files=["agents_outputs/b/x.npy"]),
         ]
     )
-    assert full_run(events, 0, n_cases) == expected
+    assert History(events, n_cases).full == expected

@@ -95,12 +95,6 @@ def parse_reply(reply: str) -> dict[str, Any] | None:
         return None
 
 
-def cache_key(task: str, case: str, gold: Gold, prediction: str, model: str) -> str:
-    """Name of a verdict: question, gold, answer, model and prompt version, hashed."""
-    parts = [task, case, gold.question, gold.answer_text, prediction, model, PROMPT_VERSION]
-    return sha256_bytes(json.dumps(parts).encode())
-
-
 class AnswerJudge:
     """Grades answers by a chat model, through a cache folder; counts what it spends."""
 
@@ -116,7 +110,8 @@ class AnswerJudge:
             return AnswerVerdict(case=case, status="shortcut", score=0.0, rationale="empty")
         if prediction.strip().casefold() == gold.answer_text.strip().casefold():
             return AnswerVerdict(case=case, status="shortcut", score=1.0, rationale="equal")
-        key = cache_key(self._task, case, gold, sent, self._model)
+        parts = [self._task, case, gold.question, gold.answer_text, sent, self._model, PROMPT_VERSION]
+        key = sha256_bytes(json.dumps(parts).encode())
         known = self._cache.get(key)
         if known is not None:
             return AnswerVerdict(case=case, status="judged", score=known.score, rationale=known.rationale, cached=True)
@@ -171,7 +166,9 @@ def judge_answers(
     """
     staged = read_record(manifest, Manifest)
     checked = read_record(submission_record, SubmissionRecord)
-    require_permission(card)
+    if card.dataset.llm_egress != "allowed":
+        why = f"dataset.llm_egress is '{card.dataset.llm_egress}', so its answers may not be sent to a model"
+        raise ConfigError([f"{card.id}: {why}; use scoring: lexical"])
     require_outside(cache, out)
     if [case.case for case in checked.cases] != staged.case_ids:
         raise InfrastructureError(f"{card.id}: submission.json and manifest list different cases; collect again.")
@@ -194,13 +191,6 @@ def judge_answers(
     )
     write_record(out, record)
     return record
-
-
-def require_permission(card: TaskCard) -> None:
-    """Raises ConfigError unless questions and gold of the task may be sent to a model provider."""
-    if card.dataset.llm_egress != "allowed":
-        why = f"dataset.llm_egress is '{card.dataset.llm_egress}', so its answers may not be sent to a model"
-        raise ConfigError([f"{card.id}: {why}; use scoring: lexical"])
 
 
 def _verdict(

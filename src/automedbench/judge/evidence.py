@@ -50,9 +50,8 @@ _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 _UNSEEN_LETTERS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-# One emoji selector behind a symbol only colours it.
-_SUSPECT = re.compile("[^\x20-\x7e\n\t]")
-_SHOWN = re.compile(r"⟨U\+([0-9A-F]{4,6})(?:×([0-9]{1,7}))?⟩")
+_RUN = re.compile(rf"([^\x20-\x7e\n\t])\1{{0,{_MAX_REPEATS - 1}}}")
+_MARK = re.compile(r"⟨U\+([0-9A-F]{4,6})(?:×([0-9]{1,7}))?⟩")
 _EDGE = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)}) .*===$")
 
 
@@ -62,13 +61,13 @@ def neutralise(text: str) -> str:
     """
     text = LINE_END.sub("\n", text)
     if not text.isascii() or not text.isprintable():
-        text = _show_unseen(text)
+        text = _RUN.sub(_show_unseen, text)
     return _CHAT.sub(lambda mark: f"{BREAK}>" if mark[0] == ">" else f"{mark[0]}{BREAK}", text)
 
 
 def restore(text: str) -> str:
     """Original of a neutralised text, line ends apart; marks that ``neutralise`` does not write stay as they are."""
-    return _SHOWN.sub(_meant, text.replace(BREAK, ""))
+    return _MARK.sub(_meant, text.replace(BREAK, ""))
 
 
 def fence(label: str, text: str) -> str:
@@ -94,24 +93,15 @@ def quote_readings(quote: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(restore("\n".join(form)) for form in (bare, lines)))
 
 
-def _show_unseen(text: str) -> str:
-    parts: list[str] = []
-    done = 0
-    for match in _SUSPECT.finditer(text):
-        at = match.start()
-        if at < done or not _unseen(match[0]) or _colours(text, at):
-            continue
-        end = at + 1
-        while end < len(text) and text[end] == match[0] and end - at < _MAX_REPEATS:
-            end += 1
-        times = f"×{end - at}" if end - at > 1 else ""
-        parts += [text[done:at], f"⟨U+{ord(match[0]):04X}{times}⟩"]
-        done = end
-    return "".join([*parts, text[done:]])
-
-
-def _colours(text: str, at: int) -> bool:
-    return text[at] == "\ufe0f" and at > 0 and unicodedata.category(text[at - 1]) == "So"
+def _show_unseen(run: re.Match[str]) -> str:
+    """The mark of a run of one unseen character; an emoji selector behind a symbol only colours it and stays."""
+    if not _unseen(run[1]):
+        return run[0]
+    char, before = run[1], run.string[max(0, run.start() - 1) : run.start()]
+    kept = char if char == "\ufe0f" and before and unicodedata.category(before) == "So" else ""
+    count = len(run[0]) - len(kept)
+    times = f"×{count}" if count > 1 else ""
+    return f"{kept}⟨U+{ord(char):04X}{times}⟩" if count else kept
 
 
 @lru_cache(maxsize=20_000)

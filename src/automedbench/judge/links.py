@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from automedbench.base.records import CodeCall, Effect
 from automedbench.judge.record import ALL_CASES, Event, History
@@ -180,10 +181,6 @@ def _figure(
 
 def turn_ranges(turns: Iterable[int]) -> str:
     """Turns as ranges, for example ``3, 9–20``."""
-    ranges: list[list[int]] = []
-    for turn in sorted(set(turns)):
-        if ranges and turn == ranges[-1][1] + 1:
-            ranges[-1][1] = turn
-        else:
-            ranges.append([turn, turn])
-    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges)
+    by_gap = groupby(enumerate(sorted(set(turns))), key=lambda pair: pair[1] - pair[0])
+    runs = [[turn for _, turn in run] for _, run in by_gap]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

@@ -311,39 +311,6 @@ def output_case(path: str, outputs: frozenset[str] = frozenset()) -> str | None:
     return below[0] if len(below) > 1 else ALL_CASES
 
 
-def find_pilot(events: list[Event]) -> int | None:
-    """Index of the first call before the first batch that ended well and wrote outputs, of no more cases than a pilot.
-
-    Tries that failed do not count against it, whether or not they left a file. Where one output holds all cases, a call
-    that tries a single case and prints something is a pilot too: it need not write a file.
-    """
-    table = any(event.whole for event in events)
-    early = events[: first_batch(events)]
-    return next((i for i, event in enumerate(early) if event.ok and (event.cases or (table and event.tries))), None)
-
-
-def first_batch(events: list[Event]) -> int | None:
-    """Index of the first call that created outputs of more cases than a pilot does.
-
-    A pilot has at most max(2, 10 %) of the cases (docs/specification.md, 8.8).
-    """
-    limit = max(2, sum(len(event.new_cases) for event in events) // 10)
-    return next((i for i, event in enumerate(events) if _is_batch(event, limit)), None)
-
-
-def full_run(events: list[Event], pilot: int, n_cases: int) -> int | None:
-    """Index of the first call after the pilot that created outputs of at least two further cases, or of all.
-
-    Of a task with two cases (``n_cases``) only one is left after the pilot.
-    """
-    limit = 0 if n_cases == 2 else 1
-    return next((i for i in range(pilot + 1, len(events)) if _is_batch(events[i], limit)), None)
-
-
-def _is_batch(event: Event, limit: int) -> bool:
-    return event.whole or len(event.new_cases) > limit
-
-
 def last_line(text: str) -> str:
     """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
@@ -359,18 +326,35 @@ class History:
 
     @cached_property
     def batch(self) -> int | None:
-        """Index of the first call that wrote outputs of more cases than a pilot does."""
-        return first_batch(self.events)
+        """Index of the first call that created outputs of more cases than a pilot does.
+
+        A pilot has at most max(2, 10 %) of the cases (docs/specification.md, 8.8).
+        """
+        return self._first_beyond(max(2, sum(len(event.new_cases) for event in self.events) // 10))
 
     @cached_property
     def pilot(self) -> int | None:
-        """Index of the first call that wrote an output of a first case."""
-        return find_pilot(self.events)
+        """Index of the first call before the batch that ended well and wrote outputs, of no more cases than a pilot.
+
+        Tries that failed do not count against it, whether or not they left a file. Where one output holds all cases, a
+        call that tries a single case and prints something is a pilot too: it need not write a file.
+        """
+        table = any(event.whole for event in self.events)
+        early = self.events[: self.batch]
+        return next((i for i, event in enumerate(early) if event.ok and (event.cases or (table and event.tries))), None)
 
     @cached_property
     def full(self) -> int | None:
-        """Index of the call that covers the rest."""
-        return self.batch if self.pilot is None else full_run(self.events, self.pilot, self.n_cases)
+        """Index of the first call after the pilot that created outputs of at least two further cases, or of all.
+
+        Of a task with two cases only one is left after the pilot.
+        """
+        return self.batch if self.pilot is None else self._first_beyond(0 if self.n_cases == 2 else 1, self.pilot + 1)
+
+    def _first_beyond(self, limit: int, start: int = 0) -> int | None:
+        """Index of the first call from ``start`` on that created outputs of more cases, or of all."""
+        late = enumerate(self.events[start:], start)
+        return next((i for i, event in late if event.whole or len(event.new_cases) > limit), None)
 
     @cached_property
     def planned_late(self) -> bool:

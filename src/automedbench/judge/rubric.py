@@ -243,13 +243,13 @@ def settle_verdicts(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tie
 
 def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, Criterion]:
     """A criterion is 0 without the one it needs."""
-    needs = {rule.id: rule.needs for rule in rubric.criteria if rule.needs}
-    return {
-        name: _withdraw(criterion, needs[name])
-        if name in needs and needs[name] in verdicts and verdicts[needs[name]].verdict == 0
-        else criterion
-        for name, criterion in verdicts.items()
-    }
+    found = dict(verdicts)
+    for rule in rubric.criteria:
+        given, needed = verdicts.get(rule.id), verdicts.get(rule.needs or "")
+        if given and given.verdict and needed and needed.verdict == 0:
+            reason = f"0 because {rule.needs} is 0; judged {given.verdict:g} by itself: {given.reason}"
+            found[rule.id] = given.model_copy(update={"verdict": 0.0, "reason": reason})
+    return found
 
 
 def credit_criterion(rule: RubricCriterion, tier: Tier) -> Criterion:
@@ -257,10 +257,3 @@ def credit_criterion(rule: RubricCriterion, tier: Tier) -> Criterion:
     return Criterion(
         id=rule.id, stage=rule.stage, verdict=max(rule.values), auto=True, reason=f"credited in the {tier} tier"
     )
-
-
-def _withdraw(criterion: Criterion, needed: str) -> Criterion:
-    if criterion.verdict == 0:
-        return criterion
-    reason = f"0 because {needed} is 0; judged {criterion.verdict:g} by itself: {criterion.reason}"
-    return criterion.model_copy(update={"verdict": 0.0, "reason": reason})

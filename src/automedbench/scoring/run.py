@@ -70,12 +70,12 @@ def overall(agentic_score: float, task_score: float) -> float:
 
 def medal(medals: list[Medal], metrics: Mapping[str, float | None]) -> str:
     """The first medal whose thresholds are all reached, else ``fail``; an undefined metric reaches none."""
-    return next((item.name for item in medals if _reaches(item, metrics)), NO_MEDAL)
 
+    def reached(item: Medal) -> bool:
+        values = ((metrics.get(name), least) for name, least in item.at_least.items())
+        return all(value is not None and value >= least for value, least in values)
 
-def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
-    values = {name: metrics.get(name) for name in item.at_least}
-    return all(value is not None and value >= item.at_least[name] for name, value in values.items())
+    return next((item.name for item in medals if reached(item)), NO_MEDAL)
 
 
 def decide_medal(detail: DetailReport, submission: SubmissionRecord, effect: EffectVerdict = "unclear") -> str:

@@ -222,12 +222,6 @@ class AnswerCache(Generic[AnswerT]):
         return self.folder / key[:2] / f"{key}.json"
 
 
-def answer_key(judge_digest: str, messages: Sequence[dict[str, Any]], repeat: int) -> str:
-    """Name of an answer: judge, prompt version, everything that was said to it, and the repeat, hashed."""
-    parts = [judge_digest, PROMPT_VERSION, list(messages), repeat]
-    return sha256_bytes(json.dumps(parts, sort_keys=True).encode())
-
-
 TRIES = 3
 """How often a judge is asked about a stage before its answer counts as invalid (the first and two more)."""
 SHRINKS = 5
@@ -396,7 +390,8 @@ class Member:
         tries: int,
     ) -> tuple[JudgeReply, str]:
         """A valid reply and its text, kept or asked for; where only one try is made, its reply is kept in any case."""
-        key = answer_key(self._digest, messages, repeat)
+        said = [self._digest, PROMPT_VERSION, list(messages), repeat]
+        key = sha256_bytes(json.dumps(said, sort_keys=True).encode())
         known = self._cache.get(key)
         if known is not None:
             reply = read_reply(known.answer, evidence, question.criteria)

@@ -89,16 +89,20 @@ def read_reply(text: str, shown_to_judge: ShownEvidence, criteria: Sequence[Rubr
     try:
         answer = answer_model(criteria).model_validate(value)
     except ValidationError as error:
-        return JudgeReply([], [], _form_problems(error))
+        problems = [
+            f"{'.'.join(shown(str(part)).strip(chr(39)) for part in item['loc']) or 'answer'}: {item['msg']}"
+            for item in error.errors(include_url=False, include_input=False)[:20]
+        ]
+        return JudgeReply([], [], problems)
     except RecursionError:
         return JudgeReply([], [], ["the answer is nested too deeply"])
-    found, problems = [], []
+    found, unproven_quotes = [], []
     for rule in criteria:
         criterion, unproven = _checked(rule, getattr(answer.criteria, rule.id), shown_to_judge)
         found.append(criterion)
-        problems += [f"{rule.id}: {unproven}"] if unproven else []
+        unproven_quotes += [f"{rule.id}: {unproven}"] if unproven else []
     codes = [code for item in answer.error_codes[:MAX_CODES] if (code := _code(item, shown_to_judge))]
-    return JudgeReply(found, codes, problems)
+    return JudgeReply(found, codes, unproven_quotes)
 
 
 def confirm_weak(first: JudgeReply, again: JudgeReply) -> JudgeReply:
@@ -145,13 +149,6 @@ def _verdict_model(rule: RubricCriterion) -> Any:
     schema = {"type": "number", "enum": levels}
     verdict = Annotated[float, Field(allow_inf_nan=False), AfterValidator(one_of), WithJsonSchema(schema)]
     return create_model(f"Verdict_{rule.id}", __base__=VerdictAnswer, verdict=(verdict, ...))
-
-
-def _form_problems(error: ValidationError) -> list[str]:
-    return [
-        f"{'.'.join(shown(str(part)).strip(chr(39)) for part in item['loc']) or 'answer'}: {item['msg']}"
-        for item in error.errors(include_url=False, include_input=False)[:20]
-    ]
 
 
 def _checked(rule: RubricCriterion, answer: VerdictAnswer, seen: ShownEvidence) -> tuple[Criterion, str | None]:

@@ -110,9 +110,7 @@ def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], 
     """An overlay: number 0 is transparent, number n has ``colours[n - 1]``; with ``outline`` edges alone are drawn."""
     image = Image.fromarray(outlined(numbers) if outline else numbers).convert("P")
     image.putpalette([0, 0, 0, *(part for colour in colours for part in bytes.fromhex(colour[1:]))])
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", transparency=0, optimize=True)
-    return ViewLayer(side=side, picture=_uri("png", buffer.getvalue()), overlay=True)
+    return ViewLayer(side=side, picture=_uri(image, "png", transparency=0, optimize=True), overlay=True)
 
 
 def outlined(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -135,10 +133,8 @@ def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> 
     below, middle, above = (np.array(list(bytes.fromhex(colour[1:])), float) for colour in (BELOW, EQUAL, ABOVE))
     pixels = middle + np.where(share < 0, below - middle, above - middle) * np.abs(share)
     image = _resized(Image.fromarray(np.asarray(np.rint(pixels), dtype=np.uint8)), size)
-    buffer = io.BytesIO()
     # Fine lines of colour would turn grey where a codec halves the resolution of colours.
-    image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
-    return ViewLayer(side="difference", picture=_uri("jpeg", buffer.getvalue()))
+    return ViewLayer(side="difference", picture=_uri(image, "jpeg", quality=_QUALITY, subsampling=0))
 
 
 def difference_legend(limit: float, unit: str = "") -> list[LegendItem]:
@@ -158,14 +154,13 @@ def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _lossy(image: Image.Image) -> str:
-    kind = "webp" if features.check("webp") else "jpeg"
+    return _uri(image, "webp" if features.check("webp") else "jpeg", quality=_QUALITY)
+
+
+def _uri(image: Image.Image, kind: str, **options: Any) -> str:
     buffer = io.BytesIO()
-    image.save(buffer, kind.upper(), quality=_QUALITY)
-    return _uri(kind, buffer.getvalue())
-
-
-def _uri(kind: str, data: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    image.save(buffer, kind.upper(), **options)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, shuffle_sources, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import StagedCase, write_case, write_split
+from automedbench.tracks.common.staging import StagedCase, csv_bytes, write_case, write_split
 from automedbench.tracks.enhancement import truth
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import BaselineQuality, EnhancementSettings
@@ -96,8 +96,8 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     origins = {each.entry.id: each.origin for each in staged}
     remarks = list(dict.fromkeys(remark for each in staged for remark in each.remarks))
     quality = [each.quality for each in staged if each.quality is not None]
-    ranges = {case: origin["data_range"] for case, origin in origins.items()}
-    write_bytes(private / truth.RANGES, truth.ranges_table(ranges))
+    ranges = ((case, repr(origin["data_range"])) for case, origin in origins.items())
+    write_bytes(private / truth.RANGES, csv_bytes(["patient_id", "data_range"], ranges))
     write_record(private / truth.BANDS, _bands(card, settings, degradation, quality))
     write_split(
         private,

@@ -21,7 +21,6 @@ from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, Model, Number
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
-from automedbench.tracks.common.staging import csv_bytes
 from automedbench.tracks.enhancement.settings import BaselineQuality
 
 BANDS = "baseline_bands.json"
@@ -159,11 +158,6 @@ class Ranges:
         if stated is None and measured <= 0:
             raise InfrastructureError(f"{case}: the reference is constant and no data range is stated; stage it again.")
         return measured if stated is None else stated
-
-
-def ranges_table(ranges: dict[str, float]) -> bytes:
-    """``ground_truth.csv``."""
-    return csv_bytes(["patient_id", "data_range"], ([case, repr(value)] for case, value in ranges.items()))
 
 
 def read_bands(private: Path) -> BaselineBands:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
-from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
+from automedbench.base.untrusted.nifti import VolumeHeader, open_volume
 from automedbench.tracks.common.affines import TOLERANCE_VOXELS, affine_offset, rounding_remark
 from automedbench.tracks.common.cases import missing_verdict, output_path
 from automedbench.tracks.common.staging import describe_file
@@ -193,18 +193,14 @@ def _check_file(path: Path, file: LabelFile, case: CaseEntry) -> tuple[list[Prob
     with open_volume(path, max_bytes=file.output.max_bytes) as reader:
         wrong_shape = shape_problem(reader.header, case)
         if wrong_shape:
-            _read_through(reader)
+            for _ in reader.blocks(stored=True):  # to see whether it is whole
+                pass
             return [wrong_shape], []
         remarks = affine_remarks(reader.header, case)
         encoder = Encoder(file)
         for block in reader.blocks():
             encoder.encode(block)
     return encoder.problems, remarks
-
-
-def _read_through(reader: VolumeReader) -> None:
-    for _ in reader.blocks(stored=True):
-        pass
 
 
 def _named(problem: Problem, file: LabelFile, case: CaseEntry) -> Problem:

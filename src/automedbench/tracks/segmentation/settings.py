@@ -78,7 +78,12 @@ def label_files(card: TaskCard) -> tuple[LabelFile, ...]:
     if not card.targets:
         raise ConfigError([f"{card.id}: targets: segmentation needs at least one"])
     if settings.files:
-        return tuple(_mask(card, settings, output) for output in _each_used_once(card, settings, outputs))
+        names = [PurePosixPath(output.path).name for output in outputs]
+        masks = {settings.files[target.name]: target for target in card.targets if target.name in settings.files}
+        if sorted(names) != sorted(masks) or len(masks) < len(card.targets):
+            given = f"must give each target one of the outputs ({', '.join(names)}), once"
+            raise ConfigError([f"{card.id}: metric.settings.files: {given}"])
+        return tuple(LabelFile(out, (masks[name],), is_mask=True) for name, out in zip(names, outputs, strict=True))
     if len(outputs) != 1:
         raise ConfigError(
             [
@@ -90,19 +95,3 @@ def label_files(card: TaskCard) -> tuple[LabelFile, ...]:
     if len(set(values)) < len(values) or not all(1 <= value <= MAX_LABEL for value in values):
         raise ConfigError([f"{card.id}: targets: ids must be different numbers from 1 to {MAX_LABEL}"])
     return (LabelFile(outputs[0], tuple(card.targets), is_mask=False),)
-
-
-def _each_used_once(card: TaskCard, settings: SegmentationSettings, outputs: list[OutputFile]) -> list[OutputFile]:
-    names = [PurePosixPath(output.path).name for output in outputs]
-    missing = [target.name for target in card.targets if target.name not in settings.files]
-    if missing or sorted(names) != sorted(settings.files.values()):
-        raise ConfigError(
-            [f"{card.id}: metric.settings.files: must give each target one of the outputs ({', '.join(names)}), once"]
-        )
-    return outputs
-
-
-def _mask(card: TaskCard, settings: SegmentationSettings, output: OutputFile) -> LabelFile:
-    name = PurePosixPath(output.path).name
-    target = next(target for target in card.targets if settings.files[target.name] == name)
-    return LabelFile(output, (target,), is_mask=True)

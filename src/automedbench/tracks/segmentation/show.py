@@ -144,23 +144,20 @@ class _Colours:
         present = np.zeros(len(names) + 1, dtype=np.int64)
         for plane in (plane for side in planes for plane in side):
             present += np.bincount(plane.ravel(), minlength=len(names) + 1)
-        by_area = (np.argsort(-present[1:], kind="stable") + 1).tolist()
-        own = list(range(1, len(names) + 1)) if len(names) <= len(COLOURS) else sorted(by_area[: len(COLOURS)])
+        own = list(range(1, len(names) + 1))  # few keep their colours from case to case, also where one is absent
+        if len(names) > len(COLOURS):
+            by_area = (np.argsort(-present[1:], kind="stable") + 1).tolist()
+            own = [number for number in sorted(by_area[: len(COLOURS)]) if present[number]]
+        colours = dict(zip(own, COLOURS, strict=False))
         own = [number for number in own if present[number]]
         table: Any = np.full(len(names) + 1, len(own) + 1, dtype=np.uint8)
         table[0] = 0
         table[own] = np.arange(1, len(own) + 1)
-        colours = {number: COLOURS[place] for place, number in enumerate(_fixed(own, len(names)))}
         legend = [LegendItem(name=names[number - 1][:MAX_TITLE], colour=colours[number]) for number in own]
         n_others = int(np.count_nonzero(present[1:])) - len(own)
         if n_others:
             legend.append(LegendItem(name=f"{n_others} other structures", colour=OTHER))
         return cls(table, [*(colours[number] for number in own), OTHER], legend)
-
-
-def _fixed(own: list[int], n_targets: int) -> list[int]:
-    """Few targets keep their colours from case to case, also where one of them is absent."""
-    return list(range(1, n_targets + 1)) if n_targets <= len(COLOURS) else own
 
 
 def _window(inputs: ScoringInputs, scans: list[Plane]) -> tuple[Window, str]:

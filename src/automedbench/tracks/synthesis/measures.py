@@ -42,59 +42,42 @@ class Measures:
         return max(0.0, self.ssim)
 
 
-class _Comparison:
-    """Accumulates the slices of one case."""
-
-    def __init__(self, settings: SynthesisSettings) -> None:
-        soft, window = settings.soft_window, settings.ssim_window
-        self._least, self._data_range = settings.mask_min_voxels, settings.data_range
-        self._hu = functools.partial(plane_ssim, data_range=self._data_range, window=window, clip=settings.hu_window)
-        self._soft = functools.partial(plane_ssim, data_range=soft[1] - soft[0], window=window, clip=soft)
-        self._errors = HuErrors()
-        self._slices: list[float | None] = []
-        self._soft_slices: list[float] = []
-        self._masked, self._n_masked = 0.0, 0
-        self._lowest, self._highest = math.inf, -math.inf
-
-    def add(self, prediction: Plane, truth: Plane, mask: Plane | None) -> None:
-        self._lowest = min(self._lowest, float(prediction.min()))
-        self._highest = max(self._highest, float(prediction.max()))
-        self._errors.add(prediction, truth, mask)
-        if mask is not None and np.count_nonzero(mask) < self._least:
-            self._slices.append(None)
-            return
-        found = self._hu(prediction, truth, mask)
-        self._slices.append(found.mean)
-        self._soft_slices.append(self._soft(prediction, truth).mean)
-        self._masked += found.total if mask is None else found.roi_total
-        self._n_masked += found.n if mask is None else found.n_roi
-
-    def result(self) -> Measures:
-        used = [value for value in self._slices if value is not None]
-        if not used:
-            raise ValueError(f"none of {len(self._slices)} slices has {self._least} voxels in the mask")
-        return Measures(
-            ssim=float(np.mean(used)),
-            ssim_masked=self._masked / self._n_masked if self._n_masked else None,
-            ssim_soft=float(np.mean(self._soft_slices)),
-            mae=_finite(self._errors.mae),
-            rmse=_finite(self._errors.rmse),
-            psnr=_finite(self._errors.psnr(self._data_range)),
-            lowest=self._lowest,
-            highest=self._highest,
-            slices=self._slices,
-        )
-
-
 def compare(triples: Iterable[tuple[Plane, Plane, Plane | None]], settings: SynthesisSettings) -> Measures:
     """Measures of a case from its (prediction, truth, mask) slices in order, all of one shape; all values finite.
 
     Raises ValueError when no slice can be used, which staging rules out.
     """
-    comparison = _Comparison(settings)
+    window, soft_window, least = settings.ssim_window, settings.soft_window, settings.mask_min_voxels
+    hu_ssim = functools.partial(plane_ssim, data_range=settings.data_range, window=window, clip=settings.hu_window)
+    soft_range = soft_window[1] - soft_window[0]
+    soft_ssim = functools.partial(plane_ssim, data_range=soft_range, window=window, clip=soft_window)
+    errors, slices, soft = HuErrors(), list[float | None](), list[float]()
+    lowest, highest, masked, n_masked = math.inf, -math.inf, 0.0, 0
     for prediction, truth, mask in triples:
-        comparison.add(prediction, truth, mask)
-    return comparison.result()
+        lowest, highest = min(lowest, float(prediction.min())), max(highest, float(prediction.max()))
+        errors.add(prediction, truth, mask)
+        if mask is not None and np.count_nonzero(mask) < least:
+            slices.append(None)
+            continue
+        found = hu_ssim(prediction, truth, mask)
+        slices.append(found.mean)
+        soft.append(soft_ssim(prediction, truth).mean)
+        masked += found.total if mask is None else found.roi_total
+        n_masked += found.n if mask is None else found.n_roi
+    used = [value for value in slices if value is not None]
+    if not used:
+        raise ValueError(f"none of {len(slices)} slices has {least} voxels in the mask")
+    return Measures(
+        ssim=float(np.mean(used)),
+        ssim_masked=masked / n_masked if n_masked else None,
+        ssim_soft=float(np.mean(soft)),
+        mae=_finite(errors.mae),
+        rmse=_finite(errors.rmse),
+        psnr=_finite(errors.psnr(settings.data_range)),
+        lowest=lowest,
+        highest=highest,
+        slices=slices,
+    )
 
 
 def as_float32(plane: Plane) -> Plane:

@@ -21,6 +21,7 @@ from automedbench.metrics.answers import Comparison, compare, is_no_answer, norm
 from automedbench.metrics.opposites import exclude
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, mean, read_collected
+from automedbench.tracks.common.signals import has_problem
 from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
 from automedbench.tracks.vqa.settings import VqaSettings
 from automedbench.tracks.vqa.stage import TRUTH, QuestionTruth, read_truth
@@ -188,10 +189,7 @@ def overall(rows: Sequence[Scored]) -> Metrics:
     answered = [row for row in rows if row.answer is not None]
     texts = [row for row in rows if row.truth.kind != "choice"]
     low, high = bootstrap_interval([row.score for row in rows])
-    codes = [{problem.code for problem in row.verdict.problems} for row in rows]
-    readable = sum(
-        row.verdict.status != "missing" and UNREADABLE.isdisjoint(found) for row, found in zip(rows, codes, strict=True)
-    )
+    readable = [row for row in rows if row.verdict.status != "missing" and not has_problem(row.verdict, *UNREADABLE)]
     return {
         "lexical_score": mean(row.lexical for row in rows),
         "ci95_low": low,
@@ -201,11 +199,11 @@ def overall(rows: Sequence[Scored]) -> Metrics:
         "token_f1": mean(row.comparison.token_f1 for row in texts),
         "site_score": mean(_site_score(row) for row in rows),
         **{f"{kind}_score": mean(row.score for row in rows if row.truth.kind == kind) for kind in KINDS},
-        "record_rate": readable / n,
-        "placeholder_rate": sum("placeholder" in found for found in codes) / n,
+        "record_rate": len(readable) / n,
+        "placeholder_rate": sum(has_problem(row.verdict, "placeholder") for row in rows) / n,
         "n_questions": n,
         "n_answered": len(answered),
-        "n_skipped": sum("skipped" in found for found in codes),
+        "n_skipped": sum(has_problem(row.verdict, "skipped") for row in rows),
     }
 
 
