@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Metrics = dict[str, float | None]
+"""Name of a metric → its value; None where it is undefined."""
+
+
 @dataclass(frozen=True)
 class ScoringInputs:
     """Inputs of a scorer: one collected and checked submission and the held-out answers of its task.

@@ -11,12 +11,10 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseScore, CaseSubmission, Prior
 from automedbench.metrics import classification as metrics
 from automedbench.metrics.classification import Counts
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks import Metrics, ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.classification.check import read_answers
 from automedbench.tracks.classification.settings import ClassificationSettings
 from automedbench.tracks.classification.stage import NONE, TRUTH, list_classes, read_truth
-
-Metrics = dict[str, float | None]
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,11 @@ from automedbench.metrics.average_precision import (
     make_boxes,
     precision_recall_f1,
 )
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks import Metrics, ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, read_collected
 from automedbench.tracks.detection.check import Prediction, parse_case
 from automedbench.tracks.detection.settings import DetectionSettings
 from automedbench.tracks.detection.stage import TRUTH, BoxTruth, list_classes, read_truth, spellings
-
-Metrics = dict[str, float | None]
-
 
 # COCO's range of thresholds for the diagnostic mean, as exact hundredths.
 COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]

@@ -17,7 +17,7 @@ from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.metrics.structural_similarity import windowed_ssim
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks import Metrics, ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, mean, read_collected
 from automedbench.tracks.enhancement.settings import EnhancementSettings
 from automedbench.tracks.enhancement.truth import (
@@ -52,7 +52,6 @@ def load_lpips(
         raise InfrastructureError(f"{error}.\nReplace the files, or set metric.settings.lpips to off.") from error
 
 
-Metrics = dict[str, float | None]
 Image = NDArray[np.float32]
 Perceptual = Callable[[Image, Image], float]
 

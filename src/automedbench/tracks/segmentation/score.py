@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.metrics.overlap import BothEmpty, dice
-from automedbench.tracks import ScoringInputs, TrackScore
+from automedbench.tracks import Metrics, ScoringInputs, TrackScore
 from automedbench.tracks.common.cases import mean, output_path
 from automedbench.tracks.common.signals import has_problem
 from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case, is_comparable
@@ -26,7 +26,6 @@ from automedbench.tracks.segmentation.settings import (
     load_settings,
 )
 
-Metrics = dict[str, float | None]
 EMPTY_POLICY: dict[BothEmpty, str] = {"one": "counts as Dice 1", "skip": "is left out of the target's mean"}
 
 

@@ -19,7 +19,7 @@ from automedbench.base.records import AnswerJudgement, AnswerVerdict, CaseEntry,
 from automedbench.metrics import answers
 from automedbench.metrics.answers import Comparison, compare, is_no_answer, normalise_pair
 from automedbench.metrics.opposites import exclude
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks import Metrics, ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, mean, read_collected
 from automedbench.tracks.common.signals import has_problem
 from automedbench.tracks.vqa.check import UNREADABLE, QuestionAnswer, parse_answer
@@ -56,7 +56,6 @@ def read_verdicts(inputs: ScoringInputs, model: str | None) -> dict[str, AnswerV
     return {verdict.case: verdict for verdict in found.verdicts}
 
 
-Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
 MAX_EXCERPT = 300
 MOST_TRIED = 10
