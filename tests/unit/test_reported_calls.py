@@ -224,6 +224,27 @@ def test_the_container_is_believed(reader: Reader) -> None:
     assert (event["call"], event["reported"], event["seen"]) == (2, 0, 2)
 
 
+def test_what_is_opened_before_the_first_call_is_the_command_s(reader: Reader) -> None:
+    """As Claude Code does: it lists its skills at the start, and its Skill and Read tools start no process."""
+    path = "/skills/cells/SKILL.md"
+    listed = Process(command="prog", parent=None, exit_code=None, reads=[path])
+    ran = Process(command="ls", parent=None, exit_code=0, reads=["/data/public/x"])
+    messages = [ChatMessage("user", "Begin.")]
+    asked = [("Bash", {"command": "ls"}), ("Skill", {"skill": "cells"}), ("Skill", {"skill": "none"})]
+    asked += [("Read", {"file_path": f"/tmp/home/.claude{path}"}), ("Read", {"file_path": "/workspace/a"})]
+    reader.sandbox.opened = [listed]
+    for name, arguments in asked:
+        call = ToolCall(f"c{len(messages)}", name, json.dumps(arguments))
+        reader.exchange(messages, Reply("", (call,)))
+        reader.sandbox.opened += [ran] if name == "Bash" else []
+        result = ChatMessage("tool", "x", call_id=call.id, failed=arguments.get("skill") == "none")
+        messages = [*messages, ChatMessage("assistant", "", (call,)), result]
+    reader.exchange(messages, Reply("Done."))
+    whole, first, *_ = reader.end()
+    assert (whole.processes, first.processes) == ([listed], [ran])
+    assert [(use.call, use.name) for use in reader.traffic.help_used] == [(2, "cells/SKILL.md"), (3, "cells/SKILL.md")]
+
+
 def test_a_call_that_takes_long_is_told_in_parts(reader: Reader) -> None:
     """Codex: the first result comes before the end; what is told when it is asked after belongs to the call."""
     messages = [ChatMessage("user", "Begin.")]

@@ -17,8 +17,8 @@ from factories import (
     make_totals,
 )
 
-from automedbench.base.files import write_record
-from automedbench.base.records import Process, ScoreRecord, Tokens
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import Conversation, HelpUse, Process, ScoreRecord, Tokens
 from automedbench.commands import main
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import leaderboard_file
@@ -135,6 +135,11 @@ def test_use_comes_from_the_trace(tmp_path: Path) -> None:
     run = entries[0].run
     first = BoardEntry(run, "detection", make_score(run, recipe=program))
     assert read_skill_use(tmp_path, [first]) == {f"{place}1": reads[1:]}
+    # Its own tool showed a file that it opened at its start; of another name the trace knows nothing.
+    path = tmp_path / "runs" / run.path / "conversation.json"
+    shown = [HelpUse(call=1, stage="S1", name=name) for name in ("a/SKILL.md", "b/SKILL.md")]
+    write_record(path, read_record(path, Conversation).model_copy(update={"help_used": shown}))
+    assert read_skill_use(tmp_path, [first]) == {f"{place}1": reads}
 
 
 def board(*agents: str) -> Board:

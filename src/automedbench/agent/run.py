@@ -382,6 +382,7 @@ class _Driver:
             gpu=session.sandbox.enforced.gpu,
             messages=loop.dialogue.records(),
             calls=loop.toolbox.calls,
+            help_used=loop.toolbox.help_used,
             plan=None if plan is None else log.mask(plan),
             has_plot=has_plot(attempt.workspace),
             workspace_files={log.mask(path): size for path, size in files.items() if path not in self.brief.given},

@@ -23,7 +23,7 @@ from automedbench.base.cards import OutputFile
 from automedbench.base.endpoint.client import SHORT_WAIT_S
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Finding, GpuUse, Model, Outcome, Process, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, GpuUse, HelpUse, Model, Outcome, Process, Stage, Totals
 from automedbench.base.reserve import is_reserve_used
 from automedbench.campaign.prices import format_money
 from automedbench.sandbox.boxes import SPOILED, Sandbox
@@ -161,6 +161,7 @@ class Toolbox:
     submitted: bool = False
     summary: str | None = None
     calls: list[CodeCall] = field(default_factory=list)
+    help_used: list[HelpUse] = field(default_factory=list)
     notes: list[CallNote] = field(default_factory=list)
     n_exec: int = 0
     n_exec_failed: int = 0

@@ -425,6 +425,14 @@ class CodeCall(Model):
     processes: list[Process] | None = Field(None, description="what each process opened; null: not traced")
 
 
+class HelpUse(Model):
+    """What a command-line program's own tool used of its skills; ``call`` is the last code call by then."""
+
+    call: int
+    stage: Stage
+    name: str = Field(description="file of the skills, by its path in the folder")
+
+
 _ANSWER_KEYS = frozenset(
     ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
 )
@@ -462,6 +470,9 @@ class Conversation(Model):
     gpu: bool = Field(description="whether the run had a GPU")
     messages: list[Message]
     calls: list[CodeCall]
+    help_used: list[HelpUse] = Field(
+        default_factory=list, description="skills that a command-line program opened for its model, in order"
+    )
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
     has_plot: bool = Field(
         description="plan/plan.png begins as a PNG image of bounded size; whether it decodes, the collection finds out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def read_skill_use(results: Path, entries: Iterable[BoardEntry]) -> dict[str, li
             except MissingDataError:
                 continue
             if any(call.processes is not None for call in conversation.calls):
-                found[score.run.path] = list(_list_reads(conversation, score))
+                found[score.run.path] = _list_reads(conversation, score)
     return found
 
 
@@ -43,11 +43,21 @@ def has_skills(score: ScoreRecord) -> bool:
     return isinstance(treatment, dict) and "skills" in treatment
 
 
-def _list_reads(conversation: Conversation, score: ScoreRecord) -> Iterator[SkillRead]:
-    """Files in the order of the calls. What a program opens at its start, when it lists all skills, is no use."""
+def _list_reads(conversation: Conversation, score: ScoreRecord) -> list[SkillRead]:
+    """Files in the order of the calls. What a program opens at its start, when it lists all skills, is no use.
+
+    It may show its model a text that it keeps from there: then its own tool call says so, and the trace that there is
+    such a file among the skills.
+    """
     started = 1 if score.recipe.agent_settings.get("provider") == "command" else 0
-    for call in conversation.calls[started:]:
-        paths = dict.fromkeys(path for process in call.processes or () for path in process.reads)
-        for path in paths:
-            if path.startswith(PLACE):
-                yield SkillRead(path.removeprefix(PLACE), call.call, call.stage)
+    opened = [
+        SkillRead(path.removeprefix(PLACE), call.call, call.stage)
+        for call in conversation.calls
+        for process in call.processes or ()
+        for path in process.reads
+        if path.startswith(PLACE)
+    ]
+    files = {read.file for read in opened}
+    named = [SkillRead(use.name, use.call, use.stage) for use in conversation.help_used if use.name in files]
+    found = [*(read for read in opened if read.call > started), *named]
+    return sorted(dict.fromkeys(found), key=lambda read: read.call)

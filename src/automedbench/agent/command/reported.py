@@ -24,6 +24,7 @@ from automedbench.sandbox.evidence.tracer import MAX_LINE
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input", "commands")
 _PATH_KEYS = ("file_path", "filePath", "path", "filename", "absolute_path")
 _CONTENT_KEYS = ("content", "file_text", "contents")
+_SKILL_KEYS, LONGEST_NAME = ("skill", "name", "command"), 300
 _OLD_KEYS, _NEW_KEYS = ("old_string", "oldString", "old_str"), ("new_string", "newString", "new_str")
 _PATCH_KEYS = ("input", "patch", "patchText", "command", "cmd")
 
@@ -121,6 +122,15 @@ def read_tool_call(call: ToolCall) -> ReportedWork | None:
     if not session and arguments.get("command") == "" and _SHELL.search(call.name[:80]):
         session = _TERMINAL
     return ReportedWork(CodeRequest("bash", ""), session=session) if session else None
+
+
+def name_used_help(call: ToolCall) -> str:
+    """File of the program's skills that a call of its own tools opens, as it names it; empty for other calls."""
+    arguments = repair_arguments(call.arguments or "{}") or {}
+    if call.name.lower() == "skill":
+        return f"{_first(arguments, _SKILL_KEYS)[:LONGEST_NAME]}/SKILL.md"
+    path = _first(arguments, _PATH_KEYS) if _READ.fullmatch(call.name[:80]) else ""
+    return path.partition("/skills/")[2][:LONGEST_NAME]
 
 
 def read_code_blocks(text: str) -> list[ReportedWork]:

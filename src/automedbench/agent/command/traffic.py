@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from automedbench.agent.command.reported import (
     ReportedWork,
     find_traced_program,
+    name_used_help,
     parse_outcome,
     parse_run_report,
     read_code_blocks,
@@ -24,7 +25,7 @@ from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, join_processes, 
 from automedbench.agent.tools import CodeRequest, repair_arguments
 from automedbench.agent.workspace import NAMED_FILES, Snapshot, take_snapshot
 from automedbench.base.files import clean_text, sha256_bytes
-from automedbench.base.records import CodeCall, Process, Stage
+from automedbench.base.records import CodeCall, HelpUse, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
@@ -81,6 +82,7 @@ class Traffic:
     toolbox: Toolbox
     clock: Callable[[], float] = time.monotonic
     calls: list[CodeCall] = field(default_factory=list)
+    help_used: list[HelpUse] = field(default_factory=list)
     last_text: str = ""
     snapshot: Snapshot = field(default_factory=Snapshot)
     _last: Sequence[ChatMessage] = ()
@@ -93,6 +95,7 @@ class Traffic:
     _sessions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _processes: list[Process] | None = None
+    _of_start: list[Process] | None = None
     _traced_room: int = MAX_TRACED
     _cache_growth: int = 0
     _stage: Stage = "S1"
@@ -157,6 +160,8 @@ class Traffic:
             ):
                 work = ReportedWork(CodeRequest("bash", run[0]))
                 self._finish(self.toolbox.budget.turns, work, replace(message, content=run[1]), 0.0, last=True)
+            if pending is not None and pending.call is not None and not message.failed:
+                self._note_help(pending.call)
             self._keep(message)
         if new:
             self._finish_texts()
@@ -213,6 +218,10 @@ class Traffic:
             return
         self._known[digest] += 1
         self.last_text = message.content or self.last_text
+        if not self.calls and not self._pending:
+            # The model has asked for nothing yet: what was opened so far (lists of skills, settings) is the command's.
+            self.look()
+            self._of_start = join_processes(self._of_start, self._take_processes())
         now = self.clock()
         self._pending = [one for one in self._pending if one.call is not None][-MAX_PENDING:]
         self._pending += [_Pending(turn, call, read_tool_call(call), now, _key(call)) for call in reply.calls]
@@ -248,6 +257,7 @@ class Traffic:
         self._look_inside()
         self._finish_texts()
         changed, stage, processes = self._take("" if self.calls else call.code, "S1")
+        processes = join_processes(self._of_start, processes)
         return call.model_copy(update={"stage": stage, "new_files": changed, "processes": processes})
 
     # --- reported calls ---------------------------------------------------------------------------------------
@@ -390,6 +400,13 @@ class Traffic:
             stage=self._stage,
             new_files=changed,
         )
+
+    def _note_help(self, call: ToolCall) -> None:
+        """Keep what a call that succeeded used of the program's skills, if anything."""
+        name = name_used_help(call)
+        if name and len(self.help_used) < MAX_CALLS:
+            name = self.toolbox.log.mask(name)
+            self.help_used.append(HelpUse(call=len(self.calls) + 1, stage=self._stage, name=name))
 
     def _limit_code(self, request: CodeRequest) -> CodeRequest:
         """The code as it is kept; a program may tell of megabytes in each of its calls."""

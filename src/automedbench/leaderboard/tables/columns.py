@@ -381,7 +381,7 @@ COLUMNS: dict[str, Column] = {
     "n_used": Column(int, "of these, runs that opened a file of their skills"),
     "change_used": Column(float, "the same of these runs alone: not random, so without an interval"),
     "file": Column(str, "path in the folder of skills"),
-    "call": Column(int, "first code call that opened it"),
+    "call": Column(int, "first code call that opened it; of a program's own tool the last one by then"),
     "fault": Column(str, "what went wrong on purpose; empty: the agent's runs without a fault"),
     "met": Column(bool, "the run met the fault, by evidence; empty: nothing can tell"),
     "evidence": Column(str, "what says so, or why it is not known"),
