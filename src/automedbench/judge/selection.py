@@ -309,7 +309,10 @@ def select(
     brief = _fitted("brief", "what the agent was told", evidence.brief, room * _BRIEF_SHARE)
     blocks, notes = [], []
     if stage == "S1":
-        plan = _plan_block(evidence, room * _PLAN_SHARE)
+        plan = Block("## plan/plan.md: the run left none")
+        if evidence.plan is not None:
+            text = _fitted("plan", "plan/plan.md", evidence.plan, room * _PLAN_SHARE)
+            plan = Block("## plan/plan.md as it was at the end", (text,))
         blocks.append(plan)
         notes += _shortened("plan/plan.md", plan.passages)
     files, n_listed = _files_block(evidence, stage, room * _FILES_SHARE)
@@ -340,12 +343,6 @@ def select(
 
 
 # --- plan, files ------------------------------------------------------------------------------------------------
-
-
-def _plan_block(evidence: RunEvidence, room: float) -> Block:
-    if evidence.plan is None:
-        return Block("## plan/plan.md: the run left none")
-    return Block("## plan/plan.md as it was at the end", (_fitted("plan", "plan/plan.md", evidence.plan, room),))
 
 
 def _fitted(where: Where, label: str, text: str, room: float) -> Passage:

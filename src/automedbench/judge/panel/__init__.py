@@ -227,7 +227,10 @@ class PanelSession:
         shown = self.member.messages
         if again is not None and not answer.problem and shown(question)[0] != shown(again)[0]:
             self.masked = True
-            answer = _lower(question, answer, self.member.ask(again, self.repeat, self.bill))
+            masked = self.member.ask(again, self.repeat, self.bill)
+            # Without a valid result on masked evidence there is none, for the other may be bought.
+            if masked.problem or _earned(question, masked) < _earned(question, answer):
+                answer = masked
         self.answers[question.stage] = answer
 
     def judgement(self, rubric: Rubric, tier: Tier, gpu: bool) -> Judgement:
@@ -258,11 +261,6 @@ class PanelSession:
             wasted_tokens=tokens_in(self.bill.wasted),
             wasted_usd=format_money(compute_cost(self.bill.wasted, self.member.judge.pricing)),
         )
-
-
-def _lower(question: Question, plain: StageAnswer, masked: StageAnswer) -> StageAnswer:
-    """The result that earns less; without a valid one on masked evidence there is none, for the other may be bought."""
-    return masked if masked.problem or _earned(question, masked) < _earned(question, plain) else plain
 
 
 def _earned(question: Question, answer: StageAnswer) -> float:

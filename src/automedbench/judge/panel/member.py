@@ -275,10 +275,6 @@ class Question:
         rules = [rule for rule in self.run.rubric.judged(self.run.tier) if rule.stage == self.stage]
         return [rule for rule in rules if not (rule.gpu and not self.run.gpu)]
 
-    def evidence(self, room: int) -> ShownEvidence:
-        """Evidence that fits into ``room`` tokens."""
-        return select(self.run.evidence, self.run.rubric, self.stage, room, self.run.history, self.run.effect)
-
 
 @dataclass
 class Bill:
@@ -320,7 +316,8 @@ class Member:
         """
         picture = question.run.picture if self.judge.images and question.stage == "S1" else None
         own = self._room(question, picture is not None) if room is None else room
-        evidence = question.evidence(own)
+        run = question.run
+        evidence = select(run.evidence, run.rubric, question.stage, own, run.history, run.effect)
         if room is None and evidence.needed > evidence.spare:
             missing = int((evidence.needed - evidence.spare) / (1 - MARGIN)) + 1
             spare = f"{self.judge.context_tokens} leaves {max(0, evidence.spare)} tokens for calls"

@@ -138,15 +138,9 @@ def write_notes(score_metric: str, classes: list[str], summary: Metrics, confusi
         notes.append(f"No case is of class {', '.join(absent)}; it is left out of the balanced accuracy.")
     if summary["majority_share"] == 1 and len(classes) > 2 and int(confusion.sum()) > 1:
         notes.append("Every prediction is the same class.")
-    elif _renamed(summary, len(classes)):
-        share = summary["best_permutation_accuracy"]
+    elif (summary["accuracy"] or 0.0) < 1 / len(classes) < (share := summary["best_permutation_accuracy"] or 0.0):
         notes.append(f"Below chance, but {share:.4f} after the best renaming of the classes: names may be mixed up.")
     return notes
-
-
-def _renamed(summary: Metrics, n_classes: int) -> bool:
-    accuracy, renamed = summary["accuracy"] or 0.0, summary["best_permutation_accuracy"] or 0.0
-    return accuracy < 1 / n_classes < renamed
 
 
 # --- verification ---------------------------------------------------------------------------------------------------

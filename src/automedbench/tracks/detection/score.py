@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -63,6 +64,16 @@ class DetectionEvidence:
             [numbers[box.name] for _, box in rows],
             [box.corners for _, box in rows],
             [box.score for _, box in rows],
+        )
+
+    def match(self, boxes: Boxes, settings: DetectionSettings, more: Sequence[float] = ()) -> list[Matching]:
+        """Matchings of boxes with the truth: at the card's IoU threshold, and at more of them."""
+        return evaluate_thresholds(
+            boxes,
+            self.reference,
+            n_classes=len(self.classes),
+            iou_thresholds=[settings.iou_threshold, *more],
+            max_detections=settings.max_detections,
         )
 
 
@@ -127,13 +138,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     """
     settings: DetectionSettings = track_settings(inputs.card)
     evidence = read_evidence(inputs, settings.max_detections)
-    result, *coco = evaluate_thresholds(
-        evidence.predicted,
-        evidence.reference,
-        n_classes=len(evidence.classes),
-        iou_thresholds=[settings.iou_threshold, *COCO_THRESHOLDS],
-        max_detections=settings.max_detections,
-    )
+    result, *coco = evidence.match(evidence.predicted, settings, COCO_THRESHOLDS)
     tables = Tables(evidence, result)
     quality = min(result.mean_ap, 1.0)
     return TrackScore(
@@ -158,13 +163,7 @@ def prior(evidence: DetectionEvidence, settings: DetectionSettings) -> Prior:
         np.concatenate([np.stack(places) * side for side in sides]),
         np.ones(n_images * len(present)),
     )
-    result, *_ = evaluate_thresholds(
-        constant,
-        truth,
-        n_classes=len(evidence.classes),
-        iou_thresholds=[settings.iou_threshold],
-        max_detections=settings.max_detections,
-    )
+    (result,) = evidence.match(constant, settings)
     return Prior(answers="one box per class, at the same place of every image", value=min(result.mean_ap, 1.0))
 
 
