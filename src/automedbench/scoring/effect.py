@@ -137,7 +137,8 @@ def measure(evidence: EffectEvidence, margin_share: float) -> Findings:
     attainable = difference([evidence.quality(each, each) for each in answers])
     alike = largest_share(evidence.same(each, each) for each in outputs)
     answers_alike = largest_share(evidence.same(each, each) for each in answers)
-    room = attainable * telling_share(alike, answers_alike)
+    # Where many outputs are one, the few that differ prove little either way.
+    room = attainable * (min(1.0, (1 - alike) / (1 - answers_alike)) if answers_alike < 1 else 1.0)
     findings = Findings(
         n=n,
         labels=evidence.labels,
@@ -150,11 +151,6 @@ def measure(evidence: EffectEvidence, margin_share: float) -> Findings:
         restores=evidence.restoration is not None,
     )
     return findings if evidence.restoration is None else _with_gain(findings, evidence.restoration, margin_share)
-
-
-def telling_share(alike: float, answers_alike: float) -> float:
-    """Share of the attainable that is left where so many outputs are one: few that differ prove little either way."""
-    return min(1.0, (1 - alike) / (1 - answers_alike)) if answers_alike < 1 else 1.0
 
 
 def _with_gain(findings: Findings, restoration: Restoration, margin_share: float) -> Findings:

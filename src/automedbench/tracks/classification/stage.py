@@ -22,7 +22,7 @@ from automedbench.datasets.forms.pictures import compression, picture_size, rgb_
 from automedbench.datasets.forms.problems import incomplete
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import assign_case_ids, draw_cases, too_few
-from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, stage_cases
+from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, spellings, stage_cases
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -108,13 +108,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
 
 def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
     """Class of every image, by its name in the contract or upstream."""
-    classes = list_classes(card)
-    names = dict(zip(classes, classes, strict=True))
-    for target in card.targets:
-        if target.source and names.setdefault(normalised(target.source), normalised(target.name)) != normalised(
-            target.name
-        ):
-            raise ConfigError([f"{card.id}: targets: '{target.source}' means two classes"])
+    names = spellings(card, sources=True, aliases=False)
     for image in images:
         if normalised(image.source_class) not in names:
             raise InfrastructureError(

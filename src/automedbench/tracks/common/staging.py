@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes, sha256_file, to_json, write_bytes, write_json
 from automedbench.base.records import CaseEntry, FileEntry, Model
 from automedbench.base.workers import map_in_order
@@ -142,3 +143,18 @@ def csv_bytes(header: list[str], rows: Iterable[Iterable[Any]]) -> bytes:
 def normalised(name: str) -> str:
     """A class name as it is compared: without outer white space, in lower case."""
     return name.strip().lower()
+
+
+def spellings(card: TaskCard, *, sources: bool = False, aliases: bool = True) -> dict[str, str]:
+    """Every accepted spelling → class name; ``sources`` adds the upstream names, which agents may not use.
+
+    Raises ConfigError when one spelling means two classes.
+    """
+    names: dict[str, str] = {}
+    for target in card.targets:
+        accepted = [target.name, *(target.aliases if aliases else []), *([target.source] if sources else [])]
+        name = normalised(target.name)
+        for spelling in map(normalised, filter(None, accepted)):
+            if names.setdefault(spelling, name) != name:
+                raise ConfigError([f"{card.id}: targets: '{spelling}' means both '{names[spelling]}' and '{name}'"])
+    return names

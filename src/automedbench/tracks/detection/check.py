@@ -14,8 +14,7 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.tracks.common.cases import Judged, case_output, check_file
-from automedbench.tracks.common.staging import normalised
-from automedbench.tracks.detection.stage import spellings
+from automedbench.tracks.common.staging import normalised, spellings
 
 CORNERS = ("x1", "y1", "x2", "y2")
 EDGE_TOLERANCE = 0.01
@@ -78,7 +77,7 @@ class _Problems:
 
 def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
     """Verdict on each expected ``prediction.json``; image sizes come from the manifest, nothing private is read."""
-    names = spellings(card, with_source=False)
+    names = spellings(card)
     output = case_output(card, "json")
     return [_check_case(case, output, submission, names) for case in manifest.cases]
 

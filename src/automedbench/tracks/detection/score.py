@@ -27,9 +27,10 @@ from automedbench.metrics.average_precision import (
 )
 from automedbench.tracks import Metrics, ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, read_collected
+from automedbench.tracks.common.staging import spellings
 from automedbench.tracks.detection.check import Prediction, parse_case
 from automedbench.tracks.detection.settings import DetectionSettings
-from automedbench.tracks.detection.stage import TRUTH, BoxTruth, list_classes, read_truth, spellings
+from automedbench.tracks.detection.stage import TRUTH, BoxTruth, list_classes, read_truth
 
 # COCO's range of thresholds for the diagnostic mean, as exact hundredths.
 COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]
@@ -174,7 +175,7 @@ def read_evidence(inputs: ScoringInputs, max_detections: int) -> DetectionEviden
     truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case, _ in pairs]
     if not any(truth.boxes for truth in truths):
         raise InfrastructureError(f"{card.id}: the private data contains no truth box; stage the task again.")
-    names, output = spellings(card, with_source=False), case_output(card, "json")
+    names, output = spellings(card), case_output(card, "json")
     predictions = [
         read_collected(inputs.submission, output, case.id, functools.partial(parse_case, case=case, names=names)).best(
             max_detections

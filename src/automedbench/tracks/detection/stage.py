@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import CaseEntry, Model
 from automedbench.base.yamlfile import validate
@@ -18,7 +18,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
 from automedbench.datasets.sampling import assign_case_ids, choose, draw_cases, shuffle_sources, subject_key, too_few
-from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, stage_cases
+from automedbench.tracks.common.staging import StagedCase, csv_bytes, normalised, spellings, stage_cases
 
 TRUTH = "boxes.json"
 
@@ -55,21 +55,6 @@ def list_classes(card: TaskCard) -> list[str]:
     return [normalised(target.name) for target in card.targets]
 
 
-def spellings(card: TaskCard, with_source: bool) -> dict[str, str]:
-    """Every accepted spelling → class name; ``with_source`` adds the upstream names, which agents may not use.
-
-    Raises ConfigError when one spelling means two classes.
-    """
-    names: dict[str, str] = {}
-    for target in card.targets:
-        accepted = [target.name, *target.aliases, *([target.source] if with_source and target.source else [])]
-        name = normalised(target.name)
-        for spelling in map(normalised, accepted):
-            if names.setdefault(spelling, name) != name:
-                raise ConfigError([f"{card.id}: targets: '{spelling}' means both '{names[spelling]}' and '{name}'"])
-    return names
-
-
 def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> BoxTruth:
     """One truth file; raises InfrastructureError when it is absent or does not fit card and manifest."""
     truth = read_record(path, BoxTruth)
@@ -90,7 +75,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     for an unknown class, and when no box is left at all.
     """
     images: list[SourceImage] = get_reader(card.staging.reader)(raw, card)
-    names = spellings(card, with_source=True)
+    names = spellings(card, sources=True)
     cases = draw_cases(card, images, _sample, lambda found: found.values(), lambda image: bool(image.classes))
     truths = {case: _truth(image, names) for case, image in cases.items()}
     if not any(truth.boxes for truth in truths.values()):

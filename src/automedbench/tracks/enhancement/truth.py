@@ -70,10 +70,13 @@ def make_bands(
     if "neural" in baselines and baselines["neural"].mean_ssim >= baselines[classical].mean_ssim:
         anchor = "neural"
     best = baselines[anchor]
+
+    def reachable(step: float) -> float:
+        """A minimum that no image could reach lies half way between anchor and 1 instead."""
+        return best.mean_ssim + step if best.mean_ssim + step < 1 else (1 + best.mean_ssim) / 2
+
     bands = {
-        letter: Band(
-            ssim_min=round(_reachable(best.mean_ssim, ssim_step), 4), psnr_min=round(best.mean_psnr + psnr_step, 3)
-        )
+        letter: Band(ssim_min=round(reachable(ssim_step), 4), psnr_min=round(best.mean_psnr + psnr_step, 3))
         for letter, ssim_step, psnr_step in _STEPS
     }
     return BaselineBands(
@@ -97,11 +100,6 @@ def rate(bands: BaselineBands, mean_ssim: float | None, mean_psnr: float | None,
         if mean_ssim >= band.ssim_min and mean_psnr >= band.psnr_min:
             return letter
     return "F"
-
-
-def _reachable(anchor_ssim: float, step: float) -> float:
-    """A minimum that no image could reach lies half way between anchor and 1 instead."""
-    return anchor_ssim + step if anchor_ssim + step < 1 else (1 + anchor_ssim) / 2
 
 
 REFERENCE = "reference.npy"

@@ -54,7 +54,8 @@ def count_contradictions(reference: str, candidate: str) -> Contradictions:
     contradicting = 0
     for each in given:
         counterparts = [other for other in wanted if len(each.about & other.about) >= SHARED * len(each.about)]
-        contradicting += bool(counterparts) and all(_exclude(each, other) for other in counterparts)
+        both = (split_denials(" ".join(each.words), " ".join(other.words)) for other in counterparts)
+        contradicting += bool(counterparts) and all(exclude(*(tuple(text.split()) for text in pair)) for pair in both)
     return Contradictions(contradicting, len(given))
 
 
@@ -66,8 +67,3 @@ def _statements(text: str) -> list[_Statement]:
 def _statement(words: tuple[str, ...]) -> _Statement:
     about = (next(iter(named_values((word,))), word) for word in words if word not in NEGATIONS | _EMPTY)
     return _Statement(words, frozenset(DENYING.sub(r"\1", word) for word in about) - {"side"})
-
-
-def _exclude(given: _Statement, wanted: _Statement) -> bool:
-    first, second = split_denials(" ".join(given.words), " ".join(wanted.words))
-    return exclude(tuple(first.split()), tuple(second.split()))

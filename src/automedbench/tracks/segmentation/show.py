@@ -103,8 +103,9 @@ class _Sources:
         merged: list[Numbers] = []
         first = 1
         for file in self.files:
-            picked = pick_slices(self._planes(side, file), view, wanted)
-            cuts = [_numbered(cut, len(file.targets), first) for cut in picked]
+            picked = (cut.astype(np.uint16) for cut in pick_slices(self._planes(side, file), view, wanted))
+            # Values that are no label of the task are not drawn.
+            cuts = [np.where((cut > 0) & (cut <= len(file.targets)), cut + np.uint16(first - 1), 0) for cut in picked]
             merged = [np.where(cut > 0, cut, below) for cut, below in zip(cuts, merged or cuts, strict=True)]
             first += len(file.targets)
         return merged
@@ -122,12 +123,6 @@ class _Sources:
         numbers = pair.truth_numbers if side == "reference" else pair.predicted_numbers
         x, y, z = (*self.shape, 1, 1, 1)[:3]
         return (block.reshape((x, y), order="F") for block in itertools.islice(numbers(x * y), z))
-
-
-def _numbered(cut: Plane, n_targets: int, first: int) -> Numbers:
-    """Numbers of targets; values that are no label of the task are not drawn."""
-    numbers = cut.astype(np.uint16)
-    return np.where((numbers > 0) & (numbers <= n_targets), numbers + np.uint16(first - 1), np.uint16(0))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import parse_json, shown
@@ -62,17 +62,12 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
     verdicts = [check_file(case, output, submission, judge) for case in manifest.cases]
     fillers = mass_fillers(list(answers.values()), settings.filler_share)
-    return [
-        _stand_in(case, output, verdict, answers[case.id])
-        if case.id in answers and answers[case.id].filler in fillers
-        else verdict
-        for case, verdict in zip(manifest.cases, verdicts, strict=True)
-    ]
-
-
-def _stand_in(case: CaseEntry, output: OutputFile, verdict: CaseSubmission, answer: QuestionAnswer) -> CaseSubmission:
-    error = InvalidSubmission("placeholder", f"has the model output '{answer.filler}', as too many others have")
-    return malformed_verdict(case, output.path.replace("{case}", case.id), error, verdict.files)
+    for row, case in enumerate(manifest.cases):
+        if case.id in answers and (filler := answers[case.id].filler) in fillers:
+            error = InvalidSubmission("placeholder", f"has the model output '{filler}', as too many others have")
+            path = output.path.replace("{case}", case.id)
+            verdicts[row] = malformed_verdict(case, path, error, verdicts[row].files)
+    return verdicts
 
 
 def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> QuestionAnswer:
