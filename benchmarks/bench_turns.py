@@ -1,21 +1,25 @@
 """Runs that share cards in turn, simulated: time that a card is held for each second of computing, and slow-down.
 
-    python benchmarks/bench_turns.py [--runs 200] [--cards 4] [--think 0.8]
+    python benchmarks/bench_turns.py [--runs 200] [--cards 4] [--think 0.8] [--shortest-first]
 
 A run thinks and computes in turn, 40 times; both times follow log-normal distributions, and ``--think`` is the mean
 share of thinking. A card has ``share`` places; a place that gets free takes the next run. Cards serve first come, first
-served.
+served. ``in jobs``: a Slurm job takes ``ROUNDS`` runs for each place, and gives its card back when the last has ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import random
 import statistics
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+ROUNDS = 2
+"""As in ``snakemake_executor_plugin_automedbench.batches``."""
 Turn = tuple[float, float]
 """Seconds of thinking, and then of computing."""
 
@@ -40,36 +44,59 @@ class Found:
     slow_downs: list[float] = field(default_factory=list)
 
 
-def simulate(runs: list[list[Turn]], cards: int, share: int) -> Found:
-    """All runs on so many cards, each held from its first run to its last."""
-    waiting, found = deque(runs), Found()
-    queues = [(0.0, card) for card in range(cards) for _ in range(share)]
-    free_at, ends = [0.0] * cards, [0.0] * cards
-    # (time, order, card, turns left, begin of the run, its time alone): the moment at which it asks for the card.
-    asking: list[tuple[float, int, int, deque[Turn], float, float]] = []
-    order = 0
+@dataclass(eq=False)
+class Member:
+    """A run with a place on a card."""
+
+    card: int
+    turns: deque[Turn]
+    began: float
+    alone_s: float
+    asked: float = 0.0
+
+
+def simulate(runs: Sequence[Sequence[Turn]], cards: int, share: int, *, shortest_first: bool = False) -> Found:
+    """All runs on so many cards, each held from its first run to its last.
+
+    ``shortest_first``: of those that wait, a card serves the shortest call, which in truth is not known beforehand.
+    """
+    left, found, order = deque(runs), Found(), itertools.count()
+    queues: list[list[Member]] = [[] for _ in range(cards)]
+    holders: list[Member | None] = [None] * cards
+    ends = [0.0] * cards
+    events: list[tuple[float, int, bool, Member]] = []  # time, order, whether a call ends (or is asked for), of whom
+
+    def think(now: float, member: Member) -> None:
+        member.asked = now + member.turns[0][0]
+        heapq.heappush(events, (member.asked, next(order), False, member))
 
     def begin(now: float, card: int) -> None:
-        nonlocal order
-        turns = waiting.popleft()
-        order += 1
-        heapq.heappush(asking, (now + turns[0][0], order, card, deque(turns), now, sum(map(sum, turns))))
+        if left:
+            turns = left.popleft()
+            think(now, Member(card, deque(turns), now, sum(map(sum, turns))))
 
-    for now, card in queues[: len(runs)]:
-        begin(now, card)
-    while asking:
-        asked, _, card, turns, began, alone = heapq.heappop(asking)
-        start, (_, compute) = max(asked, free_at[card]), turns.popleft()
-        found.idle_s = max(found.idle_s, start - free_at[card])
-        found.busy_s += compute
-        free_at[card] = ends[card] = start + compute
-        if turns:
-            order += 1
-            heapq.heappush(asking, (free_at[card] + turns[0][0], order, card, turns, began, alone))
+    for card in [card for _ in range(share) for card in range(cards)]:
+        begin(0.0, card)
+    while events:
+        now, _, is_end, member = heapq.heappop(events)
+        card = member.card
+        if is_end:
+            holders[card], ends[card] = None, now
+            if member.turns:
+                think(now, member)
+            else:
+                found.slow_downs.append((now - member.began) / member.alone_s)
+                begin(now, card)
         else:
-            found.slow_downs.append((free_at[card] - began) / alone)
-            if waiting:
-                begin(free_at[card], card)
+            queues[card].append(member)
+        if queues[card] and holders[card] is None:
+            chosen = min(queues[card], key=lambda each: each.turns[0][1] if shortest_first else each.asked)
+            queues[card].remove(chosen)
+            compute = chosen.turns.popleft()[1]
+            found.idle_s = max(found.idle_s, now - ends[card])
+            found.busy_s += compute
+            holders[card] = chosen
+            heapq.heappush(events, (now + compute, next(order), True, chosen))
     found.held_s = sum(ends)
     return found
 
@@ -80,15 +107,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--cards", type=int, default=4)
     parser.add_argument("--think", type=float, default=0.8)
+    parser.add_argument("--shortest-first", action="store_true", help="as if the length of calls were known")
     options = parser.parse_args()
     chance = random.Random(20261128)
     runs = [draw_run(chance, options.think) for _ in range(options.runs)]
-    print("share   GPU hours   held / computing   median slow-down   longest idle stretch, min")
+    order = {"shortest_first": options.shortest_first}
+    print("share   GPU hours   held / computing   in jobs   median slow-down   mean   longest idle stretch, min")
     for share in range(1, 7):
-        found = simulate(runs, options.cards, share)
+        found, size = simulate(runs, options.cards, share, **order), ROUNDS * share if share > 1 else 1
+        jobs = [runs[first : first + size] for first in range(0, len(runs), size)]
+        in_jobs_s = sum(simulate(job, 1, share, **order).held_s for job in jobs)
         print(
             f"{share:5}   {found.held_s / 3600:9.1f}   {found.held_s / found.busy_s:16.2f}   "
-            f"{statistics.median(found.slow_downs) - 1:16.0%}   {found.idle_s / 60:14.1f}"
+            f"{in_jobs_s / found.busy_s:7.2f}   {statistics.median(found.slow_downs) - 1:16.0%}   "
+            f"{statistics.mean(found.slow_downs) - 1:4.0%}   {found.idle_s / 60:14.1f}"
         )
 
 

@@ -350,7 +350,8 @@ def rehearse(folder: Path, fault: int = 0) -> list[Card]:
     command = ["gcc", "-shared", "-fPIC", f"-DFAULT={fault}", "-x", "c", "-", "-o", str(library)]
     subprocess.run(command, input=DRIVER, text=True, check=True)
     library.chmod(0o755)  # the container's user reads it, whatever the umask is here
-    cards = [Card(f"GPU-{name}", f"made-up card {name}", (Path("/dev", name),), 0) for name in ("full", "fuse")]
+    names = enumerate(("full", "fuse"))
+    cards = [Card(f"GPU-{name}", f"made-up card {name}", (Path("/dev", name),), index) for index, name in names]
 
     def devices(own: Any) -> Devices:
         files = {f"{DRIVER_DIR}/libcuda.so.1": library}
