@@ -166,7 +166,7 @@ def write_run_pages(
     entries: Sequence[BoardEntry],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-    write_all: Callable[[Callable[[_Job], PageRecord], list[_Job]], Iterable[PageRecord]] = map,
+    write_all: Callable[[Callable[[_Job], PageRecord], Iterable[_Job]], Iterable[PageRecord]] = map,
 ) -> dict[str, str]:
     """Write ``out/runs/<run path>.html`` for every scored run and what they share; remove all other pages and pictures.
 
@@ -180,16 +180,16 @@ def write_run_pages(
     known = known_record(out / PAGES, PageRecords)
     before = known.pages if known else {}
     link = f"{ROOT}/{os.path.relpath(results, out).replace(os.sep, '/')}"
-    jobs = [
-        _Job(path := entry.run.path, entry.signature, str(results), link, str(out), words, before.get(path))
-        for entry, words in zip(scored, _shared(scored, cards, rubrics), strict=True)
-    ]
     write_text(out / "run.css", style(*STYLES))
     write_text(out / "run.js", script(*SCRIPTS))
-    _remove_others(out / "runs", {f"{job.run}.html" for job in jobs}, ".html")
+    _remove_others(out / "runs", {f"{entry.run.path}.html" for entry in scored}, ".html")
+    jobs = (  # no list: the first pages are written while others are prepared
+        _Job(path := entry.run.path, entry.signature, str(results), link, str(out), words, before.get(path))
+        for entry, words in zip(scored, _shared(scored, cards, rubrics), strict=True)
+    )
     made = list(write_all(_write, jobs))
     _remove_others(out / "pictures", {name for page in made for name in page.pictures})
-    pages = {job.run: page for job, page in zip(jobs, made, strict=True)}
+    pages = {entry.run.path: page for entry, page in zip(scored, made, strict=True)}
     write_text(out / PAGES, PageRecords(pages=pages).model_dump_json())
     ended = ((entry.run.agent, page.day) for entry, page in zip(scored, made, strict=True))
     return dict(sorted((agent, day) for agent, day in ended if day))  # of equal keys the last, so the latest, stays
