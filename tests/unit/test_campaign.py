@@ -631,9 +631,9 @@ def test_variants_have_the_runs_of_their_base(place: Place) -> None:
         ({"agents": ["one+t"], "wording": 2}, "would differ twice"),
         (
             {"agents": ["one"], "wording": 2, "text": "x"},
-            "exactly one of skills, text, wording, limits; here: 'text' and",
+            "exactly one of skills, mcp, text, wording, limits; here: 'text' and",
         ),
-        ({"agents": ["one"]}, "exactly one of skills, text, wording, limits; here: none"),
+        ({"agents": ["one"]}, "exactly one of skills, mcp, text, wording, limits; here: none"),
         ({"agents": ["one"], "limits": {"max_turns": 9, "mem_gb": 9}}, "exactly one limit, here are 2"),
         ({"agents": ["one"], "limits": {"max_turn": 9}}, "unknown limit 'max_turn'"),
     ],
@@ -654,6 +654,20 @@ def test_skills_are_a_folder_apart_from_data_and_results(place: Place) -> None:
         treatment = {"agents": ["one"], "skills": str(place.folder / name)}
         (found,) = place.problems(place.config(treatments={"t": treatment}))
         assert found.startswith("config: treatments.t.skills: ") and found.endswith(why)
+
+
+def test_servers_are_for_programs_that_take_them(place: Place) -> None:
+    folder, takes = place.folder / "mcp", "agent 'one' takes no MCP servers; choose a command agent whose recipe"
+    folder.mkdir()
+    config = place.config(treatments={"t": {"agents": ["one"], "mcp": str(folder)}})
+    wrong = ("[]", '{"mcpServers": {}}', '{"mcpServers": {"a": {"url": "http://a"}}}')
+    for text in (*wrong, '{"mcpServers": {"a": {"command": "a"}}}'):
+        (folder / "mcp.json").write_text(text)
+        *file, agent = place.problems(config)
+        assert agent.startswith(f"config: treatments.t.mcp: {takes}")
+        assert [each.endswith("has no mcp.json with {mcpServers: {<name>: {command: …}}}") for each in file] == (
+            [True] if text in wrong else []
+        )
 
 
 def test_the_agents_file_holds_no_variants(place: Place) -> None:

@@ -95,6 +95,15 @@ def test_a_program_starts_with_its_settings_and_a_home_of_its_own(
     assert own.command == ["tool", "/run/services/brief.md"]
 
 
+def test_only_a_variant_with_servers_is_told_of_them(recipe: Callable[..., AgentRecipe]) -> None:
+    """The base keeps its identity when its recipe learns to take servers."""
+    before = recipe().digest("tool")
+    assert recipe(mcp=["--servers", "{mcp}"]).digest("tool") == before
+    given = agent(treatment={"mcp": "servers"})
+    plain, treated = (AgentProgram.create(each, "http://127.0.0.1:20001", "x").command for each in (agent(), given))
+    assert treated == [*plain, "--servers", "/skills/mcp.json"]
+
+
 def test_a_token_stands_in_no_command_line_and_a_key_in_no_file(recipe: Callable[..., AgentRecipe]) -> None:
     recipe()
     assert "sk-bridge-1" not in AgentProgram.create(agent(), "http://127.0.0.1:20001", "sk-bridge-1").start

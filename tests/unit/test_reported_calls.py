@@ -231,7 +231,11 @@ def test_what_is_opened_before_the_first_call_is_the_command_s(reader: Reader) -
     ran = Process(command="ls", parent=None, exit_code=0, reads=["/data/public/x"])
     messages = [ChatMessage("user", "Begin.")]
     asked = [("Bash", {"command": "ls"}), ("Skill", {"skill": "cells"}), ("Skill", {"skill": "none"})]
-    asked += [("Read", {"file_path": f"/tmp/home/.claude{path}"}), ("Read", {"file_path": "/workspace/a"})]
+    asked += [
+        ("mcp__cells__count", {}),
+        ("Read", {"file_path": f"/tmp/home/.claude{path}"}),
+        ("Read", {"file_path": "/workspace/a"}),
+    ]
     reader.sandbox.opened = [listed]
     for name, arguments in asked:
         call = ToolCall(f"c{len(messages)}", name, json.dumps(arguments))
@@ -242,7 +246,8 @@ def test_what_is_opened_before_the_first_call_is_the_command_s(reader: Reader) -
     reader.exchange(messages, Reply("Done."))
     whole, first, *_ = reader.end()
     assert (whole.processes, first.processes) == ([listed], [ran])
-    assert [(use.call, use.name) for use in reader.traffic.help_used] == [(2, "cells/SKILL.md"), (3, "cells/SKILL.md")]
+    used = [(2, "cells/SKILL.md"), (2, "mcp__cells__count"), (3, "cells/SKILL.md")]
+    assert [(use.call, use.file) for use in reader.traffic.help_used] == used
 
 
 def test_a_call_that_takes_long_is_told_in_parts(reader: Reader) -> None:

@@ -24,7 +24,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import leaderboard_file
 from automedbench.leaderboard.entries import BoardEntry
 from automedbench.leaderboard.page.board_page import write_board
-from automedbench.leaderboard.skills import SkillRead, read_skill_use
+from automedbench.leaderboard.skills import read_skill_use
 from automedbench.leaderboard.tables.cells import tabulate_runs
 from automedbench.leaderboard.tables.table import Row
 from automedbench.leaderboard.tables.treatments import QUANTITIES, build_skills, build_treatments
@@ -55,9 +55,13 @@ def entries_of(*agents: str) -> list[BoardEntry]:
 
 
 USE = {
-    "a+skill/one/lite/r1": [SkillRead("SKILL.md", 2, "S1"), SkillRead("x.py", 5, "S3"), SkillRead("SKILL.md", 7, "S4")],
+    "a+skill/one/lite/r1": [
+        HelpUse(file="SKILL.md", call=2, stage="S1"),
+        HelpUse(file="x.py", call=5, stage="S3"),
+        HelpUse(file="SKILL.md", call=7, stage="S4"),
+    ],
     "a+skill/one/lite/r2": [],
-    "a+skill/one/lite/r5": [SkillRead("SKILL.md", 3, "S1")],
+    "a+skill/one/lite/r5": [HelpUse(file="SKILL.md", call=3, stage="S1")],
 }
 
 
@@ -128,7 +132,7 @@ def test_use_comes_from_the_trace(tmp_path: Path) -> None:
         if entry.score and entry.run.repeat in calls:
             made = [make_call(n, stage="S1", processes=each) for n, each in enumerate(calls[entry.run.repeat], start=1)]
             write_record(tmp_path / "runs" / entry.run.path / "conversation.json", make_conversation(entry.score, made))
-    reads = [SkillRead("a/SKILL.md", call, "S1") for call in (1, 2)]
+    reads = [HelpUse(file="a/SKILL.md", call=call, stage="S1") for call in (1, 2)]
     place = "a+skill/one/lite/r"
     assert read_skill_use(tmp_path, entries) == {f"{place}1": reads, f"{place}2": []}
     program = make_recipe(agent_settings=SKILLS | {"provider": "command"})
@@ -137,9 +141,15 @@ def test_use_comes_from_the_trace(tmp_path: Path) -> None:
     assert read_skill_use(tmp_path, [first]) == {f"{place}1": reads[1:]}
     # Its own tool showed a file that it opened at its start; of another name the trace knows nothing.
     path = tmp_path / "runs" / run.path / "conversation.json"
-    shown = [HelpUse(call=1, stage="S1", name=name) for name in ("a/SKILL.md", "b/SKILL.md")]
+    shown = [HelpUse(file=name, call=1, stage="S1") for name in ("a/SKILL.md", "b/SKILL.md")]
     write_record(path, read_record(path, Conversation).model_copy(update={"help_used": shown}))
     assert read_skill_use(tmp_path, [first]) == {f"{place}1": reads}
+    # Of MCP servers a called tool counts, and nothing that is opened.
+    called = HelpUse(file="mcp__cells__count", call=2, stage="S4")
+    write_record(path, read_record(path, Conversation).model_copy(update={"help_used": [*shown, called]}))
+    servers = make_recipe(agent_settings={"treatment": {"mcp": "servers"}, "provider": "command"})
+    first = BoardEntry(run, "detection", make_score(run, recipe=servers))
+    assert read_skill_use(tmp_path, [first]) == {f"{place}1": [called]}
 
 
 def board(*agents: str) -> Board:

@@ -1,6 +1,6 @@
 """Skills in a real container: one agent uses them, one does not, and one whose skills hold answers never runs.
 
-Claude Code itself, from npm, with a scripted model: it offers the skill, and each way to open it is seen.
+Claude Code itself, from npm, with a scripted model: it offers skills and tools of MCP servers, and their use is seen.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from toys._bench import stage
 from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
 
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import RunId, RunRecord
+from automedbench.base.records import HelpUse, RunId, RunRecord
 from automedbench.campaign.record import read_campaign
 from automedbench.leaderboard.entries import BoardEntry
-from automedbench.leaderboard.skills import SkillRead, read_skill_use
+from automedbench.leaderboard.skills import read_skill_use
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
@@ -42,6 +42,7 @@ WAYS: dict[str, tuple[str, dict[str, str]] | None] = {
     "none": None,
 }
 """The ways in which the model of Claude Code can open a skill, and one in which it leaves it alone."""
+SERVERS = ROOT / "tests/cli_agent/mcp_server"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(reason)
     stage("detection", tmp_path_factory.mktemp("toy"))  # loads code that the user may not read where it is root's
     with user_folder() as folder:
-        as_user(lambda: _prepare(folder, _scripted(folder), IMAGES))
+        as_user(lambda: _prepare(folder, _scripted(folder), IMAGES, {}))
         yield folder
 
 
@@ -69,12 +70,13 @@ def _scripted(folder: Path) -> dict[str, Any]:
     return agents
 
 
-def _prepare(folder: Path, agents: dict[str, Any], images: Path) -> None:
+def _prepare(folder: Path, agents: dict[str, Any], images: Path, treatments: dict[str, Any]) -> None:
     toy = folder / "toy"
     write_record(toy / f"{TASK}.json", stage("detection", toy).manifest)
     (folder / "agents.yaml").write_text(yaml.safe_dump({"agents": agents}))
     (folder / "skill/cells").mkdir(parents=True)
     (folder / "skill/cells/SKILL.md").write_text(SKILL)
+    treatments = treatments | {"skill": {"agents": list(agents), "skills": str(folder / "skill")}}
     written_campaign(
         folder,
         ROOT / f"config/tasks/detection/{TASK}.yaml",
@@ -82,7 +84,7 @@ def _prepare(folder: Path, agents: dict[str, Any], images: Path) -> None:
         data={name: str(toy / name) for name in ("raw", "public", "private")} | {"manifests": str(toy)},
         sandbox={"backend": "apptainer", "network": "sealed"},
         containers={"folder": str(images), "agent": {"image": "light"}},
-        treatments={"skill": {"agents": list(agents), "skills": str(folder / "skill")}},
+        treatments=treatments,
     )
 
 
@@ -110,7 +112,7 @@ def play(folder: Path, agent: str, repeat: int = 1) -> tuple[subprocess.Complete
     return run_python(folder, "scripts/run_agent.py", "--campaign", campaign, "--run", str(home)), home
 
 
-def used(folder: Path, *homes: Path) -> dict[str, list[SkillRead]]:
+def used(folder: Path, *homes: Path) -> dict[str, list[HelpUse]]:
     """What the runs in these folders used of their treatment."""
     records = [read_record(home / "run.json", RunRecord) for home in homes]
     scores = [make_score(each.run, recipe=make_recipe(agent_settings=each.agent_settings)) for each in records]
@@ -127,7 +129,7 @@ def test_use_is_what_was_opened(place: Path) -> None:
     assert len({record.common_brief_sha256 for record in records}) == 1
     assert len({record.agent_digest for record in records}) == 4
     assert used(place, *(home for _, home in played.values())) == {
-        f"reader+skill/{TASK}/lite/r1": [SkillRead("cells/SKILL.md", 1, "S1")],
+        f"reader+skill/{TASK}/lite/r1": [HelpUse(file="cells/SKILL.md", call=1, stage="S1")],
         f"ignorer+skill/{TASK}/lite/r1": [],
     }
 
@@ -137,7 +139,7 @@ def test_skills_with_an_answer_are_refused_before_anything_starts(place: Path) -
     case = yaml.safe_load(manifest.read_text())["cases"][1]["id"]
     as_user(lambda: (place / "skill/cells/notes.md").write_text(f"Seen before.\n{case}: 3 red cells\n"))
     done, home = play(place, "reader+skill", repeat=2)
-    assert done.returncode == 1 and f"give answers of {TASK} away" in done.stdout
+    assert done.returncode == 1 and f"gives answers of {TASK} away" in done.stdout
     assert f"cells/notes.md:2 holds the case id {case.lower()}" in done.stdout
     assert not (home / "attempts").exists()
 
@@ -154,7 +156,8 @@ def layered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sc
     with user_folder() as folder, ScriptedServer(answers=[reply(0, None)]) as server:
         entry = {"provider": "command", "layer": "claude-code", "protocol": "messages", "model": "scripted"}
         entry |= {"base_url": server.url, "api_key_env": "SCRIPTED_KEY"}
-        as_user(lambda: _prepare(folder, {"claude-code": entry}, folder / "images"))
+        servers = {"mcp": {"agents": ["claude-code"], "mcp": str(SERVERS)}}
+        as_user(lambda: _prepare(folder, {"claude-code": entry}, folder / "images", servers))
         as_user(lambda: _link_images(folder / "images"))
         built = run_python(
             folder, "-m", "automedbench", "agents", "build", "claude-code", "--image", f"{folder}/images/light.sif"
@@ -206,11 +209,30 @@ def test_claude_code_is_offered_a_skill_and_each_way_to_open_it_counts(layered: 
         assert (homes[way] / "brief.md").read_bytes() == (home / "brief.md").read_bytes()
     found = {way: used(layered[0], homes[way]).popitem()[1] for way in WAYS}
     assert {way: reads[0] if reads else None for way, reads in found.items()} == {
-        "Skill": SkillRead("cells/SKILL.md", 2, "S1"),
-        "Read": SkillRead("cells/SKILL.md", 3, "S1"),
-        "Bash": SkillRead("cells/SKILL.md", 3, "S1"),
+        "Skill": HelpUse(file="cells/SKILL.md", call=2, stage="S1"),
+        "Read": HelpUse(file="cells/SKILL.md", call=3, stage="S1"),
+        "Bash": HelpUse(file="cells/SKILL.md", call=3, stage="S1"),
         "none": None,
     }
     plain, treated = (read_record(each / "run.json", RunRecord) for each in (home, homes["none"]))
     assert plain.agent_settings == {key: value for key, value in treated.agent_settings.items() if key != "treatment"}
     assert plain.enforced == treated.enforced
+
+
+@pytest.mark.long
+def test_claude_code_is_offered_the_tools_of_a_server_and_calls_count(layered: tuple[Path, ScriptedServer]) -> None:
+    """A server that only runs is not used; a call that fails does not count. Claude Code has tools searched first."""
+    base, home = ask(layered, "claude-code", 2, LIST)
+    search = ("ToolSearch", {"query": "select:mcp__cells__count"})
+    asked, called = ask(
+        layered, "claude-code+mcp", 1, LIST, search, ("mcp__cells__count", {}), ("mcp__cells__fail", {})
+    )
+    idle = ask(layered, "claude-code+mcp", 2, LIST)[1]
+    assert asked.replace("mcp__cells__count\\nmcp__cells__fail\\n", "") == base != asked
+    assert "7 cells" in json.dumps(layered[1].requests)
+    assert (called / "brief.md").read_bytes() == (home / "brief.md").read_bytes()
+    run = f"claude-code+mcp/{TASK}/lite/r"
+    assert used(layered[0], called, idle) == {
+        f"{run}1": [HelpUse(file="mcp__cells__count", call=2, stage="S1")],
+        f"{run}2": [],
+    }

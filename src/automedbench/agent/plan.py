@@ -82,8 +82,8 @@ class RunPlan:
 
     @property
     def skills(self) -> Path | None:
-        """Folder of skills that the agent is given."""
-        return Path(folder) if (folder := self.agent.difference.skills) else None
+        """Folder of skills or MCP servers that the agent is given."""
+        return Path(folder) if (folder := self.agent.difference.folder) else None
 
     @property
     def fault(self) -> PlantedFault | None:
@@ -142,7 +142,7 @@ def compose_brief(plan: RunPlan) -> Brief:
         parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
         parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
     parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
-    if plan.skills and not plan.agent.finds_skills:
+    if plan.agent.difference.skills and not plan.agent.finds_skills:
         parts.append(blocks.render("skills.md"))
     if plan.agent.difference.text:
         parts.append(plan.agent.difference.text.strip())

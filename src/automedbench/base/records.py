@@ -426,11 +426,14 @@ class CodeCall(Model):
 
 
 class HelpUse(Model):
-    """What a command-line program's own tool used of its skills; ``call`` is the last code call by then."""
+    """Use of a variant's skills or MCP servers: a file by its path in the folder, or a tool ``mcp__<server>__<tool>``.
 
+    ``call`` is the code call that opened the file; for a tool of a command-line program the last one by then.
+    """
+
+    file: str
     call: int
     stage: Stage
-    name: str = Field(description="file of the skills, by its path in the folder")
 
 
 _ANSWER_KEYS = frozenset(
@@ -471,7 +474,7 @@ class Conversation(Model):
     messages: list[Message]
     calls: list[CodeCall]
     help_used: list[HelpUse] = Field(
-        default_factory=list, description="skills that a command-line program opened for its model, in order"
+        default_factory=list, description="what tools of a command-line program used of its treatment, in order"
     )
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
     has_plot: bool = Field(

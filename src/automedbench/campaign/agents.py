@@ -202,6 +202,11 @@ class Agent(EndpointSettings):
         return self.layer is not None and load_recipe(self.layer).skills is not None
 
     @property
+    def takes_mcp(self) -> bool:
+        """Check whether its recipe says how its program is given MCP servers."""
+        return self.layer is not None and bool(load_recipe(self.layer).mcp)
+
+    @property
     def paid(self) -> bool:
         """Check whether it sends requests to a model endpoint."""
         return self.provider in ("openai", "command")

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import close_folder, to_json, write_text
+from automedbench.base.files import close_folder, parse_json_object, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, EndpointSettings, JudgeModel, load_campaign_agents, load_judges
@@ -102,7 +102,7 @@ def load_campaign(raw: dict[str, Any]) -> Campaign:
     if config.preset != DEFAULT and not problems:
         config, cards = _apply_preset(config, cards)
         paths = {task: f"{config.results}/cards/{task}.yaml" for task in cards}
-    problems += [*_misplaced_data(config), *_wrong_skills(config)]
+    problems += [*_misplaced_data(config), *_wrong_folders(config, agents or {})]
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
         problems += _refused_runs(runs, config, agents or {}, judges, cards)
@@ -200,25 +200,43 @@ def _unknown_names(config: CampaignConfig, kind: Literal["agent", "task"], known
     ]
 
 
-MOST_SKILL_BYTES = 64 * 1024**2
-"""Of a folder of skills, which is hashed and searched for each run."""
+MOST_FOLDER_BYTES = 64 * 1024**2
+"""Of a treatment's folder, which is hashed and searched for each run."""
 
 
-def _wrong_skills(config: CampaignConfig) -> Iterator[str]:
-    """Folders of skills that agents cannot be given."""
+def _wrong_folders(config: CampaignConfig, agents: Mapping[str, Agent]) -> Iterator[str]:
+    """Folders of treatments that agents cannot be given, and agents whose programs take none."""
     hidden = [Path(each).resolve() for each in (*config.data.model_dump().values(), config.results)]
     for name, treatment in config.treatments.items():
-        if treatment.skills is None:
+        if treatment.folder is None:
             continue
-        place, why = Path(treatment.skills).resolve(), ""
+        place, why = Path(treatment.folder).resolve(), ""
         if not place.is_dir() or not any(path.is_file() for path in place.rglob("*")):
             why = "is not a folder with files"
         elif any(place == each or each in place.parents or place in each.parents for each in hidden):
             why = "lies among data or results, or holds them"
-        elif sum(path.stat().st_size for path in place.rglob("*") if path.is_file()) > MOST_SKILL_BYTES:
-            why = f"holds more than {MOST_SKILL_BYTES // 1024**2} MiB"
+        elif sum(path.stat().st_size for path in place.rglob("*") if path.is_file()) > MOST_FOLDER_BYTES:
+            why = f"holds more than {MOST_FOLDER_BYTES // 1024**2} MiB"
+        elif treatment.mcp and not _names_servers(place / "mcp.json"):
+            why = "has no mcp.json with {mcpServers: {<name>: {command: …}}}"
         if why:
-            yield f"{CONFIG}: treatments.{name}.skills: '{treatment.skills}' {why}"
+            yield f"{CONFIG}: treatments.{name}.{treatment.kinds[0]}: '{treatment.folder}' {why}"
+        for base in treatment.agents if treatment.mcp else ():
+            if base in agents and not agents[base].takes_mcp:
+                yield (
+                    f"{CONFIG}: treatments.{name}.mcp: agent '{base}' takes no MCP servers; choose a command agent "
+                    "whose recipe in config/agents has the key 'mcp', or add it there"
+                )
+
+
+def _names_servers(file: Path) -> bool:
+    """Check for servers that a command starts."""
+    try:
+        servers = (parse_json_object(file.read_text("utf-8")) or {}).get("mcpServers")
+    except (OSError, ValueError):
+        return False
+    known = servers.values() if isinstance(servers, dict) else ()
+    return bool(known) and all(isinstance(server, dict) and "command" in server for server in known)
 
 
 def _misplaced_data(config: CampaignConfig) -> list[str]:

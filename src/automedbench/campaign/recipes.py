@@ -76,6 +76,9 @@ class AgentRecipe(Model):
         None, description="variable that limits a reply, set where the agent's entry has max_tokens"
     )
     skills: str | None = Field(None, description="folder below HOME in which the program looks for skills")
+    mcp: list[str] = Field(
+        default_factory=list, description="words at the end of the command with MCP servers; {mcp} is their file"
+    )
     tools: bool = Field(True, description="false: its model has no tools, and the program reads files out of its text")
     agents: dict[Name, dict[str, Any]] = Field(description="the entry to copy, as below 'agents' in the agents file")
 
@@ -88,7 +91,7 @@ class AgentRecipe(Model):
 
     def digest(self, name: str) -> str:
         """Identity of the program: its recipe, pins and settings. The entry to copy and comments don't count."""
-        own = self.model_dump(mode="json", exclude={"about", "agents", "tools", "skills"})
+        own = self.model_dump(mode="json", exclude={"about", "agents", "tools", "skills", "mcp"})
         files = {path.as_posix(): sha256_file(path) for path in [*self.pins(name), *home_files(name).values()]}
         return hash_json([own, files])
 

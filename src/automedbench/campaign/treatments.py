@@ -17,7 +17,7 @@ from automedbench.base.records import Model
 from automedbench.base.yamlfile import suggestion
 
 JOINED_BY = "+"
-KINDS = ("skills", "text", "wording", "limits")
+KINDS = ("skills", "mcp", "text", "wording", "limits")
 """Kinds of differences: keys of a treatment, of which it has one."""
 LimitValues = dict[str, float | int | None]
 FaultName = Literal[
@@ -53,6 +53,11 @@ class Difference(Model):
         description="folder that is mounted read-only at /skills, and where its recipe says that a program looks for "
         "skills",
     )
+    mcp: str | None = Field(
+        None,
+        description="folder with mcp.json and the code of its MCP servers, mounted read-only at /skills; for programs "
+        "whose recipe says how they take it",
+    )
     text: Annotated[str, Field(min_length=1)] | None = Field(None, description="added at the end of the brief")
     wording: Literal[2] | None = Field(
         None, description="words of the brief: 2 states the same facts in other words (config/prompts/wording2)"
@@ -71,10 +76,15 @@ class Difference(Model):
     def kinds(self) -> list[str]:
         return [kind for kind in KINDS if getattr(self, kind) is not None]
 
+    @property
+    def folder(self) -> str | None:
+        """Folder that is mounted at /skills."""
+        return self.skills or self.mcp
+
     def digest(self) -> str:
         """Identity of the difference; of a folder its content."""
-        if self.skills is not None:
-            return hash_json({"skills": hash_folder(self.skills)})
+        if self.folder is not None:
+            return hash_json({self.kinds[0]: hash_folder(self.folder)})
         return hash_json(self.model_dump(mode="json", exclude_none=True))
 
 

@@ -428,7 +428,7 @@ def check_settings(run: _BundleRun) -> Iterator[Check]:
 
 def _explain_other_digest(agent: Agent, record: RunRecord) -> str:
     """Reason not to compare the agent's digest: its files are missing in this folder, or others."""
-    named = (agent.script, agent.command_folder, agent.transcript, agent.difference.skills)
+    named = (agent.script, agent.command_folder, agent.transcript, agent.difference.folder)
     files = [path for path in named if path]
     files += [f"{RECIPES}/{agent.layer}.yaml"] if agent.layer else []
     if absent := [path for path in files if not is_plain(path) or not Path(path).exists()]:

@@ -245,7 +245,7 @@ def treatment_lines(rows: Sequence[Row], method: StatisticsMethod) -> list[str]:
     lines.append(f"Intervals and p of each line hold for all {kind} of the base together.")
     if used := skill_use(rows[0]):
         among = quantity("overall", rows[0].change_used, signed=True)
-        lines.append(f"Skills used in {used} runs; overall of these alone {among}, which is not random.")
+        lines.append(f"Used in {used} runs; overall of these alone {among}, which is not random.")
     return lines
 
 

@@ -69,7 +69,7 @@ def change(row: Row, name: str) -> str:
 
 
 def skill_use(row: Row) -> str:
-    """Runs that used their skills, of those that were traced; nothing for a variant without skills."""
+    """Runs that used their skills or MCP servers, of those that tell; empty for a variant without."""
     return "" if row.n_traced is None else f"{row.n_used} of {row.n_traced}"
 
 

@@ -42,7 +42,7 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 
 def refuse_answers(campaign: CampaignRecord, plan: RunPlan) -> None:
-    """Raise ConfigError when the agent's skills give answers of the task away, MissingDataError when they are gone."""
+    """Raise ConfigError when what the agent is given has answers of the task, MissingDataError when it is gone."""
     if plan.skills is None:
         return
     if not plan.skills.is_dir():
@@ -57,7 +57,9 @@ def refuse_answers(campaign: CampaignRecord, plan: RunPlan) -> None:
     if found:
         shown = [f"{plan.skills}: {each}" for each in found[:LEAKS_SHOWN]]
         rest = [f"and {more} more places"] if (more := len(found) - LEAKS_SHOWN) > 0 else []
-        raise ConfigError([f"agents.{plan.run.agent}: its skills give answers of {card.id} away", *shown, *rest])
+        raise ConfigError(
+            [f"agents.{plan.run.agent}: the folder of its treatment gives answers of {card.id} away", *shown, *rest]
+        )
 
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:

@@ -46,6 +46,7 @@ class AgentProgram:
             "token": token,
             "workspace": WORKSPACE,
             "data": DATA_DIR,
+            "mcp": f"{SKILLS_DIR}/mcp.json",
         }
         return cls(agent, load_recipe(agent.layer) if agent.layer else None, values)
 
@@ -60,7 +61,8 @@ class AgentProgram:
     @property
     def command(self) -> list[str]:
         words = self.agent.command or (self.recipe.command if self.recipe else [])
-        return [fill_words(word, self.values) for word in words]
+        servers = self.recipe.mcp if self.recipe and self.agent.difference.mcp else []
+        return [fill_words(word, self.values) for word in (*words, *servers)]
 
     @property
     def start(self) -> str:

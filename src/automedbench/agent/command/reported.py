@@ -125,7 +125,9 @@ def read_tool_call(call: ToolCall) -> ReportedWork | None:
 
 
 def name_used_help(call: ToolCall) -> str:
-    """File of the program's skills that a call of its own tools opens, as it names it; empty for other calls."""
+    """Tool of an MCP server, or file of the skills, that a call of the program's tools uses; empty for other calls."""
+    if call.name.startswith("mcp__"):
+        return call.name[:LONGEST_NAME]
     arguments = repair_arguments(call.arguments or "{}") or {}
     if call.name.lower() == "skill":
         return f"{_first(arguments, _SKILL_KEYS)[:LONGEST_NAME]}/SKILL.md"

@@ -402,11 +402,11 @@ class Traffic:
         )
 
     def _note_help(self, call: ToolCall) -> None:
-        """Keep what a call that succeeded used of the program's skills, if anything."""
+        """Keep what a call that succeeded used of skills or MCP servers, if anything."""
         name = name_used_help(call)
         if name and len(self.help_used) < MAX_CALLS:
             name = self.toolbox.log.mask(name)
-            self.help_used.append(HelpUse(call=len(self.calls) + 1, stage=self._stage, name=name))
+            self.help_used.append(HelpUse(file=name, call=len(self.calls) + 1, stage=self._stage))
 
     def _limit_code(self, request: CodeRequest) -> CodeRequest:
         """The code as it is kept; a program may tell of megabytes in each of its calls."""

@@ -116,8 +116,8 @@ TABLES: dict[str, TableText] = {
         "change_used",
     ),
     "skills": _table(
-        "Files of their skills that runs opened, one row per run and file; only where the campaign has variants with "
-        "skills.",
+        "Files of their skills that runs opened and tools of their MCP servers that they called, one row per run and "
+        "file or tool; only where the campaign has such variants.",
         "agent track task tier repeat file call stage",
     ),
     "faults": _table(
@@ -377,10 +377,10 @@ COLUMNS: dict[str, Column] = {
     "quantity": Column(str, "overall, task, s1 to s5 (scores); tokens, cost_usd, minutes (per run)"),
     "mean_base": Column(float, "mean of the base on the compared cells"),
     "change": Column(float, "mean of the variant minus mean of the base; all runs count, used or not"),
-    "n_traced": Column(int, "runs of the variant with skills whose opened files are known"),
-    "n_used": Column(int, "of these, runs that opened a file of their skills"),
+    "n_traced": Column(int, "runs of the variant with skills or MCP servers whose use of them is known"),
+    "n_used": Column(int, "of these, runs that opened a file of them or called a tool"),
     "change_used": Column(float, "the same of these runs alone: not random, so without an interval"),
-    "file": Column(str, "path in the folder of skills"),
+    "file": Column(str, "path in the folder of skills; of MCP servers the called tool, mcp__<server>__<tool>"),
     "call": Column(int, "first code call that opened it; of a program's own tool the last one by then"),
     "fault": Column(str, "what went wrong on purpose; empty: the agent's runs without a fault"),
     "met": Column(bool, "the run met the fault, by evidence; empty: nothing can tell"),

@@ -1,4 +1,4 @@
-"""Treatments: each variant against its base, on scores, stages and what a run takes; and whether skills were used.
+"""Treatments: each variant against its base, on scores, stages and what a run takes; whether what it gives was used.
 
 A family is a base with all its variants. Differences of a family are corrected together, for each quantity and place.
 """
@@ -11,16 +11,16 @@ from typing import Any
 
 import pandas as pd
 
+from automedbench.base.records import HelpUse
 from automedbench.campaign.treatments import find_base
-from automedbench.leaderboard.skills import SkillRead
 from automedbench.leaderboard.tables.cells import select_scored, split_by_track
 from automedbench.leaderboard.tables.table import BoardTable
 from automedbench.statistics import samples
 from automedbench.statistics.pairs import compare_pairs
 from automedbench.statistics.samples import Measure, PairedComparison, Sample, StatisticsMethod
 
-SkillUse = Mapping[str, Sequence[SkillRead]]
-"""Run → what it opened of its skills; a run that is not here was not traced, or had none."""
+SkillUse = Mapping[str, Sequence[HelpUse]]
+"""Run → what it used of its skills or MCP servers; a run that is not here does not tell, or had none."""
 SCORES: dict[str, Measure] = {"overall": "overall", "task": "task"}
 """Quantities that are measures of the statistics."""
 STAGES = ("s1", "s2", "s3", "s4", "s5")
@@ -49,11 +49,11 @@ def list_families(agents: Sequence[str]) -> dict[str, list[str]]:
 
 
 def build_skills(runs: pd.DataFrame, use: SkillUse) -> BoardTable:
-    """One row per run and opened file of its skills, with the first call that opened it."""
+    """One row per run and file or tool that it used of its treatment, with the first call that did."""
     rows = []
     for score in select_scored(runs).score:
         opened = {read.file: read for read in reversed(use.get(score.run.path, ()))}
-        rows += [dict(score.run) | {"track": score.track} | vars(opened[file]) for file in sorted(opened)]
+        rows += [dict(score.run) | {"track": score.track} | dict(opened[file]) for file in sorted(opened)]
     return BoardTable("skills", rows)
 
 
@@ -103,7 +103,7 @@ def _scale(value: float | None, unit: float) -> float | None:
 
 
 def _split_by_use(runs: pd.DataFrame, use: SkillUse) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs that were traced, and those of them that opened a file of their skills."""
+    """Runs that tell what they used of their treatment, and those of them that used something."""
     paths = runs.score.map(lambda score: score.run.path)
     return runs[paths.isin(list(use))], runs[paths.map(lambda path: bool(use.get(path)))]
 
@@ -146,7 +146,7 @@ def _change_among_users(
     users: pd.DataFrame,
     method: StatisticsMethod,
 ) -> float | None:
-    """Difference of the runs that used their skills to the base, on their cells; who uses them is no chance."""
+    """Difference of the runs that used their treatment to the base, on their cells; who uses them is no chance."""
     if users.empty:
         return None
     quantity = _read_quantity(name, {pair.a: users, pair.b: agents[pair.b]})
