@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import ROOT, Project, give_to_stranger
 from demo_scores import RANKING, assert_demo_scores, exact_scores, read_table
+from killing import Requests
 from unprivileged import USER
+
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
@@ -337,11 +340,15 @@ def asleep(cluster: Cluster, request: pytest.FixtureRequest) -> Asleep:
     (folder / "script.yaml").write_text(SLEEPER)
     (folder / "agents.yaml").write_text("agents: {sleeper: {provider: scripted, script: build/sleeper/script.yaml}}")
     shutil.rmtree(cluster.project.path / f"results-{name}", ignore_errors=True)
-    (profile := cluster.project.path / "build/requeuing/config.yaml").parent.mkdir(exist_ok=True)
-    shipped = (ROOT / "profiles/slurm/config.yaml").read_text()
-    profile.write_text(shipped.replace("slurm-no-requeue", "slurm-requeue").replace(": cpu", ": spare"))
+    write_requeuing_profile(cluster.project)
     give_to_stranger(cluster.project, cluster.project.path / "build")
     return Asleep(cluster, Path(f"results-{name}/runs/sleeper/{CELL}"), getattr(request, "param", "slurm"))
+
+
+def write_requeuing_profile(project: Project) -> None:
+    (profile := project.path / "build/requeuing/config.yaml").parent.mkdir(parents=True, exist_ok=True)
+    shipped = (ROOT / "profiles/slurm/config.yaml").read_text()
+    profile.write_text(shipped.replace("slurm-no-requeue", "slurm-requeue").replace(": cpu", ": spare"))
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
@@ -453,41 +460,120 @@ def without_cards(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("gpu_")}
 
 
+@dataclass(frozen=True)
+class Paced:
+    """Paid agents, each with a model of its own, whose code sleeps, and the turns that their models were asked for."""
+
+    cluster: Cluster
+    asked: Requests
+    agents: tuple[str, ...]
+    results: str
+
+    def call(self, *options: str, profile: str = "slurm") -> subprocess.CompletedProcess[str]:
+        settings = f"results={self.results}", "agents_file=build/paced/agents.yaml", "sandbox={gpu: 1, gpu_share: 2}"
+        matrix = "matrix=" + json.dumps({"agents": self.agents})
+        return self.cluster.snakemake("--config", *settings, matrix, *options, profile=profile)
+
+    def folder(self, agent: str) -> Path:
+        return self.cluster.project.path / self.results / f"runs/{agent}/{CELL}"
+
+    def sealed(self) -> list[str]:
+        return [each for each in self.agents if list(self.folder(each).glob("attempts/*/run.json"))]
+
+    def in_call(self) -> list[str]:
+        return [each for each in self.agents if is_in_call(self.folder(each))]
+
+    def records(self, calls: int) -> dict[str, dict[str, Any]]:
+        """The runs' records by agent. None has a second attempt, and no model was asked for a turn twice."""
+        found = [attempts(self.cluster, self.folder(each)) for each in self.agents]
+        assert found == [{"0001": "sealed"}] * len(self.agents)
+        turns = [*range(1, calls + 3)]  # in the last two it says that it is done
+        assert self.asked.turns == dict.fromkeys(self.agents, turns)
+        return {each: json.loads((self.folder(each) / "run.json").read_text()) for each in self.agents}
+
+
+@contextlib.contextmanager
+def paced(cluster: Cluster, agents: str, seconds: float, calls: int) -> Iterator[Paced]:
+    """Agents whose code sleeps for so long, so many times."""
+    project, asked, place = cluster.project, Requests(), cluster.project.path / "build/paced"
+    place.mkdir(parents=True, exist_ok=True)
+    call = {"tool": "execute_code", "language": "bash", "code": f"sleep {seconds}"}
+    (place / "script.yaml").write_text(json.dumps([{"content": "I sleep.", "calls": [call]}] * calls))
+    shutil.rmtree(project.path / f"results-{agents}", ignore_errors=True)
+    with ScriptedServer(dict.fromkeys(agents, place / "script.yaml"), keep=False, record=asked) as server:
+        pricing = {"input": "10", "output": "100", "as_of": "2026-01-01", "source": "made up"}
+        served = {"provider": "openai", "base_url": server.url, "api_key_env": "PACED_KEY", "pricing": pricing}
+        entries = {each: {**served, "model": each} for each in agents}
+        (place / "agents.yaml").write_text(json.dumps({"agents": entries}))
+        write_requeuing_profile(project)
+        give_to_stranger(project, place.parent)
+        keyed = replace(project, environment={**project.environment, "PACED_KEY": "sk-" + 20 * "4a"})
+        yield Paced(replace(cluster, project=keyed), asked, tuple(agents), f"results-{agents}")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
 @pytest.mark.usefixtures("cards")
-def test_kills_among_runs_that_share_a_card(asleep: Asleep) -> None:
+def test_kills_among_runs_that_share_a_card(cluster: Cluster) -> None:
     """Two at a time. The driver of the holder is killed: the next has the card, and a third run begins. Then the job
     is cancelled, and the next call goes on with what is there."""
-    cluster, project = asleep.cluster, asleep.cluster.project
-    options = ("--config", f"results={asleep.run.parts[0]}", "agents_file=build/sleeper/agents.yaml")
-    options += ('matrix={"agents": ["sleeper"], "repeats": 3}', "sandbox={gpu: 1, gpu_share: 2}")
-    runs = [asleep.run.with_name(f"r{k}") for k in (1, 2, 3)]
-
-    def holders() -> list[Path]:
-        """Runs whose call has begun and not ended."""
-        return [run for run in runs if is_in_call(project.path / run)]
-
-    with ThreadPoolExecutor() as pool:
-        call = pool.submit(cluster.snakemake, *options)
-        wait_for("a run to have the card", lambda: call.done() or holders(), seconds=120)
-        first, job = one(holders()), one(cluster.running())
-        os.kill(json.loads((project.path / first / "lease.json").read_text())["pid"], signal.SIGKILL)
-        wait_for("another to have it", lambda: call.done() or [run for run in holders() if run != first], seconds=60)
-        second = next(run for run in holders() if run != first)
-        third = one([run for run in runs if run not in (first, second)])
-        wait_for(
-            "that to end, and the third to have it",
-            lambda: attempts(cluster, second) == {"0001": "sealed"} and third in holders(),
-            seconds=60,
-        )
+    with paced(cluster, "klm", 12.375, 1) as runs, ThreadPoolExecutor() as pool:
+        call = pool.submit(runs.call)
+        wait_for("a run to have the card", lambda: call.done() or runs.in_call(), seconds=120)
+        first, job = one(runs.in_call()), one(cluster.running())
+        os.kill(json.loads((runs.folder(first) / "lease.json").read_text())["pid"], signal.SIGKILL)
+        wait_for("another to have it", lambda: call.done() or set(runs.in_call()) - {first}, seconds=60)
+        second = one(sorted(set(runs.in_call()) - {first}))
+        third = one(sorted({*runs.agents} - {first, second}))
+        wait_for("the third to have it", lambda: runs.sealed() == [second] and third in runs.in_call(), seconds=60)
         assert cluster.running() == [job]
-        assert project.run("scancel", job).returncode == 0
+        assert cluster.project.run("scancel", job).returncode == 0
         assert call.result().returncode != 0
-    assert attempts(cluster, second) == {"0001": "sealed"}
-    done = cluster.snakemake(*options)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert [attempts(cluster, run) for run in runs] == [{"0001": "sealed"}] * 3
+        assert runs.sealed() == [second]
+        done = runs.call()
+        assert done.returncode == 0, done.stdout[-3000:]
+        runs.records(1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_requeued_runs_that_share_a_card_go_on_with_another(cluster: Cluster) -> None:
+    """Three runs, two at a time; when one has ended, Slurm begins their job again, and the card of before is taken."""
+    with paced(cluster, "abc", 6.125, 3) as runs, ThreadPoolExecutor() as pool, contextlib.ExitStack() as taken:
+        call = pool.submit(runs.call, profile="build/requeuing")
+        wait_for("a run to end", lambda: call.done() or (runs.sealed() and runs.in_call()), seconds=240)
+        ended, holder, job = runs.sealed(), one(runs.in_call()), one(cluster.running())
+        assert cluster.project.run("scontrol", "requeue", job).returncode == 0
+        wait_for("the agents' code to end", lambda: processes("6.125") == [])
+        blocker = ("sbatch", "--parsable", "--partition=gpu", "--gpus=1", "--mem=100", "--wrap=sleep 300")
+        taken.callback(cluster.project.run, "scancel", cluster.project.run(*blocker).stdout.strip())
+        begin_now(cluster, job)
+        assert call.result().returncode == 0, call.result().stdout[-3000:]
+        found = {each: (record["resumes"], record["used"]["gpu_models"]) for each, record in runs.records(3).items()}
+        assert [found[each] for each in ended] == [(0, ["made-up card full"])] * len(ended)
+        assert found[holder] == (1, ["made-up card full", "made-up card fuse"])
+        assert all(models[-1] == "made-up card fuse" for each, (_, models) in found.items() if each not in ended)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_runs_that_share_a_card_go_on_after_a_timeout(cluster: Cluster) -> None:
+    """Four runs, two at a time: a job of a minute begins none in its second half, and another job takes those."""
+    with paced(cluster, "abcd", 14.125, 4) as runs, Watch(cluster) as watch:
+        minute = ("run_agent:runtime=1", "run_agent:gpu=1", "run_agent:slurm_partition=gpu")
+        late = runs.call("--set-resources", *minute, "--keep-going")
+        assert late.returncode != 0
+        assert [late.stdout.count(f"Slurm job {job} ended as TIMEOUT") for job in sorted(numbers(watch))] == [2, 2]
+        assert runs.sealed() == []
+        done = runs.call()
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert [record["resumes"] for record in runs.records(4).values()] == [1, 1, 1, 1]
+
+
+def numbers(watch: Watch) -> set[str]:
+    return {job.number for job in watch.seen if job.rule == "run_agent"}
 
 
 def is_in_call(run: Path) -> bool:
