@@ -90,7 +90,7 @@ def test_a_copy_is_read_where_it_lies(planned: Callable[[str], Path]) -> None:
     assert select_campaign(asked("--results", "copy")).config.results == "copy"
     Path("copy/campaign.json").unlink()
     assert find_results(asked("--results", "copy")) == Path("copy")
-    with pytest.raises(MissingDataError, match=r"no campaign was planned there\.\nCampaigns are in: results/mine\.$"):
+    with pytest.raises(MissingDataError, match=r"no campaign was planned there\.\nCampaigns are in: results/mine; "):
         select_campaign(asked("--results", "copy"))
 
 

@@ -74,13 +74,13 @@ def test_no_folder(tmp_path: Path) -> None:
 def test_empty_file(card_file: Path) -> None:
     card_file.write_text("")
     (problem,) = problems_of(card_file)
-    assert problem.startswith("input should be")
+    assert problem.startswith("is empty: it takes lines `key: value`")
 
 
 def test_nothing_but_a_list(card_file: Path) -> None:
     card_file.write_text("- id: x\n")
     (problem,) = problems_of(card_file)
-    assert problem.endswith("(got list)")
+    assert problem.startswith("takes lines `key: value`") and problem.endswith("(got [{'id': 'x'}])")
 
 
 # --- what is refused ------------------------------------------------------------------------------------------

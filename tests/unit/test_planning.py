@@ -91,7 +91,8 @@ def test_names_that_match_nothing() -> None:
     assert re.fullmatch(targets.match_any(["a.b", "a"]), "a.b")
 
 
-def test_no_campaign_was_planned(tmp_path: Path) -> None:
+def test_no_campaign_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where no other campaign can be named instead
     with pytest.raises(MissingDataError, match="no campaign was planned there") as caught:
         read_campaign(tmp_path / "campaign.json")
     assert "python scripts/plan_campaign.py" in str(caught.value).splitlines()[1]

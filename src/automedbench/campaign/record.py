@@ -133,7 +133,8 @@ def name_campaigns(folder: Path) -> str:
     places = {folder.parent, Path("results")}
     found = {file.parent for place in places for pattern in (FILE, f"*/{FILE}") for file in place.glob(pattern)}
     names = sorted(path.as_posix() for path in found)
-    return f"Campaigns are in: {', '.join(names)}{suggestion(str(folder), names)}." if names else ""
+    there = f"Campaigns are in: {', '.join(names)}{suggestion(str(folder), names)}; name one with --results."
+    return there if names else ""
 
 
 def _look_up(kind: str, name: str, paths: dict[str, str]) -> str:
