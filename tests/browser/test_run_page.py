@@ -243,8 +243,9 @@ class Visit:
         page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
 
     def open(self, run: RunId, anchor: str = "") -> Any:
-        """Go to a run's page; returns the window."""
+        """Go to a run's page and wait until it is drawn, from when on it takes keys; returns the window."""
         self.page.goto(f"{(self.pages / f'{run.path}.html').as_uri()}{anchor}")
+        self.page.locator("#nav a").first.wait_for(state="attached")
         return self.page
 
     def viewer(self, case: str = "") -> Any:

@@ -24,7 +24,7 @@ ELSEWHERE = {
     "docs/tutorial.md": "test_tutorial.py follows it",
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NO_COMMANDS = {"python", "text", "yaml"}
+NO_COMMANDS = {"json", "python", "text", "yaml"}
 COMMAND = re.compile(r"^(automedbench|git|make|pytest|python|snakemake) ", re.MULTILINE)
 
 # Command as printed (without its comment) → what runs in its place, and why.
