@@ -74,7 +74,7 @@ def test_the_damaged_case_ends_early(tmp_path: Path) -> None:
         assert (seen / "c1/image.jpg").read_bytes() == bytes(range(60))
 
 
-def test_a_stale_output_counts_for_nobody(tmp_path: Path) -> None:
+def test_a_stale_output_is_not_counted(tmp_path: Path) -> None:
     """It is older than all else; unchanged it is taken away, replaced it is the agent's."""
     fault, file = plant("stale-output", "image.png"), tmp_path / "agents_outputs/c1/prediction.json"
     for text, kept in ((None, True), ('{"boxes": []}', False)):
@@ -122,12 +122,12 @@ def test_met_is_what_a_record_shows(
 
 def test_the_index_is_down_for_five_minutes_from_the_first_request() -> None:
     now = [0.0]
-    fault = Outage("index-down", ("pypi.org",), clock=lambda: now[0])
+    fault = Outage("index-down", ("index.example",), clock=lambda: now[0])
     for now[0], service, target, down in (
         (100.0, "proxy", "code.example:443", False),
-        (200.0, "proxy", "pypi.org:443", True),
+        (200.0, "proxy", "index.example:443", True),
         (200.0 + DOWN_S - 1, "index", "/simple/torch/", True),
-        (200.0 + DOWN_S, "proxy", "http://pypi.org/simple/", False),
+        (200.0 + DOWN_S, "proxy", "http://index.example/simple/", False),
     ):
         assert fault.is_down(service, target) is down, (now, target)
 
