@@ -108,7 +108,7 @@ class PlantedFault:
         return f"{OUTPUTS}/{outputs[0].path.replace('{case}', self.cases[0])}"
 
     def leave_output(self, workspace: Path, public: Path) -> None:
-        """Put the stale output into a workspace that is new."""
+        """Put the stale output into a workspace that is new; raises MissingDataError where inputs are gone."""
         if self.output is not None:
             file = workspace / self.output
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +130,7 @@ class PlantedFault:
         form = next(output.format for output in self.card.outputs if not output.optional)
         if form in STALE:
             return STALE[form]
+        self.manifest.require("inputs", public)
         return (public / self.input).read_bytes() if self.input.endswith(form) else b""
 
     # --- evidence ---------------------------------------------------------------------------------------------
