@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from automedbench.agent.toolbox import OUTPUTS
 from automedbench.agent.workspace import is_plain_file
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
@@ -23,6 +24,7 @@ from automedbench.base.records import CodeCall, FaultEvidence, Manifest
 from automedbench.campaign.treatments import FaultName
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.egress.planted import PLANTED, NetworkFault
+from automedbench.sandbox.places import DATA_DIR
 
 CUT_S = 20.0
 """Time limit of code calls until one was cut."""
@@ -35,7 +37,6 @@ STALE = {"csv": b"case\n", "json": b"{}\n", "jsonl": b"{}\n", "txt": b"Normal.\n
 """Output of an earlier try by its format; a picture is that of the case itself, without any work on it."""
 PUT_OFF = "too many requests, as planted"
 """What an endpoint that is slow on purpose says."""
-INPUT, OUTPUTS = "/data/public", "agents_outputs"
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class PlantedFault:
                     return True, "it lay among the outputs at the end, unchanged"
                 return True, f"call {opened} opened it" if opened else "it was replaced or removed"
             case _:
-                opened = _find_opened(calls, f"{INPUT}/{self.input}")
+                opened = _find_opened(calls, f"{DATA_DIR}/{self.input}")
                 if opened:
                     return True, f"call {opened} opened {self.input}"
                 if all(call.processes is not None and not any(p.left_out for p in call.processes) for call in calls):
