@@ -36,13 +36,10 @@ from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, build_settings
-from automedbench.sandbox.places import SKILLS_DIR
+from automedbench.sandbox.places import DATA_DIR, SKILLS_DIR, WORKSPACE
 
 if TYPE_CHECKING:
     import jinja2
-
-
-DATA_DIR, WORKSPACE = "/data/public", "/workspace"
 
 
 @dataclass(frozen=True)
