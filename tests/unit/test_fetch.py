@@ -208,11 +208,14 @@ def test_touched_files_are_believed_after_reading(card: TaskCard, own: Path, raw
 
 
 def test_a_killed_replacement_is_undone(card: TaskCard, own: Path, raw: Path) -> None:
-    """Killed between its two renames: what was there before is put back, and the temporary folder goes."""
+    """Killed between its two renames: what was there before is put back, also into the empty folder that a workflow
+    engine makes, and the temporary folder goes.
+    """
     fetch_dataset(card, own, raw)
-    aside = raw.parent / ".bccd.abcd1234.tmp"
+    aside = raw.parent / ".bccd.download"
     aside.mkdir()
     raw.rename(aside / "replaced")
+    raw.mkdir()
     with pytest.raises(MissingDataError):
         fetch_dataset(card, None, raw, Access(offline=True))
     assert (raw / "LICENSE").read_bytes() == b"MIT"

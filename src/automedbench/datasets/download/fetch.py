@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,8 @@ from automedbench.datasets.patterns import path_matcher
 RECEIPT = "receipt.json"
 MARKER = ".fetched-by-automedbench"
 OURS = frozenset({RECEIPT, MARKER})
+LOCK, NEW, REPLACED = "lock", "new", "replaced"
+"""In the folder of downloads, beside these: the data set as it is put together, and the one that it replaces."""
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy that shares the disk's blocks until one of both is changed."""
 _NOTE = "Fetched by automedbench; replaced as a whole when the source changes."
@@ -54,7 +54,8 @@ def current(destination: Path, identity: str, *, check: bool = False) -> Receipt
         stamps: Mapping[str, list[int]] = marker["stamps"]
     except (KeyError, ValueError):
         return None
-    if _sizes(destination).keys() != receipt.files.keys():
+    there = (path.relative_to(destination).as_posix() for path in destination.rglob("*") if path.is_file())
+    if set(there) - OURS != receipt.files.keys():
         return None
     other = [name for name in receipt.files if check or stamp(destination / name) != stamps.get(name)]
     for name in other:
@@ -172,68 +173,21 @@ def link_files(files: Mapping[str, Path], folder: Path) -> None:
 
 
 def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Receipt:
-    """Put the finished folder in place; identical content keeps the files (and, if unchanged, the receipt)."""
-    if destination.is_dir() and any(destination.iterdir()):
-        if _holds(destination, receipt.files):
-            return _keep(receipt, identity, destination)
-        if not (destination / MARKER).is_file():
-            raise InfrastructureError(
-                f"{destination} holds other files that this program did not fetch; they are left alone.\n"
-                "Move them away, then run the same command again."
-            )
+    """Put the finished folder in place; what this program fetched before is moved to ``REPLACED`` beside the folder."""
+    if destination.is_dir() and any(destination.iterdir()) and not (destination / MARKER).is_file():
+        raise InfrastructureError(
+            f"{destination} holds other files that this program did not fetch; they are left alone.\n"
+            "Move them away, then run the same command again."
+        )
     _mark(folder, identity, receipt)
     write_record(folder / RECEIPT, receipt)
-    with scratch(destination) as old:
-        _swap(folder, destination, old / "replaced")
-    return receipt
-
-
-def _holds(destination: Path, files: Mapping[str, FileEntry]) -> bool:
-    if _sizes(destination) != {name: entry.bytes for name, entry in files.items()}:
-        return False
-    return all(describe_file(destination / name) == entry for name, entry in files.items())
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Path → bytes of the data set's own files."""
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.stat().st_size for name, path in files.items() if name not in OURS}
-
-
-def _keep(receipt: Receipt, identity: str, destination: Path) -> Receipt:
-    """The receipt already there when it says the same, else the new one, written beside the unchanged files."""
-    known = destination / RECEIPT
-    old = read_record(known, Receipt) if known.is_file() else None
-    if old is not None and old.model_copy(update={"fetched_at": receipt.fetched_at}) == receipt:
-        receipt = old
-    else:
-        write_record(known, receipt)
-    if _read_marker(destination).get("identity") != identity:
-        _mark(destination, identity, receipt)
-    return receipt
-
-
-def _swap(folder: Path, destination: Path, aside: Path) -> None:
-    """Rename ``folder`` to the destination, whose old content goes aside and comes back if that fails."""
     if destination.exists():
-        os.rename(destination, aside)
-    try:
-        os.rename(folder, destination)
-    except OSError:
-        if aside.exists():
-            os.rename(aside, destination)
-        raise
+        os.rename(destination, folder.with_name(REPLACED))
+    os.rename(folder, destination)
+    return receipt
 
 
 # --- beside the destination -----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def scratch(destination: Path) -> Iterator[Path]:
-    """A temporary folder beside the destination that is gone afterwards."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(".tmp", f".{destination.name}.", destination.parent, True) as name:
-        yield Path(name)
 
 
 @contextlib.contextmanager
@@ -241,30 +195,21 @@ def open_downloads(destination: Path) -> Iterator[Path]:
     """The folder of downloads that are not finished, for one process at a time; what is of no use in it is removed."""
     folder = destination.parent / f".{destination.name}.download"
     with _lock(folder):
-        left_over = re.compile(re.escape(f".{destination.name}.") + r"[a-z0-9_]{8}\.tmp")
-        for path in destination.parent.iterdir():
-            if left_over.fullmatch(path.name):
-                _restore(path / "replaced", destination)
-                shutil.rmtree(path, ignore_errors=True)
+        _restore(folder, destination)
         try:
             yield folder
         finally:
-            _prune(folder)
+            _restore(folder, destination)
+            if not any(path for name in ("done.json", "body", "body.part") for path in folder.glob(f"*/{name}")):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _restore(aside: Path, destination: Path) -> None:
-    """Undo a replacement that was killed between its two renames."""
-    if aside.is_dir() and not destination.exists():
-        os.rename(aside, destination)
-
-
-def _prune(folder: Path) -> None:
-    useful = ("done.json", "body", "body.part")
-    for place in folder.iterdir() if folder.is_dir() else ():
-        if place.is_dir() and not any((place / name).exists() for name in useful):
-            shutil.rmtree(place, ignore_errors=True)
-    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {"lock"}:
-        shutil.rmtree(folder, ignore_errors=True)
+def _restore(folder: Path, destination: Path) -> None:
+    """Undo a replacement that ended between its two renames, and remove what is left of any other."""
+    with contextlib.suppress(OSError):  # there is none, or the destination is filled
+        os.rename(folder / REPLACED, destination)
+    for name in (NEW, REPLACED):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -272,7 +217,7 @@ def _lock(folder: Path) -> Iterator[None]:
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            stream = open(folder / "lock", "ab")  # noqa: SIM115 - closed below, in two places
+            stream = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below, in two places
         except FileNotFoundError:
             continue
         try:
@@ -281,7 +226,7 @@ def _lock(folder: Path) -> Iterator[None]:
             print(f"Another process fetches into {folder}; waiting for it")
             fcntl.flock(stream, fcntl.LOCK_EX)
         # Who held the lock before may have removed the file.
-        if (folder / "lock").exists() and os.path.samestat(os.fstat(stream.fileno()), os.stat(folder / "lock")):
+        if (folder / LOCK).exists() and os.path.samestat(os.fstat(stream.fileno()), os.stat(folder / LOCK)):
             break
         stream.close()
     with stream:
@@ -405,11 +350,13 @@ def _fetch(
         found, downloads, revision = _collect(source, collector)
         entries = {name: entry for name, (_, entry) in sorted(found.items())}
         receipt = _receipt(dataset, source, revision, entries, downloads, access, passed_over)
-        with _writing(destination), scratch(destination) as place:
-            (ready := place / "new").mkdir()
+        with _writing(destination):
+            (ready := folder / NEW).mkdir()
             link_files({name: path for name, (path, _) in found.items()}, ready)
             put(ready, receipt, _identity(source, access), destination)
-        shutil.rmtree(folder, ignore_errors=True)
+        for place in folder.iterdir():
+            if place.name != LOCK:
+                shutil.rmtree(place, ignore_errors=True)
         return receipt
 
 
@@ -461,8 +408,8 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
     known = current(destination, identity, check=check) if stamps is not None else None
     if known is not None:
         return known
-    with _writing(destination), open_downloads(destination), scratch(destination) as place:
-        (folder := place / "new").mkdir()
+    with _writing(destination), open_downloads(destination) as place:
+        (folder := place / NEW).mkdir()
         entries = copy_files(origin, names, folder)
         receipt = _receipt(dataset, source, None, entries, [], access)
         return put(folder, receipt, identity, destination)
