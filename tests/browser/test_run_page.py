@@ -137,7 +137,7 @@ def write_good_run(results: Path) -> Any:
         jobs=["4711"],
         gpu_models=["NVIDIA H100"],
         gpu_drivers=["550.54"],
-        told_by={"gpu_held_s": "Slurm accounting", "cpu_s": "process", "peak_memory_mib": "nobody looked"},
+        told_by={"gpu_held_s": "process", "cpu_s": "process", "peak_memory_mib": "nobody looked"},
     )
     sources = {"score.json": "0" * 64, "judge.json": "ab" * 32}
     score = make_score(GOOD, sources=sources, error_codes=errors, used=used)
@@ -321,7 +321,7 @@ def test_no_effect_of_the_case(visit: Visit) -> None:
 def test_what_the_run_took_of_machines(visit: Visit) -> None:
     """Each number with where it comes from."""
     facts = " ".join(visit.open(GOOD).locator("#scores").inner_text().split())
-    assert "GPU held 2.0 h (Slurm accounting) GPU NVIDIA H100, driver 550.54" in facts
+    assert "GPU held 2.0 h (process) GPU NVIDIA H100, driver 550.54" in facts
     assert "CPU time 1.5 min (process) Memory at most unknown (nobody looked) Ran on node7, Slurm job 4711" in facts
 
 

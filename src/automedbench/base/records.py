@@ -293,16 +293,13 @@ class Totals(Model):
 class Used(Model):
     """Machine time and memory of a run, or of one process that worked on it; null where unknown, never 0."""
 
-    held_s: Seconds | None = Field(None, description="wall-clock seconds of its processes, or of their Slurm jobs")
+    held_s: Seconds | None = Field(None, description="wall-clock seconds of its processes")
     gpu_held_s: Seconds | None = Field(None, description="the same × GPUs of the run ÷ runs that share them")
     gpu_lease_s: Seconds | None = Field(None, description="seconds of its turns on shared GPUs; null: not shared")
     gpu_waited_s: Seconds | None = Field(None, description="seconds in which it waited for a turn, none of its time")
     gpu_busy_s: Seconds | None = Field(None, description="seconds in which these computed, all together")
     cpu_s: Seconds | None = Field(None, description="CPU seconds of driver and agent's code")
-    peak_memory_mib: int | None = Field(
-        None,
-        description="most memory in use: of the agent's code, or as Slurm's accounting tells, of a job's largest task",
-    )
+    peak_memory_mib: int | None = Field(None, description="most memory in use by the agent's code")
     nodes: list[str] = []
     jobs: list[str] = Field([], description="Slurm jobs")
     gpu_models: list[str] = []

@@ -1,8 +1,7 @@
 """Machine usage of attempts: one file each beside the ledger's books, added to by every process that works on it.
 
 ``<results>/ledger/used/<run>+<attempt>.json`` lists *shifts*: one process's work on the attempt. Its reading is written
-at its start, once a minute and at its end, so that a killed one loses a minute at most. Slurm's accounting, where there
-is one, has the last word on shifts whose job was theirs alone.
+at its start, once a minute and at its end, so that a killed one loses a minute at most.
 """
 
 from __future__ import annotations
@@ -30,16 +29,13 @@ from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import known_record, write_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, Used, now
-from automedbench.base.slurm import Job, ask_accounting
 from automedbench.sandbox.boxes import Sandbox
 from automedbench.sandbox.container.gpus import driver_version
 from automedbench.sandbox.container.tree import cpu_seconds
 
 FOLDER = "ledger/used"
 REFRESH_S = 60.0
-CLOCKS_S, OWN_JOB_S = 60.0, 300.0
-"""Largest difference of nodes' clocks. A shift that begins later in a job shares it: one allocation for a campaign."""
-PROCESS, ACCOUNTING = "process", "Slurm accounting"
+PROCESS = "process"
 NO_GPU, NO_LOAD = "no GPU was requested", "the driver reports no load"
 UNSEEN = "no call lasted until it was looked at"
 KILLED = "process, a minute or less before it was killed"
@@ -113,13 +109,9 @@ class UsageRecorder:
             self._write([*self._earlier, self._measure(ended=True)])
 
     def close(self) -> Used:
-        """End the shift; return the sum of all shifts of the attempt, by Slurm's accounting where there is one."""
+        """End the shift; return the sum of all shifts of the attempt."""
         self._stop()
         shifts = [*self._earlier, self._measure(ended=True)]
-        first = max((place for place, usage in enumerate(shifts) if usage.anew), default=0)
-        ids = list(dict.fromkeys(job for usage in shifts[first:] for job in usage.used.jobs))
-        reported = ask_accounting(ids) if ids else []
-        shifts[first:] = [apply_accounting(usage, reported) for usage in shifts[first:]]
         self._write(shifts)
         return sum_usage(shifts)
 
@@ -174,27 +166,6 @@ def _machine() -> str:
     name = " ".join((model[1] if model else platform.machine()).split())
     memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
     return f"{name}, {counted(len(os.sched_getaffinity(0)), 'processor')}, {memory} GiB"
-
-
-def apply_accounting(usage: ProcessUsage, jobs: Iterable[Job]) -> ProcessUsage:
-    """The shift with the accounting's values of its job, if that was its alone: just begun, with GPUs for it only."""
-    began, used = usage.began.timestamp(), usage.used
-    own = [job for job in jobs if job.id in used.jobs and -CLOCKS_S <= began - job.began <= OWN_JOB_S]
-    if not own or usage.share > 1 or own[-1].gpus not in (None, usage.gpus):
-        return usage
-    job = own[-1]
-    reported = {
-        "held_s": job.elapsed_s,
-        "gpu_held_s": job.elapsed_s * usage.gpus or None,
-        "cpu_s": job.cpu_s,
-        "peak_memory_mib": job.peak_memory_mib,
-    }
-    known = {name: value for name, value in reported.items() if value is not None}
-    changed = known | {
-        "told_by": used.told_by | dict.fromkeys(known, ACCOUNTING),
-        "gpu_models": used.gpu_models or list(job.gpu_models),
-    }
-    return usage.model_copy(update={"used": used.model_copy(update=changed)})
 
 
 def _final_usage(usage: ProcessUsage) -> Used:
