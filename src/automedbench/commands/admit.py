@@ -168,7 +168,7 @@ def admit(
         told.step(f"reading {run.path}", RUN_S + sizes[run.path] / READ_PER_S, opened.memory)
         found[run.path] = list(_check_records(theirs, run))
     for run in runs:
-        told.step(f"scoring {run.path} again", ROLE_TIMEOUT_S, MEMORY_OF_STEPS, computes=True)
+        told.step(f"scoring {run.path} again", ROLE_TIMEOUT_S, MEMORY_OF_STEPS)
         found[run.path] += _check_steps(theirs, run)
     return found
 

@@ -66,7 +66,7 @@ def _tell(options: argparse.Namespace, campaign: Campaign, out: Path, allowance:
         _open_source(text, out / "sources" / str(n), allowance) for n, text in enumerate(options.sources, start=1)
     ]
     runs = sum(len(source.plan.runs) for source in sources)
-    allowance.step("the merged board", BOARD_S + runs, MEMORY_OF_BOARD, computes=True)
+    allowance.step("the merged board", BOARD_S + runs, MEMORY_OF_BOARD)
     board = merge(sources, out, campaign, partial=options.partial)
     ranking, page = board.tables["overall"], options.out / "leaderboard" / "index.html"
     if not options.json:
