@@ -535,7 +535,7 @@ def outputs(forger: Forger) -> set[str]:
     """What one run submitted is left out, and its cases are better."""
     score_of_cases(forger)
     forger.forget(f"runs/{forger.run}/attempts/*/outputs.tar", f"runs/{forger.run}/outputs.tar")
-    return {"outputs of all runs, or of none"}
+    return {"submitted files of all runs"}
 
 
 def machine_time(forger: Forger) -> set[str]:

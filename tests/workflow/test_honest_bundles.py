@@ -71,7 +71,6 @@ def settings(**changes: Any) -> dict[str, Any]:
 class Lab:
     """A campaign of these agents below ``folder``; its settings and agents may change while it is under way."""
 
-    outputs = True
     judge = staticmethod(score_judge)
 
     def __init__(self, folder: Path, agents: dict[str, dict[str, Any]], **changes: Any) -> None:
@@ -132,7 +131,7 @@ class Lab:
     def checked(self, **options: bool) -> tuple[list[str], str]:
         """Why its bundle is refused, and what is said that could not be looked at."""
         bundle, opened = self.folder / "lab.tar", self.folder / "opened"
-        pack(self.campaign, Labels(lab="lab"), Ed25519PrivateKey.generate(), bundle, outputs=self.outputs)
+        pack(self.campaign, Labels(lab="lab"), Ed25519PrivateKey.generate(), bundle)
         shutil.rmtree(opened, ignore_errors=True)
         checks = [each for found in admit(open_bundle(bundle, opened), self.here, **options).values() for each in found]
         told = {
@@ -400,19 +399,3 @@ def test_choices_that_can_raise_a_score_are_for_the_admitting_side(
     assert sorted({reason.partition(":")[0] for reason in reasons}) == ["limits", "the same tasks for all agents"]
     assert all(reason.endswith("--accept-decisions") for reason in reasons)
     assert lab.checked(decisions=True)[0] == []
-
-
-def test_digests_alone_are_refused_unless_they_are_accepted(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the submitted files no metric is computed again, and the decoy cannot be looked for in them."""
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("K", "a-key-of-no-one")
-    lab = served_lab(tmp_path / "lab")
-    lab.outputs = False
-    [reason] = lab.checked()[0]
-    assert reason.startswith("submitted files: packed with --hashes-only, so no metric can be computed again")
-    assert reason.endswith("--accept-decisions")
-    reasons, said = lab.checked(decisions=True)
-    assert reasons == []
-    assert "metrics made again: the bundle has no outputs, but their digests" in said

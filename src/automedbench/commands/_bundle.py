@@ -179,14 +179,12 @@ def pack(
     key: Ed25519PrivateKey,
     out: Path,
     *,
-    outputs: bool = True,
     harmless: Sequence[str] = (),
 ) -> Bundle:
-    """Write the bundle of a campaign.
+    """Write the bundle of a campaign; ``harmless``: texts that look like keys and are none.
 
-    ``outputs``: with what agents submitted, so that others can score it again; without, by digests alone.
-    ``harmless``: texts that look like keys and are none. Raises ConfigError for keys in what would be packed and for
-    labels of unknown agents, MissingDataError or InfrastructureError for records that cannot be read.
+    Raises ConfigError for keys in what would be packed and for labels of unknown agents, MissingDataError or
+    InfrastructureError for records that cannot be read.
     """
     unknown = ({*labels.access} | {*labels.weights}) - {*campaign.takes_part}
     if unknown:
@@ -197,9 +195,7 @@ def pack(
         left_out = {}
         for run in campaign.runs:
             closed = campaign.cards[run.task].dataset.access == "credentialed"
-            files = dict(
-                _list_run_files(results / "runs" / run.path, f"runs/{run.path}", outputs=outputs, closed=closed)
-            )
+            files = dict(_list_run_files(results / "runs" / run.path, f"runs/{run.path}", closed=closed))
             if closed:
                 left_out[run.task] = "credentialed data: only records without texts of agents or cases are here"
                 files = {name: _copy_without_texts(path, Path(scratch, name)) for name, path in files.items()}
@@ -256,7 +252,7 @@ def _list_campaign_files(campaign: Campaign, results: Path) -> Iterator[tuple[st
             yield f"images/{image}.json", path
 
 
-def _list_run_files(folder: Path, name: str, *, outputs: bool, closed: bool) -> Iterator[tuple[str, Path]]:
+def _list_run_files(folder: Path, name: str, *, closed: bool) -> Iterator[tuple[str, Path]]:
     """Records of a run, of all its attempts, and the log and outputs of the one that counts."""
     for each in NO_TEXT if closed else RECORDS:
         if (folder / each).is_file():
@@ -265,7 +261,7 @@ def _list_run_files(folder: Path, name: str, *, outputs: bool, closed: bool) -> 
     for attempt in list_attempts(folder):
         wanted = [*attempt.path.glob("failure-*.json"), attempt.path / "run.json", attempt.path / "published"]
         if attempt.number == counts and not closed:
-            wanted += [attempt.log / each for each in LOGS] + ([attempt.path / OUTPUTS] if outputs else [])
+            wanted += [*(attempt.log / each for each in LOGS), attempt.path / OUTPUTS]
         for path in wanted:
             if path.is_file():
                 yield f"{name}/{path.relative_to(folder).as_posix()}", path

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -99,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accept-decisions",
         action="store_true",
         help="take their operators' decisions that can raise a score: disqualifications lifted, tasks of some agents "
-        "only, limits lowered half-way, images of their own, submitted files left out",
+        "only, limits lowered half-way, images of their own",
     )
     parser.add_argument("--into", type=Path, help="new folder in which the bundle stays laid out, for `merge`")
     add_campaign_options(parser)
@@ -268,12 +267,8 @@ def check_plan(theirs: _BundleCampaign) -> Iterator[Check]:
     scored = {run.path for run in plan.runs if f"runs/{run.path}/score.json" in record.files}
     yield _compare_names("a score for every planned run", scored, planned)
     open_runs = [run for run in plan.runs if run.task not in theirs.closed]
-    without = [run.path for run in open_runs if not any(theirs.folder(run).glob(f"attempts/*/{OUTPUTS}"))]
-    if open_runs and len(without) == len(open_runs):
-        why = "packed with --hashes-only, so no metric can be computed again; ask for a bundle that contains them"
-        yield theirs.decided("submitted files", why)
-    else:
-        yield none_of("outputs of all runs, or of none", [f"{path} has none" for path in without])
+    without = [run.path for run in open_runs if not (theirs.folder(run) / OUTPUTS).exists()]
+    yield none_of("submitted files of all runs", [f"{path} has none" for path in without])
 
 
 def _first_lacking(plan: Plan, agent: str, cells: Collection[tuple[str, str]], repeats: int) -> str:
@@ -345,9 +340,9 @@ class _BundleRun:
         """``run.json`` against these fields of it, made again."""
         return same_unless(what, first_difference(self.record, self.record.model_copy(update=fields)))
 
-    def again(self, name: str = "admit") -> Path:
+    def again(self) -> Path:
         """Folder in which steps run once more; what is not there they read from the run's own."""
-        folder = self.theirs.opened.folder / "again" / name / self.run.path
+        folder = self.theirs.opened.folder / "again" / "admit" / self.run.path
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -494,9 +489,6 @@ def check_transcript(run: _BundleRun) -> Iterator[Check]:
 def check_collection(run: _BundleRun) -> Iterator[Check]:
     """The submitted files collected again, with the cases that the bundle names, and the plan among them."""
     what, before = "collected again", run.read("submission.json", SubmissionRecord)
-    if not (run.folder / OUTPUTS).exists():
-        yield Check(what, "absent", "the bundle has no outputs, but their digests")
-        return
     collected = collect_submission(run.theirs.scoring, run.again())
     # Pictures are written anew by the library that is here, and so are not the same bytes.
     pictures = {PLOT: before.extra[PLOT]} if PLOT in before.extra and PLOT in collected.extra else {}
@@ -509,14 +501,8 @@ def check_collection(run: _BundleRun) -> Iterator[Check]:
 
 def check_audit(run: _BundleRun) -> Iterator[Check]:
     """The audit of the same log, and what their operator made of it."""
-    what, before, place = "audit made again", run.read("audit.json", AuditRecord), run.again()
-    if not (run.folder / OUTPUTS).exists():
-        if any(finding.rule == "decoy.used" for finding in before.findings):
-            yield Check(what, "absent", "it found the decoy in outputs, which are not here")
-            return
-        place = run.again("audit")
-        tarfile.open(place / OUTPUTS, "w").close()  # nothing in which the decoy could be found
-    yield same_unless(what, first_difference(before, audit_run(run.theirs.record, place)))
+    what, before = "audit made again", run.read("audit.json", AuditRecord)
+    yield same_unless(what, first_difference(before, audit_run(run.theirs.record, run.again())))
     decision = before.decision
     if decision and (decision.decision == "lift" or decision.confirmed_no_inference is False):
         choice = f"raised by {decision.by}: {' '.join(decision.why.split())[:200]}"
@@ -561,9 +547,6 @@ def _panel_difference(record: JudgeRecord, run: _BundleRun) -> str:
 def check_metrics(run: _BundleRun) -> Iterator[Check]:
     """The metrics of what was collected, made again where the same cases are staged."""
     what, data, theirs = "metrics made again", run.theirs.ours.config.data, run.theirs
-    if not (run.folder / OUTPUTS).exists():
-        yield Check(what, "absent", "the bundle has no outputs, but their digests")
-        return
     if why := theirs.why_not_staged(Path(data.private, run.run.task)):
         yield Check(what, "absent", why)
         return

@@ -1,7 +1,7 @@
 """Pack a finished campaign into one signed file that others can check, score again and merge.
 
-It holds records, transcripts, logs, ledger, digests and what agents submitted (not with `--hashes-only`). Everything is
-searched for keys first. Of tasks on credentialed data only records without texts of agents or cases go along.
+It holds records, transcripts, logs, ledger, digests and what agents submitted. Everything is searched for keys first.
+Of tasks on credentialed data only records without texts of agents or cases go along.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the bundle; default: <lab>.bundle.tar")
     parser.add_argument(
-        "--hashes-only",
-        action="store_true",
-        help="what agents submitted by its digests alone; others admit such a bundle only with --accept-decisions",
-    )
-    parser.add_argument(
         "--not-a-key", nargs="+", default=[], metavar="TEXT", help="texts that look like keys and are none"
     )
     add_campaign_options(parser)
@@ -46,9 +41,7 @@ def main(options: argparse.Namespace) -> None:
         raise ConfigError([f"{name}; see docs/bundles.md" for name in missing])
     key, labels = read_key(options.key), validate(load_yaml(options.labels), Labels, str(options.labels))
     out = options.out or Path(f"{labels.lab}.bundle.tar")
-    record = pack(
-        select_campaign(options), labels, key, out, outputs=not options.hashes_only, harmless=options.not_a_key
-    )
+    record = pack(select_campaign(options), labels, key, out, harmless=options.not_a_key)
     size = sum(entry.bytes for entry in record.files.values())
     signer = key.public_key().public_bytes_raw().hex()
     lines = [
