@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from automedbench.sandbox.container.gpus import list_cards, list_devices, select
 from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.sandbox.container.process import CodeResult
-from automedbench.sandbox.container.remedies import FUSE, NAMESPACES
 from automedbench.sandbox.egress import site_certificates
 
 OLDEST = (1, 2)
@@ -57,52 +55,6 @@ def apptainer(host: Host) -> ProbeResults:
         yield fail("apptainer", f"{match[0]} is too old", "Install version 1.2 or newer.")
     else:
         yield ok("apptainer", f"{match[0]} ({program})")
-
-
-def namespaces(host: Host) -> ProbeResults:
-    """User namespaces, without which an ordinary user starts no container."""
-    if not host.image_names:
-        return
-    if _has_setuid_helper():
-        yield ok("user namespaces", "not needed: Apptainer has its setuid helper")
-        return
-    if os.geteuid() == 0:
-        yield warn("user namespaces", "cannot be checked for ordinary users, because this is root", AS_ROOT)
-        return
-    status, text = run_program(["unshare", "--user", "--map-root-user", "true"])
-    if status == 0:
-        yield ok("user namespaces", "can be made by this user")
-    elif status == 127:
-        yield warn("user namespaces", "not tried: no 'unshare' here", "Install util-linux, or rely on 'isolation'.")
-    else:
-        yield fail("user namespaces", f"this user can make none: {text[:200]}", NAMESPACES)
-
-
-def fuse(host: Host, device: str = "/dev/fuse") -> ProbeResults:
-    """FUSE, by which an image is mounted without root."""
-    if not host.image_names or _has_setuid_helper():
-        return
-    try:
-        os.close(os.open(device, os.O_RDWR))
-    except OSError as error:
-        yield fail("fuse", f"{device} cannot be opened: {error.strerror}", FUSE)
-        return
-    if not (shutil.which("squashfuse_ll") or shutil.which("squashfuse") or (_libexec() / "bin/squashfuse_ll").exists()):
-        yield fail("fuse", "no squashfuse: Apptainer would unpack the image for every call", FUSE)
-    else:
-        yield ok("fuse", f"{device} can be opened, squashfuse is there")
-
-
-def _has_setuid_helper() -> bool:
-    helper = _libexec() / "bin/starter-suid"
-    return helper.is_file() and bool(helper.stat().st_mode & stat.S_ISUID)
-
-
-def _libexec() -> Path:
-    """Folder of Apptainer's helpers."""
-    status, text = run_program(["apptainer", "buildcfg"])
-    named = dict(line.split("=", 1) for line in text.splitlines() if "=" in line) if status == 0 else {}
-    return Path(named.get("LIBEXECDIR", "/usr/libexec"), "apptainer")
 
 
 def images(host: Host) -> ProbeResults:

@@ -1,10 +1,9 @@
-"""Probes of this machine: Python, limits, memory, disks, quotas, clock."""
+"""Probes of this machine: Python, limits, memory, disks, files, clock."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import getpass
 import os
 import resource
 import shutil
@@ -50,21 +49,18 @@ def python(host: Host) -> ProbeResults:
         yield warn("python", f"{version}; no {pins} to compare with", "Run the doctor in the repository's folder.")
         return
     wanted = dict(line.split("==", 1) for line in pins.read_text().split() if "==" in line)
-    missing, other = [], []
-    for name, pinned in wanted.items():
-        try:
-            installed = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            missing.append(name)
-        else:
-            if installed != pinned:
-                other.append(f"{name} {installed} (pinned: {pinned})")
-    if missing:
-        yield fail("python", f"{len(missing)} packages are missing: {_few(missing)}", "Run `make setup`.")
+    other = [f"{name} {pinned}" for name, pinned in wanted.items() if _installed(name) != pinned]
     if other:
-        yield warn("python", f"{len(other)} packages are of another version: {_few(other)}", "Run `make setup`.")
-    if not missing and not other:
+        yield warn("python", f"{len(other)} pinned packages are not installed: {_few(other)}", "Run `make setup`.")
+    else:
         yield ok("python", f"{version}, {len(wanted)} packages as pinned")
+
+
+def _installed(name: str) -> str:
+    """Version of a package here; empty without it."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return ""
 
 
 def limits(host: Host) -> ProbeResults:
@@ -194,32 +190,20 @@ def _leases(results: Path, kind: str) -> Iterator[ProbeResult]:
         yield ok("leases", f"can be held in {results}")
 
 
-# --- files and quotas ---
+# --- files ---
 
 
 FILES_PER_RUN = 60
 """Files and folders that a finished run leaves: of the run, its logs, and Snakemake's notes on them, with some room."""
-FEW_BYTES = 10 * 1024**3
 _MORE_FILES = "Ask for more, take another folder for `results`, or make room: `automedbench prune --what workspaces`."
 
 
 def room(host: Host) -> ProbeResults:
-    """Inodes and quotas against the files that the campaign's runs make."""
+    """Inodes against the files that the campaign's runs make."""
     place, free = nearest_folder(host.results), read_folder(host.results).free_files
     needed = FILES_PER_RUN * (len(host.campaign.runs) if host.campaign else 0)
     if free is not None:
         yield _files(f"{free:,} files can be made on the file system of {place}", free, needed)
-    for command in _quota_commands(place):
-        if shutil.which(command[0]) is None:
-            continue
-        status, printed = run_program(command)
-        if status == 0 and (left := read_quota(printed)) is not None:
-            bytes_left, files_left = left
-            if files_left is not None:
-                yield _files(f"the quota ({command[0]}) leaves {files_left:,} files in {place}", files_left, needed)
-            if bytes_left is not None:
-                text = f"the quota ({command[0]}) leaves {bytes_left / 1024**3:,.0f} GiB in {place}"
-                yield ok("files", text) if bytes_left > FEW_BYTES else warn("files", text, _MORE_FILES)
 
 
 def _files(text: str, left: int, needed: int) -> ProbeResult:
@@ -228,30 +212,6 @@ def _files(text: str, left: int, needed: int) -> ProbeResult:
     if needed > left:
         return warn("files", f"{text}; the campaign's runs make about {needed:,}", _MORE_FILES)
     return ok("files", f"{text}; the campaign's runs make about {needed:,}" if needed else text)
-
-
-def _quota_commands(place: Path) -> list[list[str]]:
-    while not place.is_mount():
-        place = place.parent
-    return [["lfs", "quota", "-q", "-u", getpass.getuser(), str(place)], ["quota", "-w", "-p", "-f", str(place)]]
-
-
-def read_quota(printed: str) -> tuple[int | None, int | None] | None:
-    """Bytes and files that are left, None where there is no limit; None for what is no table of a quota.
-
-    The last eight words of both commands are: KiB used, quota, limit, grace; files used, quota, limit, grace. A star
-    marks what is over its quota.
-    """
-    words = [word.rstrip("*") for word in printed.split()][-8:]
-    if len(words) < 8 or not all(words[place].isdigit() for place in (0, 1, 2, 4, 5, 6)):
-        return None
-    kib, files = (_left(*(int(word) for word in words[start : start + 3])) for start in (0, 4))
-    return None if kib is None else kib * 1024, files
-
-
-def _left(used: int, quota: int, limit: int) -> int | None:
-    most = min((each for each in (quota, limit) if each), default=None)
-    return None if most is None else max(0, most - used)
 
 
 # --- clock ---

@@ -15,8 +15,6 @@ PROBES = (
     HostProbe("disks", local.disks),
     HostProbe("files", local.room, 20),
     HostProbe("apptainer", containers.apptainer),
-    HostProbe("user namespaces", containers.namespaces),
-    HostProbe("fuse", containers.fuse),
     HostProbe("images", containers.images, 30),
     HostProbe("isolation", containers.isolation, 45),
     HostProbe("gpu", containers.gpu),
@@ -35,7 +33,6 @@ PROBES = (
         "judges", models.judges, 300, doctor=False, usd=lambda host: models.sum_costs(inputs.list_judges(host.campaign))
     ),
     HostProbe("packages", jobs.OnNode("packages", inside.packages), 600, doctor=False),
-    HostProbe("checkpoint", inside.checkpoint, 480, doctor=False),
     HostProbe("kernel", jobs.OnNode("kernel", inside.kernel), 600, doctor=False),
     HostProbe("case", inside.case, 480, doctor=False),
     HostProbe("jobs", jobs.jobs, 600, doctor=False),
