@@ -1,4 +1,4 @@
-"""Label tables in the form of ISIC and HAM10000: rows, groups, splits, and tables that are damaged."""
+"""Label tables in the form of ISIC and HAM10000: rows, groups, and tables that are damaged."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_rows_in_order(raw: Path) -> None:
     ]  # fmt: skip
 
 
-def test_split_and_no_groups(raw: Path) -> None:
-    """Only rows of the split; without a group column every image stands alone."""
-    images = label_table(raw, card(split="5", split_column="age", group_column=None))
-    assert [(image.id, image.group) for image in images] == [("ISIC_3", "")]
+def test_no_groups(raw: Path) -> None:
+    """Without a group column every image stands alone."""
+    images = label_table(raw, card(group_column=None))
+    assert [(image.id, image.group) for image in images] == [("ISIC_1", ""), ("ISIC_2", ""), ("ISIC_3", "")]
 
 
 def test_table_with_tabs(raw: Path) -> None:

@@ -29,12 +29,12 @@ UNREADABLE_AT_MOST = 0.1
 SAME_PLACE_MM = 1e-2
 _DAMAGE = (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError)
 """What pydicom raises for damaged files."""
-_TAGS = (
+_TAGS = [
     *("Modality", "PatientID", "SeriesInstanceUID", "SOPInstanceUID", "InstanceNumber", "ImageType"),
     *("ImagePositionPatient", "ImageOrientationPatient", "SliceLocation", "Rows", "Columns", "NumberOfFrames"),
     *("SamplesPerPixel", "BitsAllocated", "PixelRepresentation", "PhotometricInterpretation"),
     *("RescaleSlope", "RescaleIntercept", "PixelPaddingValue", "PixelPaddingRangeLimit"),
-)
+]
 
 
 Found = TypeVar("Found")
@@ -81,7 +81,7 @@ def read_header(path: Path) -> DicomImage:
     """Header of one file; raises UnreadableDicom when it is damaged, cut off, or holds no single grey image."""
     pydicom = _pydicom()
     try:
-        return _interpreted(path, pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_tags()))
+        return _interpreted(path, pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_TAGS))
     except UnreadableDicom:
         raise
     except _DAMAGE as error:
@@ -163,14 +163,6 @@ def _pydicom() -> Any:
 
     warnings.filterwarnings("ignore", module="pydicom")
     return pydicom
-
-
-@functools.cache
-def _tags() -> list[Any]:
-    """The tags' numbers: pydicom would look each of them up for every file."""
-    from pydicom.tag import Tag
-
-    return [Tag(name) for name in _TAGS]
 
 
 def _headers(paths: Sequence[Path]) -> tuple[list[DicomImage], dict[Path, str]]:

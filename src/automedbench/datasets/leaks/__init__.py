@@ -19,7 +19,6 @@ gives 6 of 100 000. Below ``ENOUGH`` cases nothing is said, because no order of 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import re
@@ -32,7 +31,7 @@ from typing import Any
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import MODIFIED, read_record, sha256_file
+from automedbench.base.files import MODIFIED, parse_json_object, read_record, sha256_file
 from automedbench.base.records import CaseEntry, Receipt
 from automedbench.base.workers import map_in_order
 from automedbench.datasets.leaks.headers import inspect_headers
@@ -388,11 +387,8 @@ Split = dict[str, dict[str, Any]]
 
 def read_split(private: Path) -> Split:
     """The record of the choice below a task's private folder; empty when its track writes none."""
-    split = _json(private / SPLIT)
-    cases = split.get("cases") if isinstance(split, dict) else None
-    if not isinstance(cases, dict):
-        return {}
-    return {case: entry for case, entry in cases.items() if isinstance(entry, dict)}
+    split: Split = _json_object(private / SPLIT).get("cases", {})
+    return split
 
 
 def upstream_names(split: Split) -> dict[str, set[str]]:
@@ -422,12 +418,12 @@ def case_class(split: Split, private: Path, case: str) -> str | None:
     if isinstance(label, str):
         return label
     for name in ("answer.json", "boxes.json"):
-        truth = _json(private / case / name)
-        if isinstance(truth, dict) and isinstance(truth.get("answer_label"), str):
+        truth = _json_object(private / case / name)
+        if isinstance(truth.get("answer_label"), str):
             return str(truth["answer_label"])
-        if isinstance(truth, dict) and truth.get("kind") == "yes_no":
+        if truth.get("kind") == "yes_no":
             return str(truth.get("answer_text", "")).strip().lower()
-        if isinstance(truth, dict) and isinstance(truth.get("boxes"), list):
+        if isinstance(truth.get("boxes"), list):
             return " + ".join(sorted({str(box.get("class")) for box in truth["boxes"]})) or "none"
     return None
 
@@ -447,8 +443,6 @@ def _natural(text: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in _NUMBER.split(text)]
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
+def _json_object(path: Path) -> dict[str, Any]:
+    """A private file of the task; empty where there is none."""
+    return (parse_json_object(path.read_bytes()) or {}) if path.is_file() else {}

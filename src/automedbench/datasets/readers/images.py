@@ -165,11 +165,10 @@ class LabelTableOptions(Model):
     id_column: str = "image_id"
     label_column: str = "label"
     group_column: str | None = Field(None, description="images of one lesion or patient")
-    split_column: str | None = Field(None, description="rows whose value is the card's split are taken")
 
 
 def label_table(raw: Path, card: TaskCard) -> list[LabelledImage]:
-    """All rows of the card's split, in the order of the table.
+    """All rows, in the order of the table.
 
     Raises MissingDataError for an absent table or image, InfrastructureError for a table that cannot be read, an id
     that is there twice, or a row without label.
@@ -177,26 +176,17 @@ def label_table(raw: Path, card: TaskCard) -> list[LabelledImage]:
     options = validate(card.staging.options, LabelTableOptions, card.id, "staging.options")
     names = [options.table] if isinstance(options.table, str) else options.table
     path = first_file((raw / name for name in names), "table of labels")
-    rows = _label_rows(path, options, card.staging.sampling.split)
+    columns = [options.id_column, options.label_column, *filter(None, [options.group_column])]
     seen: set[str] = set()
     images = []
-    for name, label, group in rows:
+    for name, label, *group in csv_rows(path, columns, "table of labels"):
         if name in seen or PurePosixPath(name).name != name or not label:
             why = "is there twice" if name in seen else "has no label" if not label else "is not the name of a file"
             raise unreadable(path, f"image {name[:60]!r} {why}")
         seen.add(name)
         places = (raw / folder / f"{name}{options.suffix}" for folder in options.images)
         image = picture_file(first_file(places, "image in the table of labels"))
-        images.append(LabelledImage(name, image, label, group))
+        images.append(LabelledImage(name, image, label, *group))
     if not images:
-        raise unreadable(path, "names no image of the split")
+        raise unreadable(path, "names no image")
     return images
-
-
-def _label_rows(path: Path, options: LabelTableOptions, split: str | None) -> list[tuple[str, str, str]]:
-    """(id, label, group) of the rows that belong to the split."""
-    columns = [options.id_column, options.label_column, options.group_column, options.split_column]
-    rows = csv_rows(path, [column for column in columns if column], "table of labels")
-    wanted = split if options.split_column else None
-    kept = [row for row in rows if wanted is None or row[-1] == wanted]
-    return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]

@@ -16,6 +16,7 @@ from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.problems import first_file, missing, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import SourceReport, compose
 from automedbench.datasets.forms.tables import Row, csv_rows, parse_xml, table_rows
+from automedbench.datasets.forms.volumes import fill_pattern
 from automedbench.datasets.patterns import search_pattern
 
 MAX_REPORT_BYTES = 1_000_000
@@ -84,9 +85,7 @@ def _mimic_study(raw: Path, rows: list[_ReportRow], options: MimicReportsOptions
 
 def _place(raw: Path, pattern: str, row: _ReportRow, image: str = "") -> Path:
     parts = {"patients": f"p{row.subject[:2]}", "subject": row.subject, "study": row.study, "image": image}
-    for name, part in parts.items():
-        pattern = pattern.replace(f"{{{name}}}", part)
-    return raw / pattern
+    return raw / fill_pattern(pattern, parts)
 
 
 class OpeniReportsOptions(Model):

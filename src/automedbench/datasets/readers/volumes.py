@@ -76,13 +76,10 @@ def _by_target(
 
 
 def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] | None:
-    """Subjects of the card's split that its table lists; None without a table, which a split needs."""
-    split = card.staging.sampling.split
-    if table is not None:
-        return list_subjects(raw, table, split, f"{card.id}: staging.options.table")
-    if split is not None:
-        raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table gives the splits"])
-    return None
+    """Subjects that the card's table lists; None without a table. Raises ConfigError for a split."""
+    if card.staging.sampling.split is not None:
+        raise ConfigError([f"{card.id}: staging.sampling.split: the reader has none; use staging.options.table.where"])
+    return None if table is None else list_subjects(raw, table, f"{card.id}: staging.options.table")
 
 
 class MaskFoldersOptions(Model):
@@ -97,7 +94,6 @@ class MaskFoldersOptions(Model):
         default_factory=dict, description="target → structures that it is made of; default: its source or own name"
     )
     table: SubjectTable | None = Field(None, description="subjects and their order; without one all that have an image")
-    sparse: bool = Field(False, description="a structure without a mask file is absent in that subject")
 
 
 def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
@@ -113,8 +109,8 @@ def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
         subjects = list(find_subjects(raw, options.image, f"{card.id}: staging.options.image"))
 
     def masks(subject: str, structures: list[str]) -> tuple[MaskPart, ...]:
-        paths = (raw / fill_pattern(options.mask, {"id": subject, "structure": name}) for name in structures)
-        return tuple(MaskPart(path) for path in paths if not options.sparse or path.is_file())
+        names = ({"id": subject, "structure": name} for name in structures)
+        return tuple(MaskPart(raw / fill_pattern(options.mask, each)) for each in names)
 
     return [
         SourceSegmentation(
