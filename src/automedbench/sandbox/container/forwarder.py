@@ -8,16 +8,15 @@ rests on it: when it ends, so does the container.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import ctypes
 import os
 import resource
-import selectors
 import signal
 import socket
 import struct
 import sys
-import time
+from collections.abc import Awaitable
 
 PR_SET_DUMPABLE = 4
 BUFFER = 64 * 1024  # bytes on their way, per direction of a connection
@@ -27,152 +26,111 @@ SPARE_FILES, MOST_CONNECTIONS = 64, 8_000
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-class End:
-    """One side of a connection: its socket, the bytes that wait to be sent to it, and what it has finished."""
+async def serve(listener: socket.socket, place: str, free: asyncio.Semaphore) -> None:
+    """Take every connection of a listener; when files have run out, it stays in the kernel's queue."""
+    loop = asyncio.get_running_loop()
+    joined: set[asyncio.Task[None]] = set()  # the loop alone would not keep them
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock, self.waiting, self.ended, self.shut = sock, bytearray(), False, False
-        self.other: End = self
+    def end(task: asyncio.Task[None]) -> None:
+        joined.discard(task)
+        free.release()
 
-    def events(self) -> int:
-        """Selector events: readable while the other side's queue has room, writable while bytes wait."""
-        reading = not self.ended and len(self.other.waiting) < BUFFER
-        return (selectors.EVENT_READ if reading else 0) | (selectors.EVENT_WRITE if self.waiting else 0)
-
-    def read(self) -> None:
-        """Take bytes for the other side; raises OSError when the connection broke."""
-        data = self.sock.recv(BUFFER - len(self.other.waiting))
-        self.other.waiting += data
-        self.ended = not data
-
-    def write(self) -> None:
-        """Send what waits, and pass the other side's end on after its last byte; raises OSError."""
-        if self.waiting:
-            del self.waiting[: self.sock.send(self.waiting)]
-        if self.other.ended and not self.waiting and not self.shut:
-            self.shut = True
-            self.sock.shutdown(socket.SHUT_WR)
-
-
-class Forwarder:
-    """Listeners and connections of one container."""
-
-    def __init__(self, places: dict[int, str]) -> None:
-        self.selector = selectors.DefaultSelector()
-        self.open, self.most = 0, 64
-        self.full: list[tuple[socket.socket, str]] = []
-        for port, place in places.items():
-            listener = socket.create_server(("127.0.0.1", port), backlog=4096)
-            listener.setblocking(False)
-            self.selector.register(listener, selectors.EVENT_READ, place)
-
-    def run(self, wakeup: int, command: int) -> int:
-        """Pipe until the command is over and give its wait status; ``wakeup`` becomes readable when a child ends."""
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.most = max(1, min(MOST_CONNECTIONS, (files - SPARE_FILES) // 2))
-        self.selector.register(wakeup, selectors.EVENT_READ)
-        while True:
-            for key, events in self.selector.select(RETRY_S if self.full else None):
-                if isinstance(key.data, End):
-                    self.pump(key.data, events)
-                elif isinstance(key.fileobj, socket.socket):
-                    self.accept(key.fileobj, key.data)
-                else:
-                    os.read(wakeup, 4096)
-                    pid, status = os.waitpid(command, os.WNOHANG)
-                    if pid:
-                        return status
-            full, self.full = self.full, []
-            for client, place in full:
-                self.connect(client, place)
-
-    def accept(self, listener: socket.socket, place: str) -> None:
-        """Take a connection; when files have run out, it stays in the kernel's queue."""
-        with contextlib.suppress(OSError):
-            if self.open < self.most:
-                client, _ = listener.accept()
-                self.open += 1
-                return self.connect(client, place)
-        return time.sleep(RETRY_S)
-
-    def connect(self, client: socket.socket, place: str) -> None:
-        """Join a connection with its UNIX socket; without a listener it is reset."""
-        ends: tuple[End, ...] = (End(client),)
+    while True:
+        await free.acquire()
         try:
-            ends += (End(socket.socket(socket.AF_UNIX)),)
-            ends[1].sock.connect(place)
-        except BlockingIOError:
-            ends[1].sock.close()
-            self.full.append((client, place))
+            client, _ = await loop.sock_accept(listener)
         except OSError:
-            self.close(ends, broken=True)
+            free.release()
+            await asyncio.sleep(RETRY_S)
         else:
-            for end, other in (ends, ends[::-1]):
-                end.other = other
-                self.selector.register(end.sock, selectors.EVENT_READ, end)
+            task = loop.create_task(join(client, place))
+            joined.add(task)
+            task.add_done_callback(end)
 
-    def pump(self, end: End, events: int) -> None:
-        """Move bytes of one connection; when one side breaks, both are reset."""
-        if end.sock.fileno() < 0:
-            return  # closed earlier in the same round
-        sides, broken = (end, end.other), False
+
+async def join(client: socket.socket, place: str) -> None:
+    """Pipe a connection to a UNIX socket and back; without a listener, and when one side breaks, it is reset."""
+    with client:
         try:
-            if events & end.events() & selectors.EVENT_READ:
-                end.read()
-            for side in sides:
-                with contextlib.suppress(BlockingIOError):
-                    side.write()
+            with socket.socket(socket.AF_UNIX) as service:
+                service.setblocking(False)
+                await connect(service, place)
+                await run_both(pipe(client, service), pipe(service, client))
         except OSError:
-            broken = True
-        for side in sides:
-            # A socket that waits for nothing is not watched: the kernel would report its hang-up again and again.
-            if side.sock.fileno() in self.selector.get_map():
-                self.selector.unregister(side.sock)
-            if side.events() and not broken:
-                self.selector.register(side.sock, side.events(), side)
-        if broken or (end.shut and end.other.shut):
-            self.close(sides, broken)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    def close(self, sides: tuple[End, ...], broken: bool) -> None:
-        """Close one connection; a reset tells the client that something is wrong."""
-        for side in sides:
-            if broken and side.sock.family == socket.AF_INET:
-                side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            side.sock.close()
-        self.open -= 1
+
+async def connect(service: socket.socket, place: str) -> None:
+    """Connect as soon as the queue has room; raises OSError."""
+    while True:
+        try:
+            return service.connect(place)
+        except BlockingIOError:
+            await asyncio.sleep(RETRY_S)
+
+
+async def run_both(*pipes: Awaitable[None]) -> None:
+    """Run until both have ended, or one has failed, which ends the other; raises OSError."""
+    tasks = [asyncio.ensure_future(each) for each in pipes]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pipe(source: socket.socket, sink: socket.socket) -> None:
+    """Pass bytes on, and the end after the last one; raises OSError when the connection broke."""
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(source, BUFFER):
+        await loop.sock_sendall(sink, data)
+    sink.shutdown(socket.SHUT_WR)
+
+
+async def run(listeners: dict[socket.socket, str], command: list[str]) -> int:
+    """Start the command, serve until it ends; gives its wait status. Raises OSError when it cannot start."""
+    child_ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, child_ended.set)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    # What Python and we ignore is as a shell would leave it for the command.
+    defaults = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+    pid = os.posix_spawnp(command[0], command, os.environ, setsigdef=defaults)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = asyncio.Semaphore(max(1, min(MOST_CONNECTIONS, (files - SPARE_FILES) // 2)))
+    serving = []
+    for listener, place in listeners.items():
+        listener.setblocking(False)
+        serving.append(asyncio.ensure_future(serve(listener, place, free)))
+    while True:
+        await child_ended.wait()
+        child_ended.clear()
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
 
 
 def main(words: list[str]) -> int:
-    """Listen, start the command, forward until it ends; gives the exit status.
+    """Forward until the command ends; gives the exit status.
 
     No process of the same user may read or write this one, and standard input is the command's alone.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     cut = words.index("--")
     places = {int(port): place for port, _, place in (word.partition("=") for word in words[:cut])}
+    listeners = {socket.create_server(("127.0.0.1", port), backlog=4096): place for port, place in places.items()}
     command = words[cut + 1 :]
-    forwarder = Forwarder(places)
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    # What Python and we ignore is as a shell would leave it for the command.
-    defaults = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
     try:
-        pid = os.posix_spawnp(command[0], command, os.environ, setsigdef=defaults)
+        status = asyncio.run(run(listeners, command))
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    status = forwarder.run(reader, pid)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 if __name__ == "__main__":
-    # Connections that are still open end with the process: no code is left that could use them.
     sys.exit(main(sys.argv[1:]))
