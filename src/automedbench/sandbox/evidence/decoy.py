@@ -13,6 +13,7 @@ Rules and severities: docs/specification.md, 9.7.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -21,6 +22,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 
 from inotify_simple import INotify, flags
@@ -205,60 +207,24 @@ _BLOCK = 1 << 20
 
 
 def decoy_bytes(path: str, marker: str) -> bytes:
-    """Content of the decoy file at ``path`` (below the private folder): the marker, as JSON, a table or text."""
-    name = PurePosixPath(path.lower().removesuffix(".gz"))
-    forms = {".json": _json, ".jsonl": _json, ".csv": _table, ".tsv": _table}
-    content = forms.get(name.suffix, _text)(PurePosixPath(path).parent.name, marker)
+    """Content of the decoy file at ``path`` (below the private folder): one line of JSON with the marker."""
+    content = (json.dumps({"id": marker, "case": PurePosixPath(path).parent.name}) + "\n").encode()
     return gzip.compress(content, mtime=0) if path.lower().endswith(".gz") else content
-
-
-def _json(case: str, marker: str) -> bytes:
-    return (json.dumps({"id": marker, "case": case}) + "\n").encode()
-
-
-def _table(_case: str, marker: str) -> bytes:
-    return f"id,value\n{marker},1\n".encode()
-
-
-def _text(case: str, marker: str) -> bytes:
-    return f"{case} {marker}\n".encode()
 
 
 def holds_marker(path: Path, marker: str) -> bool:
     """True when a file holds the marker, as it is or unpacked by gzip; bounded."""
-    if _contains(_read_blocks(path), marker.encode()):
-        return True
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    return packed and _contains(_unpack(_read_blocks(path), zlib.decompressobj(31)), marker.encode())
+    with open(path, "rb") as plain, gzip.open(path) as packed:
+        size = path.stat().st_size
+        return _contains(plain, marker.encode(), size) or _contains(packed, marker.encode(), MAX_BYTES)
 
 
-def _read_blocks(path: Path) -> Iterable[bytes]:
-    with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            yield block
-
-
-def _unpack(blocks: Iterable[bytes], decoder: zlib._Decompress) -> Iterable[bytes]:
-    """Decompressed bytes of a stream, up to ``MAX_BYTES``; ends quietly where it is damaged."""
-    left = MAX_BYTES
-    for block in blocks:
-        pending = block
-        while pending and left > 0 and not decoder.eof:
-            try:
-                data = decoder.decompress(pending, _BLOCK)
-            except zlib.error:
-                return
-            pending = decoder.unconsumed_tail
-            left -= len(data)
-            yield data
-
-
-def _contains(blocks: Iterable[bytes], needle: bytes) -> bool:
-    rest = b""
-    for block in blocks:
-        window = rest + block
-        if needle in window:
-            return True
-        rest = window[-len(needle) :]
+def _contains(stream: BufferedIOBase, needle: bytes, most: int) -> bool:
+    """Look through the first ``most`` bytes of a stream, or as far as it can be unpacked."""
+    window, taken = b"", 0
+    with contextlib.suppress(gzip.BadGzipFile, zlib.error, EOFError):
+        while taken < most and (block := stream.read1(_BLOCK)):
+            window, taken = window[-len(needle) :] + block, taken + len(block)
+            if needle in window:
+                return True
     return False
