@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from automedbench.datasets.download import archives, transfer
 from automedbench.datasets.download.access import Access
 
 EVERY_S = 60.0
-
+LISTED = 3
 
 UNPACKED = 1.3
 """Bytes on disk per byte of an archive, where the card does not say: medical archives hardly compress."""
@@ -118,22 +118,15 @@ class Collector:
     def all(self, items: Sequence[DownloadItem]) -> list[FinishedItem]:
         """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""
         missing = [item for item in items if not self.is_done(item)]
-        if self.access.offline and missing:
-            absent = [item for item in missing if not (self.place_of(item) / "body").is_file()]
-            if absent:
-                names = _few(item.name for item in absent)
-                raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not downloaded: {names}")
+        absent = [item.name for item in missing if not (self.place_of(item) / "body").is_file()]
+        if self.access.offline and absent:
+            names = ", ".join(absent[:LISTED]) + (f" and {len(absent) - LISTED} more" if len(absent) > LISTED else "")
+            raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not downloaded: {names}")
         self._check_space(missing)
-        failures: dict[int, Exception] = {}
-        done: list[int] = []
-        with self._progress(missing, done):
-            for index, failure in self._in_parallel(missing):
-                if failure is None:
-                    done.append(index)
-                else:
-                    failures[index] = failure
+        with self._progress(missing):
+            failures = self._in_parallel(missing)
         if failures:
-            raise _joined([failures[index] for index in sorted(failures)], len(items) - len(failures), len(items))
+            raise _joined(failures, sum(map(self.is_done, items)), len(items))
         return [self.one(item) for item in items]
 
     def one(self, item: DownloadItem) -> FinishedItem:
@@ -239,14 +232,14 @@ class Collector:
             transfer.check_space(self.folder, needed, "this data set")
 
     @contextlib.contextmanager
-    def _progress(self, items: Sequence[DownloadItem], done: Sequence[object]) -> Iterator[None]:
-        """Tells bytes and files of the items in the log, a line a minute and one at the end; ``done`` grows."""
+    def _progress(self, items: Sequence[DownloadItem]) -> Iterator[None]:
+        """Tells bytes and files of the items in the log, a line a minute and one at the end."""
         total = sum(item.bytes or 0 for item in items)
         of = f" of {total / 1e6:.1f}" if total and all(item.bytes is not None for item in items) else ""
         end, begun = threading.Event(), time.monotonic()
 
         def text() -> str:
-            return f"{self.watch.done / 1e6:.1f}{of} MB, {len(done)} of {len(items)} files"
+            return f"{self.watch.done / 1e6:.1f}{of} MB, {sum(map(self.is_done, items))} of {len(items)} files"
 
         def lines() -> None:
             while not end.wait(EVERY_S):
@@ -263,32 +256,30 @@ class Collector:
             if items:
                 print(f"Downloaded {text()} in {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
-    def _in_parallel(self, items: Sequence[DownloadItem]) -> Iterator[tuple[int, Exception | None]]:
-        """Index and failure of every item as it ends; who interrupts waits for a block or a member of an archive."""
-        give_up = threading.Event()
+    def _in_parallel(self, items: Sequence[DownloadItem]) -> list[Exception]:
+        """Get the items; what failed. After a failure that others would share nothing new is begun.
 
-        def attempt(item: DownloadItem) -> Exception | None:
+        Who interrupts waits for a block or a member of an archive.
+        """
+        failures: list[Exception] = []
+
+        def attempt(item: DownloadItem) -> None:
+            if not all(map(_only_this, failures)):
+                return
             try:
-                if give_up.is_set():
-                    raise transfer.Stopped
                 self.one(item)
             except Exception as error:
-                if not _only_this(error):
-                    give_up.set()
-                return error
-            return None
+                failures.append(error)
 
         pool = ThreadPoolExecutor(max(1, self.access.workers))
         try:
-            begun = {pool.submit(attempt, item): index for index, item in enumerate(items)}
-            for done in as_completed(begun):
-                yield begun[done], done.result()
+            list(pool.map(attempt, items))
         except BaseException:
-            give_up.set()
             self.watch.stop.set()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+        return failures
 
     def _wanted(self, item: DownloadItem, path: str) -> bool:
         """Return whether a member of an archive is extracted; raises Stopped on a request to stop."""
@@ -324,21 +315,10 @@ def _only_this(error: Exception) -> bool:
 
 def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
     """The failure to raise: a bug before all, then one of this machine, then other content, then a lack of data."""
-    real = [error for error in failures if not isinstance(error, transfer.Stopped)] or failures
-    bugs = [error for error in real if not isinstance(error, AutoMedBenchError)]
-    if bugs:
-        return bugs[0]
-    first = min(
-        real, key=lambda error: isinstance(error, transfer.ContentMismatch) + 2 * isinstance(error, MissingDataError)
-    )
-    if of == 1:
+    ranks = ((AutoMedBenchError, 1), (transfer.ContentMismatch, 1), (MissingDataError, 2))
+    first = min(failures, key=lambda error: sum(rank for kind, rank in ranks if isinstance(error, kind)))
+    if of == 1 or not isinstance(first, AutoMedBenchError):
         return first
     head, line, rest = str(first).partition("\n")
-    more = f"{len(failures) - 1} more not had, " if len(failures) > 1 else ""
+    more = f"{of - kept - 1} more not had, " if of > kept + 1 else ""
     return type(first)(f"{head.rstrip('.')} ({more}{kept} of {of} files are kept){'.' if line else ''}{line}{rest}")
-
-
-def _few(names: Iterator[str], most: int = 3) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

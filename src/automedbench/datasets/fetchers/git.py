@@ -41,7 +41,8 @@ def plan_git(source: Source, collector: Collector) -> FetchPlan:
 
     identity = [source.kind, source.where, source.revision, source.files, stand_in]
     name = describe(source).removeprefix("git ")
-    item = DownloadItem(name=name, identity=identity, get=get, client=_client(), tree=True, revision=lambda: found[-1])
+    client = _git(Path.cwd(), "--version").strip().replace("git version", "git")
+    item = DownloadItem(name=name, identity=identity, get=get, client=client, tree=True, revision=lambda: found[-1])
     return FetchPlan([item])
 
 
@@ -55,13 +56,6 @@ def look_up_commit(source: Source, collector: Collector) -> str:
     _git(folder, "init", "--quiet")
     _git(folder, "fetch", "--quiet", "--depth=1", "--filter=tree:0", collector.access.url(source.where), wanted)
     return wanted
-
-
-def _client() -> str:
-    try:
-        return _git(Path.cwd(), "--version").strip().replace("git version", "git")
-    except MissingDataError:
-        return "git"
 
 
 def _keep(folder: Path, source: Source) -> None:
