@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +24,9 @@ from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
-from automedbench.commands._machine import containers, host, inputs, local, profile
+from automedbench.commands._machine import containers, host, inputs, local
 from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
-from automedbench.commands._machine.first import models
+from automedbench.commands._machine.first import jobs, models
 from automedbench.commands._machine.host import file_system
 from automedbench.commands._machine.table import PROBES
 from automedbench.planning.load import plan
@@ -571,29 +572,50 @@ def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sinfo", "scontrol", "status", "words"),
+    ("sinfo", "state", "sbatch", "status", "words"),
     [
-        pytest.param("echo 'cpu|3|64|256000|(null)'", "UP", "ok", "config.yaml: cpu take the jobs", id="up"),
-        pytest.param("echo 'cpu|3|64|256000|(null)'", "DOWN", "FAIL", "partition cpu is not up", id="down"),
-        pytest.param("echo 'cpu|3|8|2000|(null)'", "UP", "FAIL", "at most 2000 MiB", id="small nodes"),
-        pytest.param("echo 'Unable to contact slurm controller' >&2; exit 1", "", "warn", "Unable to", id="no answer"),
+        pytest.param("true", "UP", "true", "ok", "config.yaml: this cluster takes its jobs", id="up"),
+        pytest.param("true", "DOWN", "true", "FAIL", "partition cpu is not up", id="down"),
+        pytest.param("true", "UP MaxTime=10", "true", "FAIL", "ends jobs after 10 min", id="short"),
+        pytest.param(
+            "true", "UP", "echo allocation failure: Invalid account; exit 1", "FAIL", "site --account", id="account"
+        ),
+        pytest.param("echo 'Unable to contact slurm controller'; exit 1", "", "", "warn", "Unable to", id="no answer"),
     ],
 )
 def test_slurm(
-    place: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str, scontrol: str, status: str, words: str
+    place: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str, state: str, sbatch: str, status: str, words: str
 ) -> None:
-    """The shipped profile against a cluster; what profile, campaign and site contradict is in test_site.py."""
-    program(place, monkeypatch, "sinfo", f'[ "$1" = --version ] && exit 0; {sinfo}')
-    program(place, monkeypatch, "scontrol", f"echo 'PartitionName=cpu MaxTime=UNLIMITED State={scontrol}'")
+    """The shipped profile against programs that answer so; test_first_slurm.py asks a real Slurm."""
+    program(place, monkeypatch, "sinfo", sinfo)
+    program(place, monkeypatch, "scontrol", f"echo 'PartitionName=cpu State={state}'")
     program(place, monkeypatch, "sacctmgr", "exit 1")
-    found = only(profile.slurm(Host(None, place, ROOT, "profiles/slurm")))
+    program(place, monkeypatch, "sbatch", sbatch)
+    found = only(jobs.slurm(Host(None, place, ROOT, "profiles/slurm")))
     assert found.status == status
     assert words in found.message + found.fix
 
 
+def test_a_profile_that_lowers_what_runs_need(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 3600 s are 60 min, and 30 for a broken provider; 64 GB and the driver are 63 936 MiB."""
+    for name in ("sinfo", "scontrol", "sacctmgr", "sbatch"):
+        program(place, monkeypatch, name, "true")
+    run = {"run_agent": {"runtime": 60, "mem_mb": 32_000, "slurm_partition": "cpu"}}
+    profile = {"executor": "slurm", "default-resources": {"runtime": 30, "mem_mb": 4000}, "set-resources": run}
+    (place / "profiles/own").mkdir(parents=True)
+    (place / "profiles/own/config.yaml").write_text(yaml.safe_dump(profile))
+    found = list(jobs.slurm(replace(host_of(place), profile="profiles/own")))
+    assert [(each.status, each.message) for each in found] == [
+        ("FAIL", "runs: runtime: 60 is below the 90 that the campaign's limits need"),
+        ("FAIL", "runs: mem_mb: 32000 is below the 63936 that the campaign's limits need"),
+        ("warn", "executor: slurm makes every step a job: six per run instead of two"),
+    ]
+    assert all(each.fix for each in found)
+
+
 def test_misspelt_profile(place: Path) -> None:
     with pytest.raises(ConfigError, match=r"no profile 'profiles/slrm' \(did you mean 'profiles/slurm'\?\); there"):
-        list(profile.slurm(Host(None, place, ROOT, "profiles/slrm")))
+        list(jobs.slurm(Host(None, place, ROOT, "profiles/slrm")))
 
 
 # --- the command ----------------------------------------------------------------------------------------------

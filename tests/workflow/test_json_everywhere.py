@@ -35,7 +35,6 @@ CALLS: list[tuple[tuple[str, ...], set[str]]] = [
     (("tasks", "show", TASK, "--brief", *CAMPAIGN), {"brief"}),
     (("tasks", "new", "own-task", "--like", TASK, "--data", "demo", "--out", "own", *CAMPAIGN), {"file"}),
     (("agents", "list"), {"agent", "version", "layer"}),
-    (("site", "--dumps", "tests/sites/mig", "--out", "site", *CAMPAIGN), {"profile", "files", "messages", "warnings"}),
     (("doctor", "--machine-only"), {"probe", "status", "message", "fix"}),
     (("first-run", "--only", "clock", *CAMPAIGN), {"probe", "status", "message", "fix"}),
     (("judge-eval", "--track", "vqa"), {"judge", "stages", "criteria"}),
@@ -74,5 +73,5 @@ def test_one_document_and_nothing_else(finished: Project) -> None:
 
 def test_no_command_is_left_out() -> None:
     commands = {place.split()[0] for place, _ in list_commands(make_parser()) if place}
-    # A second opinion needs a release: its test is in test_release.py.
-    assert {words[0] for words, _ in CALLS} == commands - {"second-opinion"}
+    # A second opinion needs a release, a site a Slurm: test_release.py, test_first_slurm.py.
+    assert {words[0] for words, _ in CALLS} == commands - {"second-opinion", "site"}

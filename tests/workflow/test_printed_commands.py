@@ -38,10 +38,7 @@ SUBSTITUTIONS = {
         r"snakemake --profile profiles/local -n\1",
         "`automedbench site` writes it for the reader's cluster; test_site.py reads ten",
     ),
-    r"automedbench site(.*)": (
-        r"automedbench site\1 --dumps tests/sites/preemptible-partition",
-        "reads the reader's cluster",
-    ),
+    r"automedbench site(.*)": ("automedbench site --help", "asks the reader's cluster; test_first_slurm.py has one"),
     r"automedbench first-run(.*)": (
         r"automedbench first-run\1 --only clock",
         "test_first_run.py tries servers and jobs",

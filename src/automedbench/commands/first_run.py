@@ -150,7 +150,7 @@ def digest_inputs(host: Host) -> str:
             "agents": [campaign.agents[name].model_dump(mode="json") for name in campaign.takes_part],
             "judges": [judge.model_dump(mode="json") for judge in campaign.judges.values()],
             "datasets": [campaign.cards[task].dataset.model_dump(mode="json") for task in campaign.tasks],
-            "profile": [str(profile.path), repr(profile.content), repr(profile.partition_file)],
+            "profile": [str(profile.path), repr(profile.content)],
             "images": [file.stat().st_mtime_ns if file.is_file() else 0 for file in files],
         }
     )

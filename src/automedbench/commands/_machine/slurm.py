@@ -1,71 +1,37 @@
-"""Reader of a Slurm cluster: dumps of its commands and file systems, and a ``Site`` parsed from them.
-
-Dumps are a mapping of name → text, of every version of Slurm since 20.11; ``site --record`` writes them into a folder,
-``site --dumps`` reads them from one.
-"""
+"""Reader of a Slurm cluster: a ``Site`` parsed from what sinfo, scontrol and sacctmgr print (Slurm 20.11 and newer)."""
 
 from __future__ import annotations
 
 import getpass
 import math
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from automedbench.base.errors import MissingDataError
-from automedbench.base.files import write_text
 from automedbench.base.slurm import parse_seconds
-from automedbench.commands._machine.host import Folder, read_folder, run_program
+from automedbench.commands._machine.host import run_program
 
-ASSOCIATIONS = "Account,Partition,QOS,DefaultQOS,MaxSubmit,GrpSubmit"
-QOS = "Name,MaxWall,MaxSubmitPU,MaxSubmitPA,GrpSubmit,Preempt"
 KINDS = "%R|%D|%c|%m|%G"
-"""Columns of the queries, in the order in which ``parse`` expects them."""
-_MODULES = "module --terse avail apptainer singularity 2>&1; echo init=${LMOD_PKG:-$MODULESHOME}/init/sh"
+"""Columns of sinfo, in the order in which ``parse`` expects them."""
+ASSOCIATIONS = "Account,Partition,QOS,DefaultQOS"
+QOS = "Name,Preempt"
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=[(,]|$)")
-_SLICE = re.compile(r"(^|[_.:])\d+g\.\d+gb")
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """GPUs of one type in a node, by the site's name of the type; "" where it names none."""
-
-    model: str
-    count: int
-
-    @property
-    def sliced(self) -> bool:
-        """True for slices of a card (MIG)."""
-        return _SLICE.search(self.model) is not None
 
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of a partition that are alike; memory in MiB."""
+    """Nodes of a partition that are alike; ``gpus``: number by the site's name of the type, "" where it names none."""
 
     nodes: int
     cpus: int
     memory_mb: int
-    gpus: tuple[Gpus, ...]
-
-    @property
-    def all_gpus(self) -> int:
-        """GPUs of one node, of any type."""
-        return sum(each.count for each in self.gpus)
-
-    def count(self, model: str | None) -> int:
-        """GPUs of a type in one node; without a type, whole cards, or slices where there is nothing else."""
-        if model is not None:
-            return sum(each.count for each in self.gpus if each.model == model)
-        whole = sum(each.count for each in self.gpus if not each.sliced)
-        return whole or self.all_gpus
+    gpus: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition from the view of its users; ``accounts`` and ``allowed_qos`` are None where all may use it."""
+    """A partition; ``minutes``: the longest job."""
 
     name: str
     up: bool
@@ -74,32 +40,32 @@ class Partition:
     tier: int
     preempt_mode: str
     exclusive: bool
-    accounts: frozenset[str] | None
-    denied: frozenset[str]
-    allowed_qos: frozenset[str] | None
-    qos: str
     kinds: tuple[NodeKind, ...]
 
     @property
     def models(self) -> tuple[str, ...]:
         """Types of its GPUs."""
-        return tuple(dict.fromkeys(gpus.model for kind in self.kinds for gpus in kind.gpus if gpus.model))
+        return tuple(dict.fromkeys(model for kind in self.kinds for model in kind.gpus if model))
 
     @property
     def has_gpus(self) -> bool:
         """Check whether any node has a GPU."""
         return any(kind.gpus for kind in self.kinds)
 
+    @property
+    def nodes(self) -> int:
+        """Number of its nodes."""
+        return sum(kind.nodes for kind in self.kinds)
+
 
 @dataclass(frozen=True)
 class Association:
-    """An account that the user may charge, in all partitions or in one; ``submit``: jobs in the queue at a time."""
+    """An account that the user may charge, in all partitions or in one, with the QOS that jobs may name."""
 
     account: str
     partition: str
     qos: tuple[str, ...]
     default_qos: str
-    submit: float
 
     @property
     def usual_qos(self) -> str:
@@ -108,176 +74,28 @@ class Association:
 
 
 @dataclass(frozen=True)
-class Qos:
-    """A quality of service; ``preempts`` names those whose jobs it takes the place of."""
-
-    minutes: float
-    submit: float
-    preempts: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Site:
-    """A cluster, as far as its commands show it."""
+    """A cluster; ``preempted_qos``: those whose jobs lose their place, the user's usual ones not among them."""
 
-    version: str
     cluster: str
     preempt_type: str
-    accounting: bool
-    database_down: bool
-    enforced: frozenset[str]
-    cgroups: bool
-    whole_nodes: bool
-    calls_per_s: float | None
     partitions: tuple[Partition, ...]
     associations: tuple[Association, ...]
     default_account: str
-    qos: Mapping[str, Qos]
-    apptainer: str
-    module: str
-    module_init: str
-    folders: Mapping[str, Folder]
+    preempted_qos: frozenset[str]
 
-    @property
-    def limits_jobs(self) -> bool:
-        """Check whether limits of associations and QOS are enforced."""
-        return self.accounting and bool(self.enforced & {"limits", "safe", "all"})
-
-
-def parse(dumps: Mapping[str, str]) -> Site:
-    """Parse dumps into a site; what they do not say is unlimited, off or empty."""
-    config = _config(dumps.get("config", ""))
-    kinds = _kinds(dumps["kinds"])
-    mode = config.get("PreemptMode", "OFF")
-    module, init = _module(dumps.get("modules", ""))
-    storage = config.get("AccountingStorageType", "")
-    stored = bool(storage) and not storage.endswith(("none", "(null)"))
-    return Site(
-        version=config.get("SLURM_VERSION", "unknown"),
-        cluster=config.get("ClusterName", "this cluster"),
-        preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
-        accounting=stored and "associations" in dumps,
-        database_down=stored and "associations" not in dumps,
-        enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
-        cgroups="cgroup" in config.get("TaskPlugin", "") and "cgroup" in config.get("ProctrackType", ""),
-        whole_nodes=config.get("SelectType", "") == "select/linear",
-        calls_per_s=_calls(config.get("SlurmctldParameters", "")),
-        partitions=tuple(_partitions(dumps.get("partitions", ""), kinds, mode)),
-        associations=tuple(_associations(dumps.get("associations", ""))),
-        default_account=dumps.get("account", "").strip(),
-        qos=dict(_qos(dumps.get("qos", ""))),
-        apptainer=dumps.get("apptainer", "").strip(),
-        module=module,
-        module_init=init,
-        folders=dict(_folders(dumps.get("folders", ""))),
-    )
+    def preempts(self, partition: Partition, qos: str) -> bool:
+        """Check whether jobs there lose their place to usual ones, not to urgent ones alone, as the usual may too."""
+        if self.preempt_type == "none" or partition.preempt_mode == "OFF":
+            return False
+        if self.preempt_type == "qos":
+            return qos in self.preempted_qos
+        usual = [each.tier for each in self.partitions if each.default] or [each.tier for each in self.partitions]
+        return partition.tier < max(usual)
 
 
-def minutes(text: str) -> float:
-    """A limit of time in minutes; infinite for a word."""
-    seconds = parse_seconds(text)
-    return math.inf if seconds is None else seconds / 60
-
-
-def gpus(gres: str) -> tuple[Gpus, ...]:
-    """GPUs in a node's generic resources: ``gpu:a100:4(S:0-1),nvme:1``; neither MPS nor shards count."""
-    return tuple(Gpus(model or "", int(count)) for model, count in _GPU.findall(gres.replace(" ", "")))
-
-
-def _config(text: str) -> dict[str, str]:
-    rows = (line.partition("=") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, equals, value in rows if equals}
-
-
-def _calls(parameters: str) -> float | None:
-    """Calls per second that the controller answers a user in the long run, where it limits them; else None."""
-    words = dict(word.partition("=")[::2] for word in parameters.split(","))
-    if "rl_enable" not in words:
-        return None
-    return float(words.get("rl_refill_rate", 2)) / float(words.get("rl_refill_period", 1))
-
-
-def _kinds(text: str) -> dict[str, list[NodeKind]]:
-    kinds: dict[str, list[NodeKind]] = {}
-    for line in text.splitlines():
-        if line.count("|") != 4:
-            continue
-        name, nodes, cpus, memory, gres = line.strip().split("|")
-        kind = NodeKind(int(nodes), int(cpus.rstrip("+")), int(memory.rstrip("+")), gpus(gres))
-        kinds.setdefault(name.rstrip("*"), []).append(kind)
-    return kinds
-
-
-def _partitions(text: str, kinds: Mapping[str, list[NodeKind]], mode: str) -> Iterator[Partition]:
-    """One or several lines each, as ``--oneliner`` was given or not."""
-    for part in re.split(r"(?m)^(?=PartitionName=)", text):
-        words = dict(word.split("=", 1) for word in part.split() if "=" in word)
-        if "PartitionName" not in words:
-            continue
-        name = words["PartitionName"]
-        yield Partition(
-            name=name,
-            up=words.get("State", "UP") == "UP" and words.get("RootOnly", "NO") == "NO",
-            default=words.get("Default") == "YES",
-            minutes=minutes(words.get("MaxTime", "UNLIMITED")),
-            tier=int(words.get("PriorityTier", 1)),
-            preempt_mode=words.get("PreemptMode", mode),
-            exclusive=words.get("OverSubscribe", words.get("Shared", "NO")) == "EXCLUSIVE",
-            accounts=_names(words.get("AllowAccounts", "ALL")),
-            denied=_names(words.get("DenyAccounts", "")) or frozenset(),
-            allowed_qos=_names(words.get("AllowQos", "ALL")),
-            qos="" if words.get("QoS", "N/A") == "N/A" else words["QoS"],
-            kinds=tuple(kinds.get(name, ())),
-        )
-
-
-def _names(text: str) -> frozenset[str] | None:
-    return None if text == "ALL" else frozenset(filter(None, text.split(",")))
-
-
-def _associations(text: str) -> Iterator[Association]:
-    for account, partition, qos, default, *submits in _rows(text, 6):
-        names = tuple(filter(None, qos.split(",")))
-        yield Association(account, partition, names, default, min(map(_number, submits)))
-
-
-def _qos(text: str) -> Iterator[tuple[str, Qos]]:
-    for name, wall, *submits, preempts in _rows(text, 6):
-        yield name, Qos(minutes(wall), min(map(_number, submits)), frozenset(filter(None, preempts.split(","))))
-
-
-def _rows(text: str, columns: int) -> Iterator[list[str]]:
-    yield from (line.split("|") for line in text.splitlines() if line.count("|") == columns - 1)
-
-
-def _number(text: str) -> float:
-    return float(text) if text.strip().isdigit() else math.inf
-
-
-def _module(text: str) -> tuple[str, str]:
-    """The newest module of Apptainer, else of Singularity, and the file that defines ``module`` in any shell."""
-    names = [line.split("(")[0].strip() for line in text.splitlines()]
-    found = [name for word in ("apptainer", "singularity") for name in names if name.split("/")[0].lower() == word]
-    first = found[0].split("/")[0] if found else ""
-    newest = max((name for name in found if name.split("/")[0] == first), key=_version, default="")
-    init = next((line.removeprefix("init=") for line in text.splitlines() if line.startswith("init=")), "")
-    return newest.rstrip("/"), "" if init in ("", "/init/sh") else init
-
-
-def _version(name: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", name)))
-
-
-def _folders(text: str) -> Iterator[tuple[str, Folder]]:
-    for name, path, filled, kind, free, files in _rows(text, 6):
-        yield name, Folder(path, filled == "yes", kind, int(free), int(files) if int(files) >= 0 else None)
-
-
-# --- dumps --------------------------------------------------------------------------------------
-
-
-def slurm_dumps() -> dict[str, str]:
-    """Run Slurm's query commands; one that fails gives no text, as where no accounting database answers.
+def read_site() -> Site:
+    """Ask Slurm; what a command that fails would say is unlimited, off or empty, as where no database answers.
 
     Raises MissingDataError when there is no Slurm, or when it does not answer.
     """
@@ -296,47 +114,65 @@ def slurm_dumps() -> dict[str, str]:
         "qos": [*_SACCTMGR, "qos", f"format={QOS}"],
     }
     answers = {name: run_program(command, 30) for name, command in commands.items()}
-    return {"kinds": kinds, **{name: text for name, (status, text) in answers.items() if status == 0}}
+    return parse({"kinds": kinds, **{name: text for name, (status, text) in answers.items() if status == 0}})
 
 
 _SACCTMGR = ["sacctmgr", "--noheader", "--parsable2", "show"]
 
 
-def site_dumps(folders: Mapping[str, str]) -> dict[str, str]:
-    """Slurm, Apptainer, modules, and a line for each of the campaign's folders; raises as ``slurm_dumps`` does."""
-    places = {**folders, "temporary files": tempfile.gettempdir(), "metadata of Snakemake": ".snakemake/metadata"}
-    return {
-        **slurm_dumps(),
-        "apptainer": _run_command(["apptainer", "--version"]),
-        "modules": _run_command(["bash", "-lc", _MODULES]),
-        "folders": "\n".join(_folder_line(name, Path(path)) for name, path in places.items()),
-    }
+def parse(texts: Mapping[str, str]) -> Site:
+    """A site from the output of each command, by the names in ``read_site``."""
+    config = dict(re.findall(r"(?m)^(\w+) *= *(.*?) *$", texts.get("config", "")))
+    linear, associations = config.get("SelectType") == "select/linear", tuple(_associations(texts))
+    qos = list(_rows(texts, "qos", 2))
+    preempted = {name for _, names in qos for name in names.split(",")} - {each.usual_qos for each in associations}
+    return Site(
+        cluster=config.get("ClusterName", "this cluster"),
+        preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
+        partitions=tuple(_partitions(texts, linear)),
+        associations=associations,
+        default_account=texts.get("account", "").strip(),
+        preempted_qos=frozenset(preempted - {""}),
+    )
 
 
-def _run_command(command: list[str]) -> str:
-    status, text = run_program(command, 30)
-    return "" if status else text
+def minutes(text: str) -> float:
+    """A limit of time in minutes; infinite for a word."""
+    seconds = parse_seconds(text)
+    return math.inf if seconds is None else seconds / 60
 
 
-def _folder_line(name: str, path: Path) -> str:
-    """``name|path|filled|file system|free bytes|free files``; the last is -1 where it is not known."""
-    folder = read_folder(path)
-    free_files = -1 if folder.free_files is None else folder.free_files
-    return f"{name}|{path}|{'yes' if folder.filled else 'no'}|{folder.kind}|{folder.free_bytes}|{free_files}"
+def gpus(gres: str) -> dict[str, int]:
+    """GPUs in a node's generic resources: ``gpu:a100:4(S:0-1),nvme:1``; neither MPS nor shards count."""
+    return {model or "": int(count) for model, count in _GPU.findall(gres.replace(" ", ""))}
 
 
-def write_dumps(dumps: Mapping[str, str], folder: Path) -> None:
-    """Write each text as ``<name>.txt``; raises InfrastructureError when that cannot be done."""
-    for name, text in dumps.items():
-        write_text(folder / f"{name}.txt", f"{text}\n" if text else "")
+def _partitions(texts: Mapping[str, str], linear: bool) -> Iterator[Partition]:
+    """One or several lines each; ``linear``: Slurm gives whole nodes everywhere."""
+    kinds: dict[str, list[NodeKind]] = {}
+    for name, nodes, cpus, memory, gres in _rows(texts, "kinds", 5):
+        kind = NodeKind(int(nodes), int(cpus.rstrip("+")), int(memory.rstrip("+")), gpus(gres))
+        kinds.setdefault(name.rstrip("*"), []).append(kind)
+    for part in re.split(r"(?m)^(?=PartitionName=)", texts.get("partitions", "")):
+        words = dict(word.split("=", 1) for word in part.split() if "=" in word)
+        if "PartitionName" in words:
+            yield Partition(
+                name=words["PartitionName"],
+                up=words.get("State", "UP") == "UP" and words.get("RootOnly", "NO") == "NO",
+                default=words.get("Default") == "YES",
+                minutes=minutes(words.get("MaxTime", "UNLIMITED")),
+                tier=int(words.get("PriorityTier", 1)),
+                preempt_mode=words.get("PreemptMode", "OFF"),
+                exclusive=linear or words.get("OverSubscribe") == "EXCLUSIVE",
+                kinds=tuple(kinds.get(words["PartitionName"], ())),
+            )
 
 
-def read_dumps(folder: Path) -> dict[str, str]:
-    """Texts that ``write_dumps`` wrote; raises MissingDataError when there are none."""
-    dumps = {path.stem: path.read_text("utf-8", "replace").strip() for path in sorted(folder.glob("*.txt"))}
-    if missing := [f"{name}.txt" for name in ("kinds", "partitions", "folders") if name not in dumps]:
-        raise MissingDataError(
-            f"{folder} contains no dumps of a site: {missing[0]} is missing.\n"
-            "`automedbench site --record FOLDER` writes them, on a login node of the cluster."
-        )
-    return dumps
+def _associations(texts: Mapping[str, str]) -> Iterator[Association]:
+    for account, partition, qos, default in _rows(texts, "associations", 4):
+        yield Association(account, partition, tuple(filter(None, qos.split(","))), default)
+
+
+def _rows(texts: Mapping[str, str], name: str, columns: int) -> Iterator[list[str]]:
+    lines = texts.get(name, "").splitlines()
+    yield from (line.strip().split("|") for line in lines if line.count("|") == columns - 1)

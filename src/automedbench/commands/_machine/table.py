@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automedbench.commands._machine import containers, inputs, local, profile
+from automedbench.commands._machine import containers, inputs, local
 from automedbench.commands._machine.examine import HostProbe
 from automedbench.commands._machine.first import inside, jobs, models, servers
 
@@ -18,7 +18,7 @@ PROBES = (
     HostProbe("images", containers.images, 30),
     HostProbe("isolation", containers.isolation, 45),
     HostProbe("gpu", containers.gpu),
-    HostProbe("slurm", profile.slurm, 40),
+    HostProbe("slurm", jobs.slurm, 40),
     HostProbe("keys", inputs.keys),
     HostProbe("endpoints", models.endpoints, 20, first_run=False),
     HostProbe("raw data", inputs.raw),

@@ -1,4 +1,4 @@
-"""Tries of a Slurm cluster, through the campaign's profile: jobs, and the folder that head and nodes share."""
+"""Slurm through the campaign's profile: what it would take, jobs, and the folder that head and nodes share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_bytes
 from automedbench.base.slurm import ENDED
 from automedbench.campaign.load import Campaign
@@ -27,18 +28,67 @@ from automedbench.commands._machine.examine import (
     examine,
     fail,
     ok,
+    result_of_error,
     warn,
 )
 from automedbench.commands._machine.first import node, trial
 from automedbench.commands._machine.host import run_program
 from automedbench.commands._machine.inputs import list_clients
+from automedbench.commands._machine.placement import Needs, find_lack
 from automedbench.commands._machine.profile import Profile, read_profile
+from automedbench.commands._machine.slurm import Site, read_site
 from automedbench.planning.needs import run_resources
 
-JOBS = "jobs"
+JOBS, SLURM = "jobs", "slurm"
 LATE_END_S = 60.0
 LONGEST_TRY_S = 300.0
 SLEEP = "import os, time; time.sleep(0 if int(os.environ.get('SLURM_RESTART_COUNT', 0)) else 150)"
+
+
+def slurm(host: Host) -> ProbeResults:
+    """Slurm would take the campaign's jobs as the profile asks for them; nothing is submitted."""
+    named = read_profile(host.root, host.profile) if host.profile else None
+    if shutil.which("sinfo") is None:
+        yield ok(SLURM, "not on this machine; only profiles with `executor: automedbench-slurm` need it")
+        return
+    try:
+        site = read_site()
+    except MissingDataError as error:
+        yield warn(SLURM, str(error).partition("\n")[0], "Needed on a cluster only: ask its administrators.")
+        return
+    profile = named or read_profile(host.root)
+    found = [*_check_job(profile, site, "small steps", "", {})]
+    if host.campaign is not None:
+        found += _check_job(profile, site, "runs", "run_agent", run_resources(host.campaign))
+    if profile.content.get("executor") == "slurm":
+        fix = f"Write `executor: automedbench-slurm` in {profile.path}; the options stay as they are."
+        found.append(warn(SLURM, "executor: slurm makes every step a job: six per run instead of two", fix))
+    yield from found or [ok(SLURM, f"{profile.path}: {site.cluster} takes its jobs")]
+
+
+def _check_job(
+    profile: Profile, site: Site, what: str, rule: str, requested: Mapping[str, int | str]
+) -> Iterator[ProbeResult]:
+    """What Slurm has against a rule's jobs, and what it would let happen to them."""
+    job = profile.job(rule, requested)
+    name, needs = job.get("slurm_partition"), Needs.from_resources(job)
+    partition = next((each for each in site.partitions if each.name == name or (name is None and each.default)), None)
+    if partition and (why := find_lack(partition, needs)):
+        fix = f"Run `automedbench site`, or change {profile.path}; or lower the limits of the campaign."
+        yield fail(SLURM, f"{what}: partition {partition.name} {why}; the jobs ask for {needs}", fix)
+        return
+    try:
+        trial.check(profile, what, rule, requested)
+    except trial.JobRefusedError as error:
+        yield result_of_error(SLURM, error)
+    for key in ("runtime", "mem_mb"):
+        if int(job.get(key, 0)) < (least := int(requested.get(key, 0))):
+            fix = f"Remove it from set-resources.{rule} in {profile.path}."
+            yield fail(SLURM, f"{what}: {key}: {job[key]} is below the {least} that the campaign's limits need", fix)
+    requeued = profile.content.get("slurm-requeue")
+    if requested and partition and not requeued and site.preempts(partition, str(job.get("qos", ""))):
+        fix = "Use the profile that `automedbench site --preemptible` writes, or another partition."
+        yield warn(SLURM, f"runs: {partition.name} preempts jobs, and {profile.path} does not requeue them", fix)
 
 
 def slurm_profile(host: Host) -> Profile | None:

@@ -72,7 +72,7 @@ def _surroundings(head: Head, place: str) -> ProbeResults:
         fix = "Let jobs inherit it: unset SBATCH_EXPORT, take --export out of slurm_extra, ask about prologs."
         yield fail(PROBE, f"{', '.join(absent)} is not set in jobs on {place}", fix)
     for name in (name for name in head.programs if run_program([name, "--version"], 20)[0]):
-        fix = "Ask for it on the nodes, or load its module in precommand (`automedbench site` finds modules)."
+        fix = "Ask for it on the nodes, or load its module before Snakemake starts, or in precommand of the profile."
         yield fail(PROBE, f"{name} does not start on {place}", fix)
     for url, why in ((url, why) for url in head.urls if (why := try_url(url))):
         fix = "Set HTTPS_PROXY for the jobs, use an endpoint within the cluster, or a partition with a way out."

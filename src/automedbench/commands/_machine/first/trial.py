@@ -1,8 +1,9 @@
-"""A short Slurm job, submitted as the executor of this workflow would, and waited for."""
+"""A short Slurm job, asked for as the executor of this workflow would, and waited for."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -109,17 +110,32 @@ class TrialJob:
 
 
 def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str]) -> TrialJob:
-    """Submit a command as a job of a rule, by the line of sbatch that a call of Snakemake would use.
+    """Submit a command as a job of a rule.
 
     Raises JobRefusedError, with the next step, when sbatch refuses.
     """
-    content, name = profile.content, f"first-run-{uuid.uuid4().hex[:12]}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    name = f"first-run-{uuid.uuid4().hex[:12]}"
+    text = _call_sbatch(profile, what, rule, requested, command, name)
+    number = text.splitlines()[-1].partition(";")[0]
+    partition = profile.job(rule, requested).get("slurm_partition", "by default")
+    return TrialJob(f"{what} (partition {partition})", number, name)
+
+
+def check(profile: Profile, what: str, rule: str, requested: Mapping[str, Any]) -> None:
+    """Ask Slurm whether it would take a job of a rule; raises JobRefusedError, with the next step, when not."""
+    _call_sbatch(profile, what, rule, requested, ["true"], "first-run-test", "--test-only")
+
+
+def _call_sbatch(
+    profile: Profile, what: str, rule: str, requested: Mapping[str, Any], command: Sequence[str], name: str, *test: str
+) -> str:
+    """What sbatch prints for the line that a call of Snakemake would use; raises JobRefusedError when it refuses."""
+    content, resources = profile.content, profile.job(rule, requested)
     options = {
         key: content.get(f"slurm-{key.replace('_', '-')}") for key in ("requeue", "no_requeue", "qos", "reservation")
     }
-    resources = profile.job(rule, requested)
-    partition, account = profile.find_partition(resources), resources.get("slurm_account")
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    partition, account = resources.get("slurm_partition"), resources.get("slurm_account")
     parameters = {
         "run_uuid": name,
         "slurm_logfile": str(FOLDER / f"{name}.log"),
@@ -139,9 +155,8 @@ def submit(profile: Profile, what: str, rule: str, requested: Mapping[str, Any],
     status, line = run_program([sys.executable, "-m", LINE, json.dumps(asked)], 120)
     if status:
         raise JobRefusedError(f"{what}: Snakemake's plugin for Slurm makes no job: {line[-200:]}\n{_OTHER}")
-    status, text = run_program(["bash", "-c", line.splitlines()[-1]], 60)
-    number = text.splitlines()[-1].partition(";")[0] if text else ""
-    if status or not number.isdigit():
-        said = text.removeprefix("sbatch: error: ").replace("\n", " ")
+    status, text = run_program(["bash", "-c", " ".join([line.splitlines()[-1], *test])], 60)
+    if status:
+        said = re.sub(r"(sbatch: error|allocation failure): |\n", " ", text).strip()
         raise JobRefusedError(f"{what}: sbatch refuses the job: {said[:200]}\n{next_step(text, ADVICE, _OTHER)}")
-    return TrialJob(f"{what} (partition {partition or 'by default'})", number, name)
+    return text
