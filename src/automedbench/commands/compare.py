@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -444,12 +445,9 @@ def _place(
 def _compare(
     a: str, b: str, agents: Mapping[str, Sequence[Sample]], measure: Measure, method: StatisticsMethod
 ) -> PairedComparison:
-    """The pair of all agents' comparisons, the first agent minus the second."""
-    pair = next(pair for pair in compare_pairs(agents, method, measure) if {pair.a, pair.b} == {a, b})
-    if pair.a == a or pair.difference is None:
-        return replace(pair, a=a, b=b)
-    low, high = (None, None) if pair.low is None or pair.high is None else (-pair.high, -pair.low)
-    return replace(pair, a=a, b=b, difference=-pair.difference, low=low, high=high)
+    """The first agent minus the second, corrected for the comparisons of all agents."""
+    others = [pair for pair in combinations(agents, 2) if {*pair} != {a, b}]
+    return compare_pairs(agents, method, measure, pairs=[(a, b), *others])[0]
 
 
 def _cells(first: Sequence[BoardEntry], second: Sequence[BoardEntry], measure: Measure) -> list[dict[str, Any]]:
