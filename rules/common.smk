@@ -8,6 +8,7 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 import os
 import sys
 
+from automedbench.base.console import collect_rarely
 from automedbench.base.files import set_sharing
 from automedbench.campaign.load import (
     campaign_file,
@@ -16,8 +17,7 @@ from automedbench.campaign.load import (
     write_campaign,
 )
 from automedbench.planning import heads, needs, targets, versions
-from automedbench.planning.load import parse_keys, merge, format_options
-from automedbench.planning.load import plan_thousands
+from automedbench.planning.load import parse_keys, merge, format_options, plan
 from automedbench.planning.profiles import refuse_lost_resources
 from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
@@ -34,8 +34,9 @@ if workflow.is_main_process:
 if "--unlock" in sys.argv:
     heads.refuse_while_head_lives()
     end_batches()
+collect_rarely()  # every step of the campaign is planned next
 GIVEN = parse_keys(workflow.config_settings.config_args)
-CAMPAIGN = plan_thousands(merge([config, GIVEN]), workflow.configfiles)
+CAMPAIGN = plan(merge([config, GIVEN]), workflow.configfiles)
 
 SETTINGS = CAMPAIGN.config
 set_sharing(SETTINGS.share)

@@ -23,6 +23,7 @@ from automedbench.base.records import Conversation, Message, RunId
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.commands import replay
+from automedbench.commands._check import DIFFERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,7 +200,7 @@ def test_what_differs_is_found_at_its_turn(
 ) -> None:
     tamper(recorded, recorded)
     code, shown = again(recorded)
-    assert code == replay.DIVERGED
+    assert code == DIFFERS
     assert f"diverges at turn {turn}: {reason}" in shown
     assert all(f"turn {number:3d}  " in shown and "same" in shown.splitlines()[number - 1] for number in range(1, turn))
 
@@ -220,7 +221,7 @@ def test_a_replay_that_ends_early(recorded: Path, again: Callable[..., tuple[int
 
     rewrite(earlier)(recorded, recorded)
     code, shown = again(recorded)
-    assert code == replay.DIVERGED and "diverges at turn 4" in shown
+    assert code == DIFFERS and "diverges at turn 4" in shown
     assert shown.count("the replay had ended before this turn") == 2
 
 

@@ -112,13 +112,20 @@ def file_kind(path: str) -> Kind:
     return "caches" if any(part in CACHES or STATE.fullmatch(part) for part in parts) else "workspaces"
 
 
-def _count_files(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
+def _list_archives(run: Path, what: Sequence[Kind]) -> Iterator[tuple[AttemptFolder, list[tuple[Kind, int]]]]:
+    """Finished attempts with files of these kinds in what is kept of their workspace: kind and bytes of each file."""
     for attempt in list_attempts(run):
         archive = attempt.path / REST
-        for path, size in list_members(archive) if attempt.sealed and archive.is_file() else ():
-            if (kind := file_kind(path)) in what:
-                found.files[kind] += 1
-                found.bytes[kind] += size
+        members = list_members(archive) if attempt.sealed and archive.is_file() else ()
+        if held := [(kind, size) for path, size in members if (kind := file_kind(path)) in what]:
+            yield attempt, held
+
+
+def _count_files(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
+    for _, held in _list_archives(run, what):
+        for kind, size in held:
+            found.files[kind] += 1
+            found.bytes[kind] += size
     for folder in _list_abandoned_workspaces(run) if "workspaces" in what else ():
         for _, _, status in walk(folder, strict=False):
             found.files["workspaces"] += 1
@@ -126,16 +133,9 @@ def _count_files(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
 
 
 def _remove_files(run: Path, what: Sequence[Kind]) -> None:
-    for attempt in list_attempts(run):
-        archive = attempt.path / REST
-        if (
-            not attempt.sealed
-            or not archive.is_file()
-            or not any(file_kind(path) in what for path, _ in list_members(archive))
-        ):
-            continue
+    for attempt, _ in _list_archives(run, what):
         _write_note(attempt, what)  # first: what is gone must be explained
-        drop_members(archive, lambda path: file_kind(path) in what)
+        drop_members(attempt.path / REST, lambda path: file_kind(path) in what)
     for folder in _list_abandoned_workspaces(run) if "workspaces" in what else ():
         remove_tree(folder)
 

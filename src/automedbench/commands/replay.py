@@ -22,10 +22,9 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.load import Campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
+from automedbench.commands._check import DIFFERS
 from automedbench.commands._output import show
 from automedbench.sandbox.airlock.archive import PRUNED, unpack_workspace
-
-DIVERGED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +63,7 @@ def main(options: argparse.Namespace) -> None:
         lines += filter(None, [first.difference])
     show(options, {"run": record.run.path, "same": first is None, "pruned": pruned, "turns": reports}, lines)
     if first is not None:
-        sys.exit(DIVERGED)
+        sys.exit(DIFFERS)
 
 
 def replay_run(

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any, Literal
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals
 from automedbench.agent.durable.attempts import list_attempts
-from automedbench.agent.durable.lease import STALE_S, Holder, is_running
 from automedbench.base.endpoint.pacer import list_outages
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import read_record
@@ -26,6 +24,7 @@ from automedbench.commands._campaign import add_campaign_options, describe_optio
 from automedbench.commands._output import show
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.forecast import spent_line
+from automedbench.planning.heads import find_holder
 from automedbench.planning.load import DEFAULT, is_configured
 
 State = Literal["scored", "at work", "finished, not scored", "interrupted", "not begun"]
@@ -75,7 +74,7 @@ def read_state(folder: Path) -> RunState:
         return RunState("scored", failed=score.failed, disqualified=score.disqualified)
     except AutoMedBenchError:
         pass
-    if _is_at_work(folder / "lease.json"):
+    if find_holder(folder / "lease.json"):
         return RunState("at work")
     attempts = list_attempts(folder)
     if not attempts:
@@ -87,16 +86,6 @@ def read_state(folder: Path) -> RunState:
     except AutoMedBenchError:
         failures = []
     return RunState("interrupted", failures[-1].message.partition("\n")[0] if failures else "its process was killed")
-
-
-def _is_at_work(lease: Path) -> bool:
-    """A process of this node that lives, or of another one that touched its lease lately."""
-    try:
-        holder, touched = Holder.model_validate_json(lease.read_bytes()), lease.stat().st_mtime
-    except (OSError, ValueError):
-        return False
-    running = is_running(holder)
-    return time.time() - touched < STALE_S if running is None else running
 
 
 def status_lines(

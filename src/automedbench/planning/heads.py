@@ -44,14 +44,22 @@ def refuse_while_head_lives() -> None:
 def describe_lock() -> str:
     """Who holds the lock of this folder, and the next step: the message of a call that finds it locked."""
     for path in HEADS.glob("*.json"):
-        head = known_record(path, Holder)
-        lives = is_running(head) if head is not None else False
-        if head is not None and (time.time() - path.stat().st_mtime < STALE_S if lives is None else lives):
+        if head := find_holder(path):
             return f"nothing was started: {_describe_head(head)}"
     return (
         "nothing was started: this folder is locked by a call of Snakemake that was killed.\n"
         "Remove its lock by the same command with --unlock, then run the command again."
     )
+
+
+def find_holder(lease: Path) -> Holder | None:
+    """Process that holds a lease: one of this node that lives, or of another one that touched it lately."""
+    holder = known_record(lease, Holder)
+    running = is_running(holder) if holder else False
+    with contextlib.suppress(OSError):  # released meanwhile
+        if running or (running is None and time.time() - lease.stat().st_mtime < STALE_S):
+            return holder
+    return None
 
 
 def _describe_head(head: Holder) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from automedbench.base.console import collect_rarely
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, parse_yaml
 from automedbench.campaign.load import CONFIG, Campaign, load_campaign
@@ -27,12 +26,6 @@ def plan(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:
     if problems := [*_wrong_metrics(campaign)] or [*_missing_judge(campaign)]:
         raise ConfigError(problems)
     return campaign
-
-
-def plan_thousands(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:
-    """``plan`` for a process that then plans every step of the campaign."""
-    collect_rarely()
-    return plan(config, configfiles)
 
 
 def _wrong_metrics(campaign: Campaign) -> list[str]:
