@@ -94,6 +94,7 @@ class MaskFoldersOptions(Model):
         default_factory=dict, description="target → structures that it is made of; default: its source or own name"
     )
     table: SubjectTable | None = Field(None, description="subjects and their order; without one all that have an image")
+    sparse: bool = Field(False, description="a structure without a mask file is absent in that subject")
 
 
 def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
@@ -109,8 +110,8 @@ def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
         subjects = list(find_subjects(raw, options.image, f"{card.id}: staging.options.image"))
 
     def masks(subject: str, structures: list[str]) -> tuple[MaskPart, ...]:
-        names = ({"id": subject, "structure": name} for name in structures)
-        return tuple(MaskPart(raw / fill_pattern(options.mask, each)) for each in names)
+        paths = (raw / fill_pattern(options.mask, {"id": subject, "structure": name}) for name in structures)
+        return tuple(MaskPart(path) for path in paths if not options.sparse or path.is_file())
 
     return [
         SourceSegmentation(
