@@ -291,7 +291,7 @@ class CampaignLedger:
         path = self._path(new)
         if path not in self._books:
             left = _read_book(path)
-            if left is not None and left[0] is None:
+            if None in left:
                 raise InfrastructureError(
                     f"{path} cannot be read, so what the attempt has spent is not known.\n"
                     "Remove the file if you know what it cost, then run the same command again."
@@ -320,27 +320,23 @@ class CampaignLedger:
             ) from error
         paths = [self.folder / name for name in names if name != LOCK]
         with ThreadPoolExecutor(READ_TOGETHER) as pool:
-            found = [(path, *read) for path, read in zip(paths, pool.map(_read_book, paths), strict=True) if read]
-        books = {
-            path: book if self._is_alive(book, written_ns, now_ns) else book.close()
-            for path, book, written_ns in found
-            if book is not None
-        }
-        return books, [f"{path} cannot be read" for path, book, _ in found if book is None]
+            found = [
+                (path, book) for path, read in zip(paths, pool.map(_read_book, paths), strict=True) for book in read
+            ]
+        books = {path: book if self._is_alive(book, now_ns) else book.close() for path, book in found if book}
+        return books, [f"{path} cannot be read" for path, book in found if book is None]
 
-    def _is_alive(self, book: Book, written_ns: int, now_ns: int) -> bool:
+    def _is_alive(self, book: Book, now_ns: int) -> bool:
         """True when the process that wrote the book still works on the attempt.
 
-        Of one that cannot be seen, mostly on another node, the book was written or its lease touched of late; ages are
-        differences of times that the file server set, so that clocks of nodes need not agree. A clock that was set back
-        leaves ages below zero: what lies far ahead is not of late either.
+        One that cannot be seen, mostly on another node, has touched its run's lease of late, by the clock of the file
+        server, so that clocks of nodes need not agree. What lies far ahead, as of a clock that was set back, is not of
+        late either.
         """
         if book.reserved is None and book.asked is None:
             return False
         running = is_running(book.holder)
-        if running is None:
-            return any(abs(now_ns - at) <= STALE_S * 1e9 for at in (written_ns, self._lease_touched_ns(book)))
-        return running
+        return abs(now_ns - self._lease_touched_ns(book)) <= STALE_S * 1e9 if running is None else running
 
     def _lease_touched_ns(self, book: Book) -> int:
         """Time of the last heartbeat of the run's lease if the book's process holds it; else 0."""
@@ -373,25 +369,25 @@ class CampaignLedger:
 
 def sum_attempts(folder: Path, run: str, last: int) -> Decimal | None:
     """USD that are booked for all attempts at a run up to the ``last``, also those moved away; None: unknown prices."""
-    found = [read for path in sorted(folder.glob(f"{run.replace('/', '+')}+*.json")) if (read := _read_book(path))]
-    books = [book for book, _ in found if book is None or int(book.attempt) <= last]
+    found = [book for path in sorted(folder.glob(f"{run.replace('/', '+')}+*.json")) for book in _read_book(path)]
+    books = [book for book in found if book is None or int(book.attempt) <= last]
     if any(book is None or book.unpriced for book in books):
         return None
     return sum((Decimal(book.spent) for book in books if book), ZERO)
 
 
-def _read_book(path: Path) -> tuple[Book | None, int] | None:
-    """A book (None when it is damaged) and when it was written, by the file server's clock; None without a file."""
+def _read_book(path: Path) -> list[Book | None]:
+    """The book in a file, None where it is damaged; nothing without a file."""
     try:
-        data, written_ns = path.read_bytes(), path.stat().st_mtime_ns
+        data = path.read_bytes()
     except FileNotFoundError:
-        return None
+        return []
     except OSError as error:
         raise InfrastructureError(f"The campaign's ledger {path} cannot be read: {error.strerror or error}.") from error
     try:
-        return Book.model_validate_json(data), written_ns
+        return [Book.model_validate_json(data)]
     except pydantic.ValidationError:
-        return None, written_ns
+        return [None]
 
 
 def _usd(amount: Decimal) -> str:

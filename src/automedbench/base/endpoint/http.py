@@ -361,8 +361,6 @@ def _classify_timeout(reason: httpx2.TimeoutException, timeout_s: float) -> Faul
     """No connection is a fault of the network; a late answer may also mean that the run is over."""
     if isinstance(reason, httpx2.ConnectTimeout):
         return Fault("network", None, f"timeout: no connection within {min(timeout_s, CONNECT_S):g} s", sent=False)
-    if isinstance(reason, httpx2.PoolTimeout):
-        return Fault("network", None, "timeout: no free connection", sent=False)
     what = str(reason) if "slowly" in str(reason) else f"no answer within {timeout_s:g} s"
     return Fault("network", None, f"timeout: {what}", slow=True)
 
