@@ -528,7 +528,9 @@ def test_messages_are_safe_to_store(tmp_path: Path) -> None:
 
 
 def test_compaction_keeps_calls_and_answers_together() -> None:
-    from automedbench.agent.log import CallNote, Entry, compact
+    from factories import make_call
+
+    from automedbench.agent.log import Entry, compact
 
     entries = [Entry(0, ChatMessage("system", "s")), Entry(0, ChatMessage("user", "k"))]
     for turn in range(1, 11):
@@ -537,20 +539,20 @@ def test_compaction_keeps_calls_and_answers_together() -> None:
         entries.append(
             Entry(turn, ChatMessage("tool", json.dumps({"status": "ok", "stdout": "y" * 400}), call_id=call.id))
         )
-    notes = [CallNote(turn, "bash", "c", 0, []) for turn in range(1, 11)]
+    run = [make_call(turn) for turn in range(1, 11)]
 
     def fits(limit: int) -> Any:
         return lambda messages: sum(len(m.content) + sum(len(c.arguments) for c in m.calls) for m in messages) <= limit
 
-    mild = compact(entries, notes, fits(7000))
+    mild = compact(entries, run, fits(7000))
     assert len(mild) == len(entries)
     assert [json.loads(entry.message.content).get("note") for entry in mild[3:11:2]] == [
         "output removed, 430 characters"  # by hand: {"status": "ok", "stdout": ""} is 30 long, plus 400
     ] * 4
-    strong = compact(entries, notes, fits(6000))
+    strong = compact(entries, run, fits(6000))
     assert strong[2].message.content.startswith("[SUMMARY] Turns 1 to 4 were removed")
     assert [entry.turn for entry in strong[3:]] == [5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10]
-    strongest = compact(entries, notes, fits(0))
+    strongest = compact(entries, run, fits(0))
     assert [entry.turn for entry in strongest] == [0, 0, 9, 10, 10]
 
 

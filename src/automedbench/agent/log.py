@@ -27,7 +27,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import clean_text, parse_json_object, unwritable
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Message, now
+from automedbench.base.records import CodeCall, Message, now
 from automedbench.base.reserve import makes_room
 
 STAMPS = {"seq", "ts", "t_s"}
@@ -238,7 +238,7 @@ class Dialogue:
 
     def __init__(self, system: str, kickoff: str, log: RunLog, context_tokens: int) -> None:
         self.turn = 0
-        self.notes: list[CallNote] = []
+        self.calls: Sequence[CodeCall] = ()
         self._log = log
         self._window = context_tokens
         self._all: list[Entry] = []
@@ -313,7 +313,7 @@ class Dialogue:
 
     def _compact(self, target: int, why: str) -> None:
         before, count = self.estimated_tokens, len(self._sent)
-        self._sent = compact(self._sent, self.notes, lambda messages: self._estimate(messages) <= target)
+        self._sent = compact(self._sent, self.calls, lambda messages: self._estimate(messages) <= target)
         self._log.event(
             "compaction",
             self.turn,
@@ -343,30 +343,22 @@ class Entry:
     by_program: bool = False
 
 
-@dataclass(frozen=True)
-class CallNote:
-    """Fields of one executed call that the summary keeps."""
-
-    turn: int
-    language: str
-    comment: str
-    exit_code: int | None
-    files: Sequence[str]
-
-    def line(self) -> str:
-        wrote = f"; wrote {', '.join(self.files[:5])}{' …' if len(self.files) > 5 else ''}" if self.files else ""
-        return f"- turn {self.turn}, {self.language}: {self.comment or 'no comment'}; exit code {self.exit_code}{wrote}"
+def describe_call(call: CodeCall) -> str:
+    """The line of an executed call in a summary."""
+    files, comment = call.new_files, find_first_comment(call.code) or "no comment"
+    wrote = f"; wrote {', '.join(files[:5])}{' …' if len(files) > 5 else ''}" if files else ""
+    return f"- turn {call.turn}, {call.language}: {comment}; exit code {call.exit_code}{wrote}"
 
 
 def compact(
-    entries: Sequence[Entry], notes: Sequence[CallNote], fits: Callable[[Sequence[ChatMessage]], bool]
+    entries: Sequence[Entry], calls: Sequence[CodeCall], fits: Callable[[Sequence[ChatMessage]], bool]
 ) -> list[Entry]:
     """The mildest shortening that ``fits``; when none does, the strongest."""
     result = _remove_old_output(entries)
     for kept_turns in (KEEP_TURNS, 3, 1):
         if fits([entry.message for entry in result]):
             break
-        result = _summarise(entries, notes, kept_turns)
+        result = _summarise(entries, calls, kept_turns)
     return result
 
 
@@ -399,12 +391,12 @@ def _remove_output(message: ChatMessage) -> ChatMessage:
     return replace(message, content=short) if len(short) < len(message.content) else message
 
 
-def _summarise(entries: Sequence[Entry], notes: Sequence[CallNote], kept_turns: int) -> list[Entry]:
+def _summarise(entries: Sequence[Entry], calls: Sequence[CodeCall], kept_turns: int) -> list[Entry]:
     oldest = entries[-1].turn - kept_turns
     middle = [entry for entry in entries[HEAD:] if entry.turn <= oldest]
     if not middle:
         return list(entries)
-    lines = [note.line() for note in notes if note.turn <= oldest]
+    lines = [describe_call(call) for call in calls if call.turn <= oldest]
     text = f"[SUMMARY] Turns 1 to {oldest} were removed to fit your context window. What was run in them:\n"
     summary = ChatMessage("user", text + ("\n".join(lines) or "- nothing"))
     recent = [entry for entry in entries[HEAD:] if entry.turn > oldest]

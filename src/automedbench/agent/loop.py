@@ -216,7 +216,7 @@ class AgentLoop:
         for call in calls:
             answer = self.toolbox.run(call, self.toolbox.budget.turns, cut=cut and not call.recovered)
             self.dialogue.add(ChatMessage("tool", answer, call_id=call.id))
-        self.dialogue.notes = self.toolbox.notes
+        self.dialogue.calls = self.toolbox.calls
         if cut and any(not call.recovered and not tools.is_complete(call.arguments) for call in calls):
             return self.toolbox.ending or self._length_stop()
         self._length_stops = 0

@@ -104,7 +104,7 @@ def run_agent(
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
     patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
-        attempt = find_usable_attempt(plan.folder, identity, sealed_before, lease.waited)
+        attempt = find_usable_attempt(plan.folder, identity, sealed_before)
         driver = _Driver(
             plan,
             brief,

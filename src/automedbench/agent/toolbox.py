@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.durable.attempts import DEATHS, Journal
-from automedbench.agent.log import CallNote, RunLog, find_first_comment
+from automedbench.agent.log import RunLog
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
 from automedbench.agent.workspace import Changes, Snapshot, infer_stage, is_plain_file, take_snapshot
@@ -162,9 +162,6 @@ class Toolbox:
     summary: str | None = None
     calls: list[CodeCall] = field(default_factory=list)
     help_used: list[HelpUse] = field(default_factory=list)
-    notes: list[CallNote] = field(default_factory=list)
-    n_exec: int = 0
-    n_exec_failed: int = 0
     n_warnings: int = 0
     out_of_memory: bool = False
     gpu: GpuUse | None = None
@@ -202,8 +199,8 @@ class Toolbox:
             api_retry_s=round(budget.retry_s, 3),
             exec_s=round(budget.exec_s, 3),
             gpu=self.gpu,
-            n_exec=self.n_exec,
-            n_exec_failed=self.n_exec_failed,
+            n_exec=len(self.calls),
+            n_exec_failed=sum(call.status != "ok" for call in self.calls),
             n_warnings=self.n_warnings,
             tokens=budget.usage,
             cost_usd=format_money(budget.cost),
@@ -277,8 +274,6 @@ class Toolbox:
         )
         about = f"call {number} {digest[:16]}"
         done = self.journal.effect("exec", about, lambda: self._run_code(request, turn, about), _EXECUTED, long=True)
-        self.n_exec += 1
-        self.n_exec_failed += done.result.status != "ok"
         self.budget.exec_s += done.result.elapsed_s
         self.out_of_memory = done.out_of_memory
         self.add_gpu_use(done.gpu)
@@ -386,9 +381,6 @@ class Toolbox:
             record_call(
                 self.log, turn, number, request, result, self._stage, changed, mask_processes(self.log, done.processes)
             )
-        )
-        self.notes.append(
-            CallNote(turn, request.language, find_first_comment(request.code), result.exit_code, changed[:6])
         )
         self.log.event(
             "exec_end",

@@ -288,8 +288,6 @@ class CommandLoop:
         whole = self._traffic.whole_command(record_call(log, 0, COMMAND, CodeRequest("bash", code), result, "S1"))
         toolbox.calls[:] = [whole, *self._traffic.calls]
         toolbox.help_used[:] = self._traffic.help_used
-        toolbox.n_exec = len(toolbox.calls)
-        toolbox.n_exec_failed = sum(call.status != "ok" for call in toolbox.calls)
         log.event(
             "exec_end",
             budget.turns,

@@ -180,7 +180,7 @@ def publish(attempt: AttemptFolder) -> None:
     write_text(attempt.path / "published", "")
 
 
-def find_usable_attempt(run: Path, identity: Identity, sealed_before: set[int], waited: bool) -> AttemptFolder | None:
+def find_usable_attempt(run: Path, identity: Identity, sealed_before: set[int]) -> AttemptFolder | None:
     """The attempt that answers ``identity`` without a new one: sealed (to be published), or interrupted (to go on).
 
     A sealed one counts when nothing was made of it yet, or when it was finished while this process waited for the
@@ -192,7 +192,7 @@ def find_usable_attempt(run: Path, identity: Identity, sealed_before: set[int], 
     sealed = [attempt for attempt in attempts if attempt.sealed]
     newest = sealed[-1] if sealed else None
     if newest is not None and attempt_identity(newest.record()) == identity:
-        finished_meanwhile = waited and newest.number not in sealed_before
+        finished_meanwhile = newest.number not in sealed_before
         collected = (newest.path / "published").is_file() and (run / "submission.json").exists()
         if finished_meanwhile or not collected:
             return newest

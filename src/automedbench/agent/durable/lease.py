@@ -55,12 +55,11 @@ class Holder(Model):
 
 
 class Lease:
-    """A held lease. ``waited``: another holder had to be waited for."""
+    """A held lease."""
 
-    def __init__(self, path: Path, holder: Holder, waited: bool, stale_s: float = STALE_S) -> None:
+    def __init__(self, path: Path, holder: Holder, stale_s: float = STALE_S) -> None:
         self.path = path
         self.holder = holder
-        self.waited = waited
         self._patience_s = stale_s / 2
         self._beaten_at = _clock()
         self._lost: str | None = None
@@ -206,7 +205,7 @@ def _acquire(
     holder = identify()
     watch = Watch(stale_s)
     deadline = time.monotonic() + wait_s
-    waited = False
+    announced = False
     while not _create(path, holder):
         current = _read(path)
         if current is not None and current.token == holder.token:
@@ -219,12 +218,12 @@ def _acquire(
                 f"{refusal} by {current or 'an unreadable holder'}.\n"
                 f"It is still alive after {wait_s:.0f} s: wait until it ends, or stop it. The lease is {path}."
             )
-        if current is not None and not waited:
+        if current is not None and not announced:
             say(f"Waiting for {current}, which executes this run already.")
-        waited = waited or current is not None
+            announced = True
         time.sleep(poll_s)
     _remove_old_claims(path, holder)
-    return Lease(path, holder, waited, stale_s)
+    return Lease(path, holder, stale_s)
 
 
 class Watch:
