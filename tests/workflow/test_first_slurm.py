@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ STATE = Path("/var/lib/automedbench-setup/slurm")
 TOP = {"executor": "automedbench-slurm", "jobs": 10, "latency-wait": 4, "slurm-no-requeue": True}
 JOBS = {"slurm_account": "bench", "slurm_partition": "cpu", "runtime": 30, "mem_mb": 400}
 BOX = {"sandbox": {"backend": "apptainer", "network": "sealed"}, "containers": {"agent": {"image": "light"}}}
+DEMO = ("--configfile", "demo/config.yaml")
 PORT = 9901
 AGENT = {"provider": "openai", "model": "m", "base_url": f"http://127.0.0.1:{PORT}/v1", "api_key_env": "LAB_MODEL_KEY"}
 PAID = BOX | {
@@ -50,9 +52,14 @@ class Cluster:
         self.write("agents.yaml", {"agents": {"paid": AGENT}})
         give_to_stranger(self.project, self.project.path / "build")
         names = [word for name in ("slurm", "jobs", "shared folder") for word in ("--only", name)]
-        files = ("--configfile", "demo/config.yaml", "build/fault.yaml", "--profile", "build/fault")
+        files = (*DEMO, "build/fault.yaml", "--profile", "build/fault")
         call = ("python", "-m", "automedbench", "first-run", "--again", *files, *names)
         return self.project.run(*call, timeout=400, LAB_MODEL_KEY="sk-canary-of-a-lab").stdout
+
+    def call(self, *words: str) -> Any:
+        """The JSON that a command prints, for the campaign of the demo."""
+        done = self.project.run("python", "-m", "automedbench", *words, "--json", *DEMO, timeout=400)
+        return json.loads(done.stdout)
 
     def write(self, name: str, content: Any) -> None:
         """A YAML file below build/ of the clone."""
@@ -239,3 +246,28 @@ def test_a_fault_of_a_cluster_is_named(cluster: Cluster, fault: Fault) -> None:
         ), lines
     else:
         assert wrong == [] and any(line.startswith("ok") for line in lines), lines
+
+
+def test_site_takes_what_slurm_accepts(cluster: Cluster) -> None:
+    """Accounts and preemption as tests/setup/slurm.sh has them; the doctor asks again, by the profile."""
+    cluster.call("site", "--out", "build/own")
+    profile = yaml.safe_load((cluster.project.path / "build/own/config.yaml").read_text())
+    small = profile["default-resources"]
+    assert (small["slurm_partition"], small["slurm_account"], "set-resources" in profile) == ("cpu", "bench", False)
+    cluster.call("site", "--out", "build/spare", "--preemptible")
+    profile = yaml.safe_load((cluster.project.path / "build/spare/config.yaml").read_text())
+    assert (profile["set-resources"]["run_agent"]["slurm_partition"], profile["slurm-requeue"]) == ("spare", True)
+
+    def looked(name: str) -> dict[str, str]:
+        found = cluster.call("doctor", "--profile", f"build/{name}")
+        return next(each for each in found if each["probe"] == "slurm")
+
+    assert [looked(name)["status"] for name in ("own", "spare")] == ["ok", "ok"]
+    cluster.write("theirs/config.yaml", TOP | {"default-resources": JOBS | {"slurm_account": "theirs"}})
+    give_to_stranger(cluster.project, cluster.project.path / "build")
+    found = looked("theirs")
+    assert (found["status"], "Invalid account" in found["message"], "site --account" in found["fix"]) == (
+        "FAIL",
+        True,
+        True,
+    )
