@@ -466,7 +466,7 @@ def test_credentials_in_a_url_are_not_shown(place: Path, monkeypatch: pytest.Mon
 # --- data, resources ------------------------------------------------------------------------------------------
 
 
-def stage(place: Path, *, version: int | None = None) -> Path:
+def stage(place: Path) -> Path:
     """One staged case: image public, label private; returns the folder of private data."""
     files = {"public": "image.png", "private": "boxes.json"}
     for root, name in files.items():
@@ -478,7 +478,7 @@ def stage(place: Path, *, version: int | None = None) -> Path:
     case = CaseEntry(id="case_0001", inputs={"image.png": entry}, private={"boxes.json": entry})
     manifest = Manifest(
         task=TASK,
-        task_version=version or CARD["version"],
+        task_version=CARD["version"],
         track="detection",
         dataset="bccd",
         sampling="all",
@@ -497,28 +497,14 @@ def test_staged(place: Path) -> None:
     assert statuses(list(inputs.data(host_of(place)))) == ["ok", "ok"]
 
 
-def test_staged_in_another_version(place: Path) -> None:
-    stage(place, version=99)
-    assert statuses(list(inputs.data(host_of(place)))) == ["warn", "ok"]
-
-
-@pytest.mark.parametrize("change", ["missing", "shorter"])
 @pytest.mark.parametrize(
     "file", ["public/bccd-det-task/case_0001/image.png", "private/bccd-det-task/case_0001/boxes.json"]
 )
-def test_staged_files_that_changed(place: Path, file: str, change: str) -> None:
+def test_staged_files_that_were_purged(place: Path, file: str) -> None:
     stage(place)
-    path = place / "data" / file
-    path.unlink() if change == "missing" else path.write_bytes(b"1")
+    (place / "data" / file).unlink()
     first, *_ = inputs.data(host_of(place))
-    assert first.status == "FAIL"
-    assert file in first.message
-
-
-def test_damaged_manifest(place: Path) -> None:
-    stage(place)
-    (place / f"data/manifests/{TASK}.json").write_text("{")
-    assert statuses(list(inputs.data(host_of(place)))) == ["FAIL", "ok"]
+    assert (first.status, "not any more: bccd-det-task" in first.message) == ("warn", True)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
@@ -546,13 +532,6 @@ def test_resources(place: Path) -> None:
     assert only(inputs.resources(host)).status == "ok"
     host = host_of(place, resources={"wordnet": "wordnet", "chexbert": "nowhere"})
     assert only(inputs.resources(host)).message.startswith("chexbert: nothing is at nowhere")
-    (place / "file").touch()
-    egress = {"network": "proxied", "backend": "apptainer"}
-    shut, good = (
-        only(inputs.cache(host_of(place, sandbox=egress | {"egress": {"cache": name}})))
-        for name in ("file/cache", "new/cache")
-    )
-    assert (shut.status, good.status) == ("FAIL", "ok") and "sandbox.egress.cache" in shut.fix
 
 
 # --- GPU and Slurm --------------------------------------------------------------------------------------------

@@ -7,17 +7,15 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.servers import parse_file_url, read_servers
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
-from automedbench.base.files import SHARES, read_record
+from automedbench.base.files import SHARES
 from automedbench.base.keys import read_keys, shown_place
 from automedbench.base.plaintable import counted
-from automedbench.base.records import Manifest
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
@@ -35,13 +33,11 @@ from automedbench.commands._machine.examine import (
 from automedbench.commands._machine.host import nearest_folder, read_folder
 from automedbench.commands.tasks import way_to_data
 from automedbench.judge.panel.member import response_format
-from automedbench.sandbox.egress.cache import CACHE_FIX, PARTS
+from automedbench.planning.targets import is_staged_data_missing
 from automedbench.steps.judge_answers import judge_model
 
 ENDPOINT_S, CLIENT_S = 5.0, 290.0
 """For a list of models, and for all that a client is asked."""
-CHECKED_FILES = 2000
-"""Staged files per task whose size is checked."""
 STAGE = "Stage it: `snakemake prepare`."
 READY = {
     "type": "object",
@@ -140,19 +136,17 @@ def ask_for_models(client: Agent, base_url: str, key: str) -> tuple[int, bytes]:
 
 
 def data(host: Host) -> ProbeResults:
-    """Staged cases are complete, and answers are readable by their owner only."""
+    """Cases are staged, and answers are readable by their owner only."""
     if host.campaign is None:
         return
     settings = host.campaign.config.data
     tasks = host.campaign.tasks
-    staged = [task for task in tasks if (Path(settings.manifests) / f"{task}.json").is_file()]
-    if absent := [task for task in tasks if task not in staged]:
+    absent = [task for task in tasks if _is_absent(host.campaign, task)]
+    if absent:
         names = ", ".join(absent[:3]) + " …" * (len(absent) > 3)
-        yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged yet: {names}", STAGE)
-    problems = [problem for task in staged if (problem := _check_staged(host.campaign, task)) is not None]
-    yield from problems
-    if n_complete := len(staged) - len(problems):
-        yield ok("data", f"{n_complete} of {len(tasks)} tasks are staged and complete")
+        yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged, or not any more: {names}", STAGE)
+    if staged := len(tasks) - len(absent):
+        yield ok("data", f"{staged} of {len(tasks)} tasks are staged")
     private, share = Path(settings.private), host.campaign.config.share
     yield from _check_access(private, "group" if share == "all" else share)
     for place in host.campaign.closed_folders:
@@ -174,23 +168,10 @@ def _check_access(folder: Path, share: str) -> ProbeResults:
         yield ok("data", f"{folder} is closed to other users")
 
 
-def _check_staged(campaign: Campaign, task: str) -> ProbeResult | None:
-    """Problems of the staged files of a task that has a manifest."""
-    settings, card = campaign.config.data, campaign.cards[task]
-    path = Path(settings.manifests, f"{task}.json")
-    try:
-        manifest = read_record(path, Manifest)
-    except InfrastructureError as error:
-        return result_of_error("data", error)
-    if manifest.task_version != card.version:
-        return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
-    public, private = Path(settings.public, task), Path(settings.private, task)
-    files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), CHECKED_FILES)
-    wrong = [str(file) for file, entry in files if not file.is_file() or file.stat().st_size != entry.bytes]
-    if not wrong:
-        return None
-    fix = f"Delete {path} and stage again: `snakemake prepare`."
-    return fail("data", f"{task}: {len(wrong)} staged files are missing or changed, for example {wrong[0]}", fix)
+def _is_absent(campaign: Campaign, task: str) -> bool:
+    """Check whether `snakemake` would stage a task."""
+    there = Path(campaign.config.data.manifests, f"{task}.json").is_file()
+    return not there or is_staged_data_missing(campaign, task)
 
 
 def resources(host: Host) -> ProbeResults:
@@ -202,20 +183,6 @@ def resources(host: Host) -> ProbeResults:
         yield fail("resources", f"{name}: nothing is at {path}", "See docs/data.md for how to get it.")
     if not absent:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
-
-
-def cache(host: Host) -> ProbeResults:
-    """Runs can write the cache of models and packages, or the folder in which they make it."""
-    sandbox = host.campaign.config.sandbox if host.campaign is not None else None
-    if sandbox is None or sandbox.backend == "local" or not sandbox.has_egress or not sandbox.egress.cache:
-        return
-    folder = Path(sandbox.egress.cache)
-    parts = [nearest_folder(folder), *(part for name in PARTS if (part := folder / name).exists())]
-    closed = [part for part in parts if not (part.is_dir() and os.access(part, os.W_OK | os.X_OK))]
-    for part in closed:
-        yield fail("cache", f"{part} cannot be written by this user: no run would start", CACHE_FIX)
-    if not closed:
-        yield ok("cache", f"{folder} can be written")
 
 
 def list_clients(campaign: Campaign | None) -> dict[str, Agent]:

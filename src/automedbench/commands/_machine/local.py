@@ -17,7 +17,6 @@ from pathlib import Path
 
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
-from automedbench.campaign.load import Campaign
 from automedbench.commands._machine.examine import Host, ProbeResult, ProbeResults, fail, ok, result_of_error, warn
 from automedbench.commands._machine.host import (
     NETWORK_FILE_SYSTEMS,
@@ -26,10 +25,8 @@ from automedbench.commands._machine.host import (
     read_lines,
     run_program,
 )
-from automedbench.planning.needs import effective_limits
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.scratch import why_no_scratch
-from automedbench.sandbox.container.watchdog import measure_space
 from automedbench.sandbox.evidence import trace_filter
 from automedbench.sandbox.evidence.trace import Trace
 
@@ -152,23 +149,7 @@ def disks(host: Host) -> ProbeResults:
         if name == "temporary files" and folder.kind in NETWORK_FILE_SYSTEMS:
             fix = "Set TMPDIR to a disk of this machine: containers and sockets of runs live there."
             yield warn(name, f"{path} lies on a network file system", fix)
-    yield from _workspaces(host.campaign, results)
     yield from _leases(results, folder.kind)
-
-
-def _workspaces(campaign: Campaign | None, results: Path) -> ProbeResults:
-    """Free space against what a run on each core may fill; a run ends before the disk is full."""
-    if campaign is None:
-        return
-    limits = (effective_limits(campaign, task).disk_gb for task in campaign.tasks)
-    allowed = [float("inf") if gb is None else gb for gb in limits]
-    runs, (free, reserve) = min(len(os.sched_getaffinity(0)), len(campaign.runs)), measure_space(results)
-    each = (free - reserve) / 1e9 / max(1, runs)
-    text = f"{runs} at a time may fill {max(each, 0):,.0f} GB each; limits.disk_gb is {max(allowed):g}"
-    if each < max(allowed):
-        yield warn("workspaces", text, "Free space, lower limits.disk_gb, or run fewer at a time.")
-    else:
-        yield ok("workspaces", text)
 
 
 def _leases(results: Path, kind: str) -> Iterator[ProbeResult]:

@@ -24,7 +24,6 @@ PROBES = (
     HostProbe("raw data", inputs.raw),
     HostProbe("data", inputs.data, 30),
     HostProbe("resources", inputs.resources),
-    HostProbe("cache", inputs.cache),
     HostProbe("hosts", servers.hosts, 240, doctor=False),
     HostProbe(
         "models", models.models, 300, doctor=False, usd=lambda host: models.sum_costs(inputs.list_models(host.campaign))
