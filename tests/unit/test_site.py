@@ -279,6 +279,21 @@ def test_an_urgent_partition_is_used_only_by_name() -> None:
     assert place_of_runs(PLAIN) == "day,"
     assert place_of_runs(SiteOptions(partition="urgent")) == "urgent,"
     assert place_of_runs(PREEMPTIBLE) == "scavenge,"
+    site = dataclasses.replace(site, partitions=(urgent, dataclasses.replace(day, minutes=60)))
+    with pytest.raises(ConfigError, match="urgent: takes the place of other users' jobs"):
+        place_of_runs(PLAIN)
+
+
+def test_a_qos_that_preempts_the_usual_one_is_used_only_by_name() -> None:
+    """QOS `urgent` comes first in the user's list, and the default one is refused: `gpu` is next."""
+    texts = texts_of("qos-limits")
+    texts |= {"associations": "users||urgent,normal,gpu|normal", "qos": "normal|\nurgent|normal\ngpu|"}
+
+    def qos_of_runs(options: SiteOptions) -> str:
+        draft = draft_profile(parse(texts), RUN, options, lambda place: "" if place.qos else "Invalid qos")
+        return next(line for line in draft.messages if line.startswith("runs: ")).split("QOS ")[1].split(",")[0]
+
+    assert (qos_of_runs(PLAIN), qos_of_runs(SiteOptions(qos="urgent"))) == ("gpu", "urgent")
 
 
 def test_smaller_requests_follow_what_runs_used() -> None:

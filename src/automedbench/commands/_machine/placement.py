@@ -138,6 +138,8 @@ def find_lack(partition: Partition, needs: Needs) -> str:
 
 def _is_unwanted(site: Site, place: Place, *, preemptible: bool, named: bool) -> str:
     """Why the place does not fit what was asked for of preemption; empty where it does, and where the user named it."""
+    if site.displaces(place.partition) and not named:
+        return "takes the place of other users' jobs: only where it is named"
     preempted = site.preempts(place.partition, place.qos)
     if preemptible and not preempted:
         return "preempts no jobs"
@@ -145,13 +147,16 @@ def _is_unwanted(site: Site, place: Place, *, preemptible: bool, named: bool) ->
 
 
 def _list_charges(site: Site, partition: Partition, options: SiteOptions) -> Iterator[tuple[str, str]]:
-    """Accounts with the QOS that a job may name there, the default ones first; "" is the default, unnamed."""
+    """Accounts with the QOS that a job may name there, the default ones first; "" is the default, unnamed.
+
+    None that takes the place of jobs of the default one, unless the user names it.
+    """
     if not site.associations or options.account not in (None, *(each.account for each in site.associations)):
         yield options.account or "", options.qos or ""
         return
     for each in sorted(site.associations, key=lambda each: (each.account != site.default_account, each.account)):
         if options.account in (None, each.account) and each.partition in ("", partition.name):
-            others = ["", *(name for name in each.qos if name != each.usual_qos)]
+            others = ["", *(name for name in each.qos if name not in (each.usual_qos, *site.urgent_qos))]
             yield from ((each.account, qos) for qos in ([options.qos] if options.qos else others))
 
 

@@ -75,7 +75,7 @@ class Association:
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster; ``preempted_qos``: those whose jobs lose their place, the user's usual ones not among them."""
+    """A cluster; QOS whose jobs lose their place, the user's usual ones not among them, and those that take theirs."""
 
     cluster: str
     preempt_type: str
@@ -83,6 +83,13 @@ class Site:
     associations: tuple[Association, ...]
     default_account: str
     preempted_qos: frozenset[str]
+    urgent_qos: frozenset[str]
+
+    @property
+    def usual_tier(self) -> int:
+        """Tier of the default partition, else the highest."""
+        default = [each.tier for each in self.partitions if each.default]
+        return max(default or [each.tier for each in self.partitions])
 
     def preempts(self, partition: Partition, qos: str) -> bool:
         """Check whether jobs there lose their place to usual ones, not to urgent ones alone, as the usual may too."""
@@ -90,8 +97,13 @@ class Site:
             return False
         if self.preempt_type == "qos":
             return qos in self.preempted_qos
-        usual = [each.tier for each in self.partitions if each.default] or [each.tier for each in self.partitions]
-        return partition.tier < max(usual)
+        return partition.tier < self.usual_tier
+
+    def displaces(self, partition: Partition) -> bool:
+        """Check whether jobs there take the place of those in the usual partitions."""
+        between = range(self.usual_tier, partition.tier)
+        preempted = any(each.tier in between and each.preempt_mode != "OFF" for each in self.partitions)
+        return self.preempt_type == "partition_prio" and preempted
 
 
 def read_site() -> Site:
@@ -124,15 +136,16 @@ def parse(texts: Mapping[str, str]) -> Site:
     """A site from the output of each command, by the names in ``read_site``."""
     config = dict(re.findall(r"(?m)^(\w+) *= *(.*?) *$", texts.get("config", "")))
     linear, associations = config.get("SelectType") == "select/linear", tuple(_associations(texts))
-    qos = list(_rows(texts, "qos", 2))
-    preempted = {name for _, names in qos for name in names.split(",")} - {each.usual_qos for each in associations}
+    usual = {"", *(each.usual_qos for each in associations)}
+    qos = {name: set(preempted.split(",")) for name, preempted in _rows(texts, "qos", 2)}
     return Site(
         cluster=config.get("ClusterName", "this cluster"),
         preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
         partitions=tuple(_partitions(texts, linear)),
         associations=associations,
         default_account=texts.get("account", "").strip(),
-        preempted_qos=frozenset(preempted - {""}),
+        preempted_qos=frozenset().union(*qos.values()) - usual,
+        urgent_qos=frozenset(name for name, preempted in qos.items() if preempted & usual - {""}),
     )
 
 
