@@ -86,15 +86,8 @@ class Collector:
         """Return whether the item is complete."""
         return (self.place_of(item) / "done.json").is_file()
 
-    def remembered(
-        self, name: str, identity: object, ask: Callable[[Path, transfer.DownloadProgress], bool], client: str
-    ) -> bytes:
-        """A listing that the host gives: asked for once per fetch, so that an interrupted one goes on with the same."""
-        item = DownloadItem(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
-        return self.planned_by(item).read_bytes()
-
     def planned_by(self, item: DownloadItem) -> Path:
-        """The file of an item that says which others there are."""
+        """The file of an item that says which others there are; an interrupted fetch goes on with the same one."""
         self._plans.append(item)
         self.one(item)
         return self.place_of(item) / "ready" / item.place

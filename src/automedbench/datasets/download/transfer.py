@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from automedbench.base.endpoint.faults import parse_retry_after
 from automedbench.base.errors import InfrastructureError, MissingDataError
@@ -45,8 +45,6 @@ _HUB_SAYS = {
     "RepoNotFound": "not there, or only for those who are let in",
 }
 """What the Hugging Face hub tells by its X-Error-Code."""
-AuthMode = Literal["login", "mirror", "anonymous"]
-"""With credentials, of a mirror, which gets none, or of the host without any."""
 
 
 class Stopped(Exception):
@@ -80,11 +78,7 @@ class Request:
     size: int | None = None
     """As published."""
     mirrored: bool = False
-
-    @property
-    def auth_mode(self) -> AuthMode:
-        """On what grounds the file could be had."""
-        return "mirror" if self.mirrored else "anonymous" if self.authorization is None else "login"
+    """From a mirror, which gets no credentials."""
 
 
 @dataclass
@@ -304,7 +298,8 @@ def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
         return _Again(f"HTTP {status} ({describe_status(status)})", parse_retry_after(answer.headers))
-    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.auth_mode].get(status)
+    asked = "mirror" if request.mirrored else "anonymous" if request.authorization is None else "login"
+    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[asked].get(status)
     message = f"{request.name}: expected the file, found HTTP {status} ({means or describe_status(status)})"
     return SourceUnreachable(message) if status in (401, 403, 407) else MissingDataError(message)
 

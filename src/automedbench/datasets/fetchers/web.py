@@ -58,8 +58,14 @@ def client() -> str:
 def fetch_listing(source: Source, collector: Collector, url: str) -> bytes:
     """Response of a host to a request for its list of files, cached per fetch."""
     request = make_request(source, collector, url)
-    identity = [source.kind, source.revision, url, collector.access.stand_in]
-    return collector.remembered(request.name, identity, functools.partial(download, request), client())
+    item = DownloadItem(
+        name=request.name,
+        identity=["listing", source.kind, source.revision, url, collector.access.stand_in],
+        get=functools.partial(download, request),
+        client=client(),
+        place="listing",
+    )
+    return collector.planned_by(item).read_bytes()
 
 
 def choose_files(source: Source, names: Iterable[str], downloads: Iterable[Download]) -> list[Download]:

@@ -22,11 +22,12 @@ from xml.etree import ElementTree
 from pydantic import Field
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
-from automedbench.base.untrusted import parse_json, read_bounded
+from automedbench.base.untrusted import read_bounded
 from automedbench.base.untrusted.table import COLUMNS, UNREADABLE, Bounds, read_table
 from automedbench.datasets.forms.pictures import Picture
-from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.problems import missing, read_text, unexpected, unreadable
 from automedbench.datasets.patterns import is_pattern
 
 MAX_BYTES = 2_000_000_000
@@ -42,8 +43,10 @@ def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]
     Raises MissingDataError when the table (``what`` it is) is absent, InfrastructureError when it cannot be read or
     lacks a column.
     """
-    data = _read(path, what)
     try:
+        data = read_bounded(path, MAX_BYTES)
+        if data is None:
+            raise missing(path, what)
         data = decompress(data) if path.suffix == ".gz" else data
         table = read_table(data, BOUNDS, "\t" if path.suffix.lower() in TAB_SUFFIXES else ",")
         return table.select(*(column.strip().lower() for column in columns))
@@ -52,24 +55,11 @@ def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]
 
 
 def json_object(path: Path, what: str) -> dict[str, Any]:
-    """A file that holds one JSON object; errors as ``csv_rows``."""
-    try:
-        value = parse_json(_read(path, what).removeprefix(b"\xef\xbb\xbf"))
-    except InvalidSubmission as error:
-        raise unreadable(path, str(error)) from error
-    if not isinstance(value, dict):
+    """A file that holds one JSON object; raises as ``read_text``, and InfrastructureError for anything else."""
+    found = parse_json_object(read_text(path, what, MAX_BYTES))
+    if found is None:
         raise unexpected(path, "is not a JSON object")
-    return value
-
-
-def _read(path: Path, what: str) -> bytes:
-    try:
-        data = read_bounded(path, MAX_BYTES)
-    except InvalidSubmission as error:
-        raise unreadable(path, str(error)) from error
-    if data is None:
-        raise missing(path, what)
-    return data
+    return found
 
 
 def decompress(data: bytes) -> bytes:

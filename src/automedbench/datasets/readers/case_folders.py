@@ -6,7 +6,6 @@ the case's row in the table ``ground_truth.csv`` beside the private folders. Not
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.cards import RelativePath, TaskCard
-from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import picture_file, picture_size
@@ -27,6 +25,7 @@ from automedbench.datasets.forms.sources import (
     SourceReport,
     source_image,
 )
+from automedbench.datasets.forms.tables import json_object, table_rows
 from automedbench.datasets.forms.volumes import SourceVolume
 from automedbench.datasets.readers.question_files import normalize_text, parse_options, right_option
 from automedbench.datasets.readers.slices import ImageFilesOptions, read_grey
@@ -54,10 +53,7 @@ class _CaseFolder:
         path = self.held / name
         if self.row and not path.is_file():
             return self.row
-        found = parse_json_object(read_text(path, f"answer of {self.id}", MAX_BYTES).encode())
-        if found is None:
-            raise unexpected(path, "is not a JSON object")
-        return found
+        return json_object(path, f"answer of {self.id}")
 
     def text(self, name: str, keys: tuple[str, ...]) -> str:
         """The first of these keys that the answer has; raises InfrastructureError for none."""
@@ -86,9 +82,8 @@ def _rows(path: Path) -> dict[str, dict[str, str]]:
     """Case → its row; the first column names the case. Empty without a table."""
     if not path.is_file():
         return {}
-    rows = csv.DictReader(read_text(path, "table of answers", MAX_BYTES).splitlines())
-    first = (rows.fieldnames or [""])[0]
-    return {row[first]: {key: value or "" for key, value in row.items() if key} for row in rows}
+    rows = table_rows(path, "table of answers")
+    return {next(iter(row.values())): {key: value or "" for key, value in row.items()} for row in rows}
 
 
 def case_pictures(raw: Path, card: TaskCard) -> list[LabelledImage]:
@@ -153,7 +148,7 @@ def case_questions(raw: Path, card: TaskCard) -> list[SourceQuestion]:
 
 
 def _question(row: int, case: _CaseFolder) -> SourceQuestion:
-    asked = parse_json_object(read_text(case.input, "question", MAX_BYTES).encode()) or {}
+    asked = json_object(case.input, "question")
     names, question = asked.get("image_paths"), normalize_text(asked.get("question"))
     options = parse_options(asked.get("options"))
     if not isinstance(names, list) or not names or question is None or not options:
