@@ -317,7 +317,7 @@ class _NoSandbox:
     """Code that costs nothing, so that only the loop is left."""
 
     data_dir, workspace_dir = "/data/public", "/workspace"
-    peak_memory = gpu_busy_s = gpu_turns_s = None
+    peak_memory = gpu_busy_s = gpu_idle_s = gpu_turns_s = None
 
     def __init__(self) -> None:
         from automedbench.base.records import Enforced
@@ -339,6 +339,9 @@ class _NoSandbox:
         return []
 
     def take_turn(self) -> float:
+        return 0.0
+
+    def drain_gpu_wait(self) -> float:
         return 0.0
 
     def drain_gpu_use(self) -> None:

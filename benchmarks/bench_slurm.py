@@ -132,13 +132,18 @@ def share_gpus(share: int, n_jobs: int) -> dict[str, Any]:
 
 
 def write_thinkers(runs: Sequence[Sequence[Turn]], share: int) -> None:
-    """The campaign, and a script for each agent: the text of a turn is how long it thinks, its code sleeps."""
+    """The campaign, and a script for each agent: the text of a turn is how long it thinks; its code sleeps, with the
+    card open.
+    """
     folder = CAMPAIGN.parent / "thinkers"
     folder.mkdir(parents=True, exist_ok=True)
     agents = {}
     for number, run in enumerate(runs):
         call = {"tool": "execute_code", "language": "bash"}
-        turns = [{"content": f"{think:.2f}", "calls": [{**call, "code": f"sleep {work:.2f}"}]} for think, work in run]
+        turns = [
+            {"content": f"{think:.2f}", "calls": [{**call, "code": f"sleep {work:.2f} </dev/fu*"}]}
+            for think, work in run
+        ]
         (script := folder / f"{number:02}.yaml").write_text(json.dumps(turns))
         agents[f"thinker-{number:02}"] = {"provider": "scripted", "script": str(script)}
     (folder / "agents.yaml").write_text(json.dumps({"agents": agents}))

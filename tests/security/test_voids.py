@@ -201,7 +201,7 @@ class Hands:
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
-    peak_memory = gpu_busy_s = gpu_turns_s = None
+    peak_memory = gpu_busy_s = gpu_idle_s = gpu_turns_s = None
 
     def __init__(self, workspace: Path, bench: Bench) -> None:
         self.workspace, self.bench = workspace, bench
@@ -216,6 +216,9 @@ class Hands:
         return []
 
     def take_turn(self) -> float:
+        return 0.0
+
+    def drain_gpu_wait(self) -> float:
         return 0.0
 
     def drain_gpu_use(self) -> None:

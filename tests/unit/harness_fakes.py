@@ -60,7 +60,7 @@ class FakeSandbox:
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
-    peak_memory = gpu_busy_s = gpu_turns_s = None
+    peak_memory = gpu_busy_s = gpu_idle_s = gpu_turns_s = None
 
     def __init__(self, workspace: Path, clock: Clock, seen: dict[str, list[Finding]] | None = None) -> None:
         self.workspace, self.clock = workspace, clock
@@ -71,7 +71,7 @@ class FakeSandbox:
         self.gpu_uses: list[GpuUse] = []
         self.processes: list[list[Process]] = []
         self.stills: list[float] = []
-        self.turn_s = 0.0
+        self.turn_s = self.wait_s = 0.0
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -87,6 +87,11 @@ class FakeSandbox:
         """Wait for a shared card, as long as ``turn_s`` says."""
         self.clock.now += self.turn_s
         return self.turn_s
+
+    def drain_gpu_wait(self) -> float:
+        """Waiting for a shared card within the call, as long as ``wait_s`` says."""
+        self.clock.now += self.wait_s
+        return self.wait_s
 
     def drain_gpu_use(self) -> GpuUse | None:
         return self.gpu_uses.pop(0) if self.gpu_uses else None

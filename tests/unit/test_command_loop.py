@@ -93,6 +93,9 @@ class ThreadSandbox:
     def take_turn(self) -> float:
         return 0.0
 
+    def drain_gpu_wait(self) -> float:
+        return 0.0
+
     def drain_gpu_use(self) -> None:
         return None
 

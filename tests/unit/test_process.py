@@ -292,7 +292,8 @@ def supervised(folder: Path, limits: Limits | None = None) -> Supervised:
 
 
 def call(box: Supervised, folder: Path, code: str, timeout_s: float = 30) -> Outcome:
-    return box.call(1, ["bash", "-c", code], folder / "out", folder / "err", timeout_s)
+    box.begin(1, ["bash", "-c", code], folder / "out", folder / "err", timeout_s)
+    return box.attend(timeout_s)
 
 
 def test_what_a_call_leaves_lives_on_until_the_container_ends(tmp_path: Path) -> None:
@@ -311,8 +312,10 @@ def test_what_a_call_leaves_lives_on_until_the_container_ends(tmp_path: Path) ->
 
 def test_late_output_goes_to_the_log_of_its_call(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
-        first = box.call(1, ["bash", "-c", "(sleep 0.5; echo late) & echo now"], tmp_path / "1", tmp_path / "e", 30)
-        box.call(2, ["sleep", "1"], tmp_path / "2", tmp_path / "e2", 30)
+        box.begin(1, ["bash", "-c", "(sleep 0.5; echo late) & echo now"], tmp_path / "1", tmp_path / "e", 30)
+        first = box.attend(30)
+        box.begin(2, ["sleep", "1"], tmp_path / "2", tmp_path / "e2", 30)
+        box.attend(30)
     assert (first.stdout.text(), (tmp_path / "1").read_text()) == ("now\n", "now\nlate\n")
 
 
@@ -355,7 +358,8 @@ def test_a_workspace_over_its_limit_ends_calls_and_not_the_start_or_the_probe(tm
     """A run that has ended over its disk limit is probed once more in a new container, as call 0, and sealed."""
     (tmp_path / "big").write_bytes(b"x" * 5_000_000)
     with supervised(tmp_path, Limits(disk_gb=0.002)) as box:
-        probed = box.call(0, ["sleep", "1"], tmp_path / "out", tmp_path / "err", 30)
+        box.begin(0, ["sleep", "1"], tmp_path / "out", tmp_path / "err", 30)
+        probed = box.attend(30)
         assert (probed.ending, probed.exit_code) == ("exited", 0)
         ended = call(box, tmp_path, "sleep 77")
     assert (ended.ending, ended.gone, ended.reason[:10]) == ("stopped", True, "disk limit")
@@ -449,7 +453,8 @@ with Supervised([sys.executable, "-I", "-S", str(RUNNER)], env={"PATH": "/usr/bi
     box.wait_until_ready(30)
     box.set_deadline(2)
     code = "trap '' TERM; setsid sleep 77 & echo $! > pid; wait; sleep 77; sleep 77"
-    outcome = box.call(1, ["bash", "-c", code], folder / "out", folder / "err", float("inf"))
+    box.begin(1, ["bash", "-c", code], folder / "out", folder / "err", float("inf"))
+    outcome = box.attend(float("inf"))
     print(outcome.ending, outcome.gone, outcome.reason)
 """
 

@@ -480,8 +480,10 @@ class Paced:
     def sealed(self) -> list[str]:
         return [each for each in self.agents if list(self.folder(each).glob("attempts/*/run.json"))]
 
-    def in_call(self) -> list[str]:
-        return [each for each in self.agents if is_in_call(self.folder(each))]
+    def holders(self) -> list[str]:
+        """Runs whose newest attempt has the card, or had it when it was killed."""
+        newest = {each: max(self.folder(each).glob("attempts/*"), default=Path()) for each in self.agents}
+        return [each for each, attempt in newest.items() if (attempt / "workspace/held").exists()]
 
     def records(self, calls: int) -> dict[str, dict[str, Any]]:
         """The runs' records by agent. None has a second attempt, and no model was asked for a turn twice."""
@@ -497,7 +499,8 @@ def paced(cluster: Cluster, agents: str, seconds: float, calls: int) -> Iterator
     """Agents whose code sleeps for so long, so many times."""
     project, asked, place = cluster.project, Requests(), cluster.project.path / "build/paced"
     place.mkdir(parents=True, exist_ok=True)
-    call = {"tool": "execute_code", "language": "bash", "code": f"sleep {seconds}"}
+    code = f"exec 3</dev/fu*; touch held; sleep {seconds}; rm held"  # the made-up card: full or fuse
+    call = {"tool": "execute_code", "language": "bash", "code": code}
     (place / "script.yaml").write_text(json.dumps([{"content": "I sleep.", "calls": [call]}] * calls))
     shutil.rmtree(project.path / f"results-{agents}", ignore_errors=True)
     with ScriptedServer(dict.fromkeys(agents, place / "script.yaml"), keep=False, record=asked) as server:
@@ -519,13 +522,13 @@ def test_kills_among_runs_that_share_a_card(cluster: Cluster) -> None:
     is cancelled, and the next call goes on with what is there."""
     with paced(cluster, "klm", 12.375, 1) as runs, ThreadPoolExecutor() as pool:
         call = pool.submit(runs.call)
-        wait_for("a run to have the card", lambda: call.done() or runs.in_call(), seconds=120)
-        first, job = one(runs.in_call()), one(cluster.running())
+        wait_for("a run to have the card", lambda: call.done() or runs.holders(), seconds=120)
+        first, job = one(runs.holders()), one(cluster.running())
         os.kill(json.loads((runs.folder(first) / "lease.json").read_text())["pid"], signal.SIGKILL)
-        wait_for("another to have it", lambda: call.done() or set(runs.in_call()) - {first}, seconds=60)
-        second = one(sorted(set(runs.in_call()) - {first}))
+        wait_for("another to have it", lambda: call.done() or set(runs.holders()) - {first}, seconds=60)
+        second = one(sorted(set(runs.holders()) - {first}))
         third = one(sorted({*runs.agents} - {first, second}))
-        wait_for("the third to have it", lambda: runs.sealed() == [second] and third in runs.in_call(), seconds=60)
+        wait_for("the third to have it", lambda: runs.sealed() == [second] and third in runs.holders(), seconds=60)
         assert cluster.running() == [job]
         assert cluster.project.run("scancel", job).returncode == 0
         assert call.result().returncode != 0
@@ -542,8 +545,8 @@ def test_requeued_runs_that_share_a_card_go_on_with_another(cluster: Cluster) ->
     """Three runs, two at a time; when one has ended, Slurm begins their job again, and the card of before is taken."""
     with paced(cluster, "abc", 6.125, 3) as runs, ThreadPoolExecutor() as pool, contextlib.ExitStack() as taken:
         call = pool.submit(runs.call, profile="build/requeuing")
-        wait_for("a run to end", lambda: call.done() or (runs.sealed() and runs.in_call()), seconds=240)
-        ended, holder, job = runs.sealed(), one(runs.in_call()), one(cluster.running())
+        wait_for("a run to end", lambda: call.done() or (runs.sealed() and runs.holders()), seconds=240)
+        ended, holder, job = runs.sealed(), one(runs.holders()), one(cluster.running())
         assert cluster.project.run("scontrol", "requeue", job).returncode == 0
         wait_for("the agents' code to end", lambda: processes("6.125") == [])
         blocker = ("sbatch", "--parsable", "--partition=gpu", "--gpus=1", "--mem=100", "--wrap=sleep 300")
@@ -574,13 +577,6 @@ def test_runs_that_share_a_card_go_on_after_a_timeout(cluster: Cluster) -> None:
 
 def numbers(watch: Watch) -> set[str]:
     return {job.number for job in watch.seen if job.rule == "run_agent"}
-
-
-def is_in_call(run: Path) -> bool:
-    """The newest attempt of a run has begun a code call that has not ended."""
-    logs = sorted(run.glob("attempts/*/log/events.jsonl"))
-    lines = logs[-1].read_text().splitlines() if logs else []
-    return sum({"exec_start": 1, "exec_end": -1}.get(json.loads(line)["type"], 0) for line in lines) > 0
 
 
 def begin_now(cluster: Cluster, job: str) -> None:

@@ -229,6 +229,11 @@ class Toolbox:
         if waited_s := self.sandbox.take_turn():
             self.stand_still(waited_s)
 
+    def leave_out_wait(self) -> None:
+        """Leave out the time in which a call waited for shared cards."""
+        if waited_s := self.sandbox.drain_gpu_wait():
+            self.stand_still(waited_s)
+
     def add_gpu_use(self, used: GpuUse | None) -> None:
         if used is not None:
             self.gpu = used if self.gpu is None else self.gpu + used
@@ -327,6 +332,7 @@ class Toolbox:
                 log=self.log.exec_folder,
                 timeout_s=timeout_s,
             )
+            self.leave_out_wait()
             reason = self.explain_full_disk()
             return to_result(lost_outcome(reason), timeout_s) if reason else result
         except InfrastructureError as error:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import math
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -54,7 +56,7 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import remove_tree, repair_modes, scratch_folder
-from automedbench.sandbox.container.turns import Turns
+from automedbench.sandbox.container.turns import Clerk, Turns
 from automedbench.sandbox.container.watchdog import FULL_BY_OTHERS, measure_space
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -104,6 +106,13 @@ class Sandbox(abc.ABC):
     _last: tuple[int, int] = (0, 0)
     _meter: Meter | None = None
     _turns: Turns | None = None
+    _clerk: Clerk | None = None
+    """Takes turns when a process opens a card; without one every call has its turn from its start."""
+    _waited_s: float = 0.0
+    """Seconds in which calls waited for their turn before they began."""
+    _paused_s: float = 0.0
+    """Seconds in which calls stood still, in containers that have ended."""
+    _drained_s: float = 0.0
     _has_turn: bool = False
     """The next call has its turn."""
     _longest_turn_s: float = math.inf
@@ -145,7 +154,7 @@ class Sandbox(abc.ABC):
                 self._turns.close()
             reason = self._spoiled or f"{MAX_STARTS} containers of this run have ended; no more code is run"
             return to_result(lost_outcome(reason), timeout_s)
-        if self._turns is not None and not (self._has_turn and self._turns.held):
+        if self._turns is not None and not (self._has_turn and (self._clerk or self._turns.held)):
             self.take_turn()
         self._used = True
         both = self._watch if watch is None else lambda: self._watch() or watch()
@@ -165,8 +174,9 @@ class Sandbox(abc.ABC):
     def take_turn(self) -> float:
         """Wait for the run's turn on cards that it shares, before a call; seconds that this took, none of the run's.
 
-        Background work keeps the turn. When it has lasted too long, the run is told; before the call after that, the
-        background work is ended. Raises InfrastructureError where another program computes on a card.
+        Where turns begin with the first use of a card, nothing is waited for here. Background work keeps the turn. When
+        it has lasted too long, the run is told; before the call after that, the background work is ended. Raises
+        InfrastructureError where another program computes on a card.
         """
         turns, box, began = self._turns, self._box, time.monotonic()
         self._has_turn = True
@@ -179,14 +189,26 @@ class Sandbox(abc.ABC):
                 return 0.0
             box.clear()
             self._card_note = CLEARED
-        if not turns.close(GRACE_SECONDS + PATIENCE_SECONDS):
-            self.end()
+            if not turns.wait_for_end(GRACE_SECONDS + PATIENCE_SECONDS):
+                self.end()
         self._told = False
-        left_s = self._left_s
-        self.set_deadline(None)  # nothing of the agent's is left in it
-        turns.take()
-        self.set_deadline(left_s)
+        if self._clerk is None:
+            if not turns.close(GRACE_SECONDS + PATIENCE_SECONDS):
+                self.end()
+            left_s = self._left_s
+            self.set_deadline(None)  # nothing of the agent's is left in it
+            self._waited_s += turns.take()
+            self.set_deadline(left_s)
         return time.monotonic() - began
+
+    def drain_gpu_wait(self) -> float:
+        """Seconds since the last call of this method in which a call waited for shared cards; none of the run's."""
+        before, self._drained_s = self._drained_s, self._pauses_s
+        return self._drained_s - before
+
+    @property
+    def _pauses_s(self) -> float:
+        return self._paused_s + (0.0 if self._box is None else self._box.pause.seconds)
 
     def wait(self, seconds: float, process: int | None) -> str:
         """Wait for time, or for the end of a background process by the id it has inside.
@@ -220,6 +242,7 @@ class Sandbox(abc.ABC):
             if not self._box.alive and not self._end_reported and self._box.gone is not None:
                 self._lost = str(self._box.gone["reason"])
             self._box.close()
+            self._paused_s = self._pauses_s
             self._box = None
             self._collect(*self._last, late=True)
 
@@ -247,7 +270,7 @@ class Sandbox(abc.ABC):
     @property
     def gpu_turns_s(self) -> tuple[float, float] | None:
         """Seconds in which the run held shared cards, and waited for them, so far; None for cards of its own."""
-        return None if self._turns is None else (self._turns.held_s, self._turns.waited_s)
+        return None if self._turns is None else (self._turns.held_s, self._waited_s + self._pauses_s)
 
     @property
     def gpu_busy_s(self) -> float | None:
@@ -338,11 +361,14 @@ class Sandbox(abc.ABC):
     def _call(
         self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watch: Watch | None = None
     ) -> Outcome:
-        if self._turns is not None:
-            self._turns.lend(box.lend)
+        if self._turns is not None and self._clerk is None:
+            self._turns.lend(functools.partial(box.lend, kept=True))
         self._has_turn = False
         out, err = path.with_suffix(".out"), path.with_suffix(".err")
-        return box.call(call, self._program(path, language), out, err, timeout_s, watch)
+        program = self._program(path, language)
+        with contextlib.nullcontext() if self._clerk is None else self._clerk.beginning(box):
+            box.begin(call, program, out, err, timeout_s)
+        return box.attend(timeout_s, watch)
 
     def _require_scratch(self) -> Path:
         if self._scratch is None:
@@ -404,6 +430,7 @@ class ApptainerSandbox(Sandbox):
         self._findings = []
         self._filter: Path | None = None
         self._apart = True
+        self._shut: Path | None = None
         self._proven = False  # a container started with these flags: one that does not later needs no weaker ones
         self._used = used
         self.enforced = Enforced(
@@ -431,9 +458,9 @@ class ApptainerSandbox(Sandbox):
             stack.callback(self._pipe.close)
             self._filter = scratch / "filter.json"
             launcher.write_profile(self._filter)
-            self._trace = Trace(scratch)
-            stack.callback(self._end_trace)
             cards = self._take_cards(stack)
+            self._begin_trace()
+            stack.callback(self._end_trace)
             self._box = self._attempt(self._probe)
             stack.callback(self._end_quietly)
             if cards and self._box is not None:
@@ -469,6 +496,11 @@ class ApptainerSandbox(Sandbox):
             self._turns = Turns([(card.uuid, card.nodes[-1]) for card in ordered], _idle_check())
             stack.callback(self._turns.close)
         self._devices = gpus.list_devices(grant.cards)
+        if share > 1 and may_open_for_others():
+            self._shut = self._require_scratch() / "shut"
+            self._shut.mkdir()
+            for node in self._devices.nodes:
+                (self._shut / node.name).symlink_to(node)
         self.enforced = self.enforced.model_copy(update={"gpu_names": [card.name for card in grant.cards]})
         return grant.cards
 
@@ -476,7 +508,8 @@ class ApptainerSandbox(Sandbox):
         """Raise InfrastructureError unless the cards compute inside; after a call it might be the agent's fault."""
         self.take_turn()
         path = write_code(self._require_scratch(), 0, "bash", gpus.CUDA_PROBE)
-        outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
+        outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, self._watch)
+        self.drain_gpu_wait()
         self._offered_path(path).unlink()
         gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
 
@@ -502,7 +535,7 @@ class ApptainerSandbox(Sandbox):
         try:
             if self._trace is not None and not self._trace.alive:
                 self._end_trace()
-                self._trace = Trace(self._require_scratch())
+                self._begin_trace()
             self._require_room()
             self._workspace = Path(tempfile.mkdtemp(prefix="empty-", dir=self._scratch))
             self._probe().close()
@@ -520,7 +553,8 @@ class ApptainerSandbox(Sandbox):
         canary.write_text(secrets.token_hex(16))
         box = self._start_container()
         try:
-            path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent]))
+            shut = self._devices.nodes if self._clerk and self._devices else ()
+            path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent], shut))
             outcome = self._call(box, path, "bash", 0, PROBE_SECONDS)
             hooked = any(found.rule == "runtime.native_escape" for found in pipe.findings(turn=None, call=None))
             self._offered_path(path).unlink()
@@ -533,6 +567,10 @@ class ApptainerSandbox(Sandbox):
         if not seen:  # a container whose tracer is gone can open nothing
             box.close()
             self._end_trace()
+            return self._probe()
+        if probe.may_open:
+            box.close()
+            self._take_turns_before_calls()
             return self._probe()
         self.drain_processes()  # the probe's own
         self._require_watched_decoy()
@@ -569,6 +607,9 @@ class ApptainerSandbox(Sandbox):
         if self._apart and not self._proven:
             self._apart = False  # Apptainer's setuid helper works in no user namespace
             return self._start(tmp)
+        if self._clerk is not None and not self._proven:
+            self._take_turns_before_calls()
+            return self._start(tmp)
         if b"seccomp" in output and self._filter is not None and not self._proven:
             self._filter = None
             return self._start(tmp)
@@ -589,6 +630,7 @@ class ApptainerSandbox(Sandbox):
             services=self._services,
             layer=self._layer.path.resolve() if self._layer else None,
             skills=self._skills,
+            shut=self._shut if self._clerk else None,
             seccomp=self._filter,
             hook=(scratch / "hook", self._pipe.path),
             trace=None if self._trace is None else self._trace.expect(),
@@ -611,13 +653,29 @@ class ApptainerSandbox(Sandbox):
     def _watch(self) -> Stop | None:
         """Empty the tripwire's queue, which the kernel bounds; end a container that lost its tracer or that trains."""
         assert self._pipe is not None
+        if self._clerk is not None:
+            self._clerk.check()
         if self._decoy is not None:
             self._decoy.poll()
         if self._trace is not None and not self._trace.alive:
             return Stop("the tracer has died", container=True)
         return self._pipe.watch()
 
+    def _take_turns_before_calls(self) -> None:
+        """Leave the cards open to all calls, where the runtime cannot mount them otherwise."""
+        self._shut = None
+        self._end_trace()
+        self._begin_trace()
+
+    def _begin_trace(self) -> None:
+        self._trace = Trace(self._require_scratch())
+        if self._turns is not None and self._devices is not None and self._shut is not None:
+            self._clerk = Clerk(self._turns, self._trace, self._devices.nodes)
+
     def _end_trace(self) -> None:
+        if self._clerk is not None:
+            self._clerk.close()
+            self._clerk = None
         if self._trace is not None:
             self._trace.close()
             self._trace = None
@@ -628,6 +686,12 @@ class ApptainerSandbox(Sandbox):
                 "The decoy cannot be watched: this user has no inotify instance left, and the kernel gives no trace.\n"
                 "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
             )
+
+
+def may_open_for_others(release: str = "") -> bool:
+    """The kernel can answer another process's opening of a file with a descriptor: Linux 5.14."""
+    numbers = re.match(r"(\d+)\.(\d+)", release or platform.release())
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (5, 14)
 
 
 def _idle_check() -> Callable[[str], bool]:
@@ -702,6 +766,7 @@ print(json.dumps({
     "written": [place for place in ("/", "/usr", "/data", "/data/public", "/run/hook") if writes(place)],
     "values": sorted(values),
     "max_processes": resource.getrlimit(resource.RLIMIT_NPROC)[0],
+    "may_open": [path for path in DEVICES if not os.statvfs(path).f_flag & os.ST_NODEV],
     "hook_in_place": os.environ.get("PYTHONPATH", "").startswith("/run/hook:"),
 }))
 """
@@ -719,12 +784,14 @@ class ContainmentProbe(Model):
     written: list[str]
     values: list[str]
     max_processes: int
+    may_open: tuple[str, ...] = ()
     hook_in_place: bool
 
 
-def probe_code(paths: Iterable[Path]) -> str:
-    """Bash code that looks for these host paths and reports as JSON."""
+def probe_code(paths: Iterable[Path], devices: Iterable[Path] = ()) -> str:
+    """Bash code that looks for these host paths, and for ``devices`` that can be opened, and reports as JSON."""
     code = PROBE.replace("PATHS", json.dumps([str(path) for path in paths]))
+    code = code.replace("DEVICES", json.dumps([str(path) for path in devices]))
     return f"python3 -I -S - <<'PROBE'\n{code}PROBE\n"
 
 

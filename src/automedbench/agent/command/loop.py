@@ -242,11 +242,13 @@ class CommandLoop:
         result = sandbox.run_code(
             "bash", code, call=COMMAND, turn=0, log=log.exec_folder, timeout_s=float("inf"), watch=self._watch
         )
+        self.toolbox.leave_out_wait()
         return code, result
 
     def _watch(self) -> Stop | None:
         """Reason to stop the command, polled about once a second. Time that a provider loses is not charged."""
         handler, toolbox = self._handler, self.toolbox
+        toolbox.leave_out_wait()
         self._prolong()
         if handler.failure is not None:
             return Stop("the model does not answer")

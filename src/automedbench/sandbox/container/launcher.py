@@ -101,6 +101,8 @@ class AgentRole:
     """Folder of the code of all calls."""
     network: Network = "sealed"
     devices: Devices | None = None
+    shut: Path | None = None
+    """Folder of links to the device files, through which they are mounted so that none can be opened inside."""
     decoy: Path | None = None
     services: Services | None = None
     layer: Path | None = None
@@ -185,6 +187,8 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         traced = (*PYTHON, TRACE_FILTER_PLACE, TRACE_PLACE)
     if role.devices is not None:
         binds += [(node, str(node), "rw") for node in role.devices.nodes]
+        if role.shut is not None:  # the runtime mounts what does not lie in /dev with nodev, on places that exist
+            binds += [(role.shut / node.name, str(node), "rw") for node in role.devices.nodes]
         binds += [(path, place, "ro") for place, path in role.devices.files.items()]
         environment |= role.devices.environment
     return [

@@ -29,6 +29,7 @@ from automedbench.sandbox.container.apart import OWN_PROCESSES
 from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.helper import HelperProcess, module_command
 from automedbench.sandbox.container.launcher import SUFFIXES
+from automedbench.sandbox.container.pause import Pause
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.container.tree import KILL_SECONDS
 
@@ -193,12 +194,14 @@ class Supervised(Closing):
         streams: tuple[Path, Path] | None = None,
         timeout_s: float = 0.0,
     ) -> None:
-        """Start a runner, for ``wait_until_ready`` and ``call``; with ``streams`` a single command, for ``attend``.
+        """Start a runner, for ``wait_until_ready`` and ``begin``; with ``streams`` a single command, for ``attend``.
 
         ``streams`` are files that receive up to 10 MiB of the command's stdout and stderr. At ``timeout_s`` its tree
         gets SIGTERM and five seconds later SIGKILL. Raises InfrastructureError when no process can be started.
         """
         self.grouped = False
+        self.pause = Pause()
+        """Time in which calls wait for shared cards; it is in no time limit and no ``elapsed_s``."""
         self.gone: dict[str, Any] | None = None
         """The supervisor's last report, when the container has ended."""
         guarded = (guard or Guard()).order()
@@ -229,23 +232,24 @@ class Supervised(Closing):
         self.grouped = bool(report and report["grouped"])
         return report is not None
 
-    def call(
-        self, number: int, argv: Sequence[str], out: Path, err: Path, timeout_s: float, watch: Watch | None = None
-    ) -> Outcome:
-        """Run one program to its end; what it leaves in the background lives on.
+    def begin(self, number: int, argv: Sequence[str], out: Path, err: Path, timeout_s: float) -> None:
+        """Start one program; ``attend`` waits for its end. What it leaves in the background lives on."""
+        self.pause.note_call(True)
+        self._order("call", call=number, argv=list(argv), out=str(out), err=str(err), seconds=timeout_s)
+
+    def attend(self, timeout_s: float, watch: Watch | None = None) -> Outcome:
+        """Wait for the end of the program that runs; ``watch`` ends it when it returns a Stop.
 
         Raises InfrastructureError when supervisor or log fails.
         """
-        self._order("call", call=number, argv=list(argv), out=str(out), err=str(err), seconds=timeout_s)
-        return self.attend(timeout_s, watch)
-
-    def attend(self, timeout_s: float, watch: Watch | None = None) -> Outcome:
-        """Wait for the end of the program that runs; ``watch`` ends it when it returns a Stop."""
-        patience = time.monotonic() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
-        report = self._next(("ended",), patience, watch)
+        ends = self.pause.clock() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
+        report = None
+        while report is None and self.gone is None and (left_s := ends - self.pause.clock()) > 0:
+            report = self._next(("ended",), time.monotonic() + left_s, watch)
+        self.pause.note_call(False)
         if report is not None:
             if report["gone"]:  # the last report comes right behind it; the next call must not meet what is gone
-                self._next((), patience, None)
+                self._next((), time.monotonic() + PATIENCE_SECONDS, None)
             return _outcome(report)
         if self.gone is None or self.gone["reason"] == NO_SUPERVISOR:
             pid = self._helper.process.pid
@@ -266,8 +270,8 @@ class Supervised(Closing):
         """Let all that runs stand still, for about so long; deadlines stand still with it. From any thread."""
         self._order("freeze", seconds=seconds)
 
-    def lend(self, descriptors: list[int]) -> None:
-        """Lend a turn on shared cards until no process that a call started is left, the next call's among them.
+    def lend(self, descriptors: list[int], *, kept: bool) -> None:
+        """Lend a turn on shared cards until no process that a call started is left; ``kept``: nor the next call's.
 
         Raises InfrastructureError where the kernel does not pass it on: the call would compute without a turn.
         """
@@ -275,7 +279,7 @@ class Supervised(Closing):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         try:
-            socket.send_fds(self._control, [json.dumps({"order": "lend"}).encode()], descriptors)
+            socket.send_fds(self._control, [json.dumps({"order": "lend", "kept": kept}).encode()], descriptors)
         except ConnectionError:
             return  # it has ended meanwhile
         except OSError as error:
@@ -289,6 +293,11 @@ class Supervised(Closing):
         self._order("keep")
         report = self._next(("kept",), time.monotonic() + PATIENCE_SECONDS, None)
         return bool(report and report["held"])
+
+    def note_waits(self, waits: bool) -> None:
+        """Let the time of a call stand still while a process waits for shared cards; from any thread."""
+        self.pause.note_waits(waits)
+        self._order("waits", waits=waits)
 
     def clear(self) -> None:
         """End what calls have left in the background: SIGTERM, five seconds later SIGKILL."""

@@ -3,9 +3,10 @@
 Deadlines, memory, processes, disk and output are kept here, where nothing that an agent writes is ever parsed: the
 driver may hang, be stopped or die. Started by ``process.Supervised`` with one end of a SOCK_SEQPACKET pair
 (standard library only). Orders of the driver are JSON packets: ``start`` first, then ``call``, ``stop``, ``wait``,
-``deadline``, ``freeze`` and ``thaw``, and for shared cards (``turns``) ``lend``, ``keep`` and ``clear``; its end of the
-socket closed means: kill everything. Reports back are JSON packets too. It is the subreaper of everything the command
-starts: daemons that leave the process group are found as well. Deadlines stand still while the container does.
+``deadline``, ``freeze`` and ``thaw``, and for shared cards (``turns``) ``lend``, ``keep``, ``clear`` and ``waits``; its
+end of the socket closed means: kill everything. Reports back are JSON packets too. It is the subreaper of everything
+the command starts: daemons that leave the process group are found as well. Deadlines stand still while the container
+does, and while a call waits for a shared card.
 
 A container's first program is the runner; ``start`` with ``out`` and ``err`` is one command without a runner, whose end
 is the end.
@@ -22,13 +23,14 @@ import selectors
 import signal
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from automedbench.sandbox.container import tree
 from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
 from automedbench.sandbox.container.freezer import Freezer
+from automedbench.sandbox.container.pause import Pause
 from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY, reap
 from automedbench.sandbox.container.streams import Room, Stream
 from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
@@ -51,13 +53,16 @@ Order = dict[str, Any]
 
 @dataclass
 class RunningCall:
-    """A program whose end the driver waits for; sessions from before ``since`` (ticks) are not its own."""
+    """A program whose end the driver waits for; sessions from before ``since`` (ticks) are not its own.
+
+    ``began`` and ``deadline`` by the clock that stands still while it waits for shared cards (``Pause``).
+    """
 
     out: Stream
     err: Stream
+    began: float
     deadline: float
     since: int
-    began: float = field(default_factory=time.monotonic)
     ending: str = "exited"
     reason: str = ""
     status: int | None = None
@@ -92,7 +97,7 @@ class Loan:
     """
 
     descriptors: list[int]
-    kept: bool = True
+    kept: bool
     kill_at: float | None = None
 
     def give_back(self) -> None:
@@ -113,7 +118,8 @@ class Supervisor:
         self.call: RunningCall | None = None
         self.late: list[Stream] = []
         self.wait: Wait | None = None
-        self.deadline: float = FAR + time.monotonic()
+        self.pause = Pause()
+        self.deadline: float = FAR + self.pause.clock()
         self.reason = ""
         self.kill_at: float | None = None
         self.status: int | None = None
@@ -179,7 +185,9 @@ class Supervisor:
         """Take the streams of a program that starts now."""
         self.room = self.room or Room.beside(order["out"])
         out, err = (Stream(pipe, order[name], self.room) for pipe, name in zip(pipes, ("out", "err"), strict=True))
-        self.call = RunningCall(out, err, time.monotonic() + order["seconds"], since)
+        self.pause.note_call(True)
+        began = self.pause.clock()
+        self.call = RunningCall(out, err, began, began + order["seconds"], since)
         for stream in (out, err):
             self._register(stream.pipe, lambda stream=stream: self._read_stream(stream))
 
@@ -199,10 +207,10 @@ class Supervisor:
 
     def _pause(self) -> float:
         """Seconds until something may be due."""
-        now = time.monotonic()
-        due = [self.deadline, self.kill_at or FAR + now]
+        now, still = time.monotonic(), self.pause.seconds
+        due = [self.deadline + still, self.kill_at or FAR + now]
         if self.call is not None:
-            due += [self.call.deadline, self.call.kill_at or FAR + now, self.call.give_up_at or FAR + now]
+            due += [self.call.deadline + still, self.call.kill_at or FAR + now, self.call.give_up_at or FAR + now]
             due += [self.call.ended_at + DRAIN_SECONDS] if self.call.ended_at else []
         due += [now + WAIT_SECONDS] if self.wait or (self.call and self.call.kill_at) else []
         due += [now + WAIT_SECONDS] if self.loan and not (self.call or self.loan.kept) else []
@@ -218,7 +226,7 @@ class Supervisor:
         self.late = [stream for stream in self.late if stream.open]
         if self.breach is not None:
             self._end(self.breach.reason, 0.0 if self.breach.at_once else self.grace_s)
-        if now >= self.deadline and self.freezer.since is None:
+        if self._has_passed(self.deadline):
             self._end("time limit of the run", self.grace_s - LOOK_SECONDS)
         if self.kill_at is not None and now >= self.kill_at:
             self.over = True
@@ -231,8 +239,11 @@ class Supervisor:
             self.wait = None
             self._report(report="waited", how=how)
 
+    def _has_passed(self, deadline: float) -> bool:
+        return self.pause.clock() >= deadline and self.freezer.since is None
+
     def _keep_call(self, call: RunningCall, now: float) -> None:
-        if now >= call.deadline and self.freezer.since is None:
+        if self._has_passed(call.deadline):
             self._end_call(call, "timeout", "")
         if call.give_up_at is not None and now >= call.give_up_at:
             self._end("the call could not be ended", 0.0)
@@ -301,20 +312,22 @@ class Supervisor:
             case "wait":
                 self._wait(order["process"], now + min(order["seconds"], FAR))
             case "deadline":
-                self.deadline = now + min(FAR, FAR if order["seconds"] is None else order["seconds"])
+                self.deadline = self.pause.clock() + min(FAR, FAR if order["seconds"] is None else order["seconds"])
                 self.deadline -= now - (self.freezer.since or now)  # to which thawing adds it
             case "freeze":
                 self._freeze(now + order["seconds"] + FROZEN_SECONDS)
             case "thaw":
                 self._thaw()
             case "lend":
-                self.loan = Loan(lent)
+                self.loan = Loan(lent, order["kept"])
             case "keep":
                 self._report(report="kept", held=self.loan is not None)
                 if self.loan is not None:
                     self.loan.kept = True
             case "clear":
                 self._clear()
+            case "waits":
+                self.pause.note_waits(order["waits"])
 
     def _freeze(self, thaw_at: float) -> None:
         if self.kill_at is None and (self.call is None or self.call.kill_at is None):
@@ -406,7 +419,8 @@ class Supervisor:
 
     def _answer(self, call: RunningCall) -> None:
         self.call = None
-        elapsed = (call.ended_at or time.monotonic()) - call.began
+        self.pause.note_call(False)
+        elapsed = (call.ended_at or time.monotonic()) - self.pause.seconds - call.began
         for stream in (call.out, call.err):
             with contextlib.suppress(KeyError, ValueError):
                 self.selector.unregister(stream.pipe)
@@ -418,7 +432,7 @@ class Supervisor:
             reason=call.reason,
             status=call.status,
             error=call.error,
-            elapsed_s=elapsed,
+            elapsed_s=max(0.0, elapsed),
             memory=self.watchdog.peak if self.group is None else self.group.peak,
             out=call.out.summary(),
             err=call.err.summary(),

@@ -1,27 +1,37 @@
 """Cards that runs share in turn: the places of a card's members, the queue for it, and the turn of its holder.
 
 Every right is a lock of the kernel on an open file (flock(2)), and no process serves it: what ends a process, also
-``kill -9``, gives back what it held. A member has a place of the card from its start to its end. For a code call it
+``kill -9``, gives back what it held. A member has a place of the card from its start to its end. For its turn it
 draws a ticket, waits for the end of all earlier ones (first come, first served), and locks the card's device file as a
 run with a card of its own does: no run of other users or folders computes meanwhile. Ticket and lock are then lent to
-the supervisor of its container, which alone knows when no process of the call is left. Files of the queue lie in a
+the supervisor of its container, which alone knows when no process of a call is left. Files of the queue lie in a
 private folder of this machine, which no container sees. Cards are taken in order of their index.
+
+A turn begins when a process of the run opens a card (``Clerk``); where the kernel gives no trace, before each call.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import select
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from automedbench.base.closing import Closing
 from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.evidence.gate import WANTED
+
+if TYPE_CHECKING:
+    from automedbench.sandbox.container.process import Supervised
+    from automedbench.sandbox.evidence.trace import Trace
 
 IDLE_PATIENCE_S = 60.0
 """How long a new holder waits for the memory of the one before; a killed process's is free after 0.2 s."""
@@ -84,8 +94,6 @@ class Turns:
 
     cards: Sequence[tuple[str, Path]]
     is_idle: Callable[[str], bool] = lambda _uuid: True
-    waited_s: float = 0.0
-    """Seconds waited for turns so far."""
     _held_s: float = 0.0
     _began: float | None = None
     _descriptors: list[int] = field(default_factory=list)
@@ -110,7 +118,6 @@ class Turns:
             self._end, writer = os.pipe()
             self._descriptors.insert(0, writer)
             self._began = time.monotonic()
-            self.waited_s += self._began - began
             return self._began - began
 
     def _wait_until_idle(self, uuid: str) -> None:
@@ -150,13 +157,18 @@ class Turns:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def close(self, patience_s: float = 0.0) -> bool:
-        """Give up a turn that was not lent; wait for the end of one that its supervisor is about to give back.
-
-        False where that has not given it back within ``patience_s``.
-        """
+        """Give up a turn that was not lent; of one that was lent wait for the end (``wait_for_end``)."""
         self._drop()
-        end = self._end
-        return end is None or bool(select.select([end], [], [], patience_s)[0])
+        return self.wait_for_end(patience_s)
+
+    def wait_for_end(self, patience_s: float) -> bool:
+        """Wait for the end of a turn that its supervisor is about to give back; False where it has not in that time."""
+        ends = time.monotonic() + patience_s
+        while self.held:
+            if time.monotonic() >= ends:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _is_held(self) -> bool:
         """Book a turn that has ended: at the moment that the supervisor wrote, or now where it was killed."""
@@ -173,3 +185,70 @@ class Turns:
         for descriptor in reversed(self._descriptors):
             os.close(descriptor)
         self._descriptors.clear()
+
+
+class Clerk(Closing):
+    """Takes a run's turn when one of its processes opens a shared card, which waits for it; in threads of its own.
+
+    The gate (``gate.py``) is open only while a turn lasts, or while no process lives that could open a card: a call
+    begins under the lock under which turns are lent, and shuts it unless the supervisor keeps a turn for the call.
+    """
+
+    def __init__(self, turns: Turns, trace: Trace, nodes: Sequence[Path]) -> None:
+        """Guard the device files ``nodes``; raises InfrastructureError when the tracer has died."""
+        self._turns, self._trace = turns, trace
+        self._wanted = trace.guard(nodes)
+        self._lock = threading.Lock()
+        self._box: Supervised | None = None
+        self._fault: Exception | None = None
+        self._waits = self._takes = False
+        threading.Thread(target=self._listen, name="gpu-clerk", daemon=True).start()
+
+    @contextlib.contextmanager
+    def beginning(self, box: Supervised) -> Iterator[None]:
+        """Within the context a call begins in ``box``; it has the turn that background work of the run has."""
+        with self._lock:
+            self._box = box
+            if not box.keep_cards():
+                self._trace.let_open(False)
+            yield
+
+    def check(self) -> None:
+        """Raise InfrastructureError where no turn can be had."""
+        if self._fault is not None:
+            raise self._fault
+
+    def close(self) -> None:
+        """Take no turn any more; one that a thread still waits for is given up at once."""
+        with self._lock:
+            self._waits, self._box = False, None
+
+    def _listen(self) -> None:
+        """Take notice of who waits, until the tracer ends."""
+        with open(self._wanted, "rb", buffering=0) as stream:
+            while what := stream.read(1):
+                with self._lock:
+                    self._note(what == WANTED)
+
+    def _note(self, waits: bool) -> None:
+        if self._box is None:
+            return
+        self._waits = waits
+        self._box.note_waits(waits)
+        if waits and not self._takes:
+            self._takes = True
+            threading.Thread(target=self._take, name="gpu-turn", daemon=True).start()
+
+    def _take(self) -> None:
+        try:
+            self._turns.take()
+            with self._lock:
+                self._takes = False
+                if self._waits and self._box is not None:
+                    self._turns.lend(functools.partial(self._box.lend, kept=False))
+                    self._trace.let_open(True)
+                    self._note(False)
+                else:
+                    self._turns.close()
+        except Exception as error:  # raised where the run waits
+            self._fault = error

@@ -9,6 +9,7 @@ Rules and confidence: docs/specification.md, 9.8.
 from __future__ import annotations
 
 import json
+import os
 import select
 import threading
 import time
@@ -126,6 +127,25 @@ class Trace(Closing):
         place = self._folder / f"events-{self._number}"
         self._request(f"listen {place}")
         return place
+
+    def guard(self, nodes: Iterable[Path]) -> int:
+        """Keep openings of these devices until ``let_open``; a descriptor that tells of them (``gate.WANTED``)."""
+        place = self._folder / "wanted"
+        os.mkfifo(place, 0o600)
+        reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(reader, True)
+        try:
+            self._request(f"guard {json.dumps([str(place), [str(node) for node in nodes]])}")
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            place.unlink()
+        return reader
+
+    def let_open(self, is_turn: bool) -> None:
+        """Answer openings of guarded devices, or keep them from now on; raises as ``take``."""
+        self._request("open" if is_turn else "shut")
 
     def take(self) -> Seen:
         """Traced events since the last call; raises InfrastructureError when the tracer has died."""

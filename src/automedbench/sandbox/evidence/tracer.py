@@ -3,12 +3,13 @@
 Standard library only; ``reading/paths.py`` is the list of what is of interest. It copies texts that an agent wrote,
 therefore it is neither the driver nor the keeper of limits: it resolves links by descriptor without opening anything
 (O_PATH), keeps a bounded list, and lets every call continue whose arguments it can read. Others fail with EFAULT: the
-kernel reads pages that nothing outside can (of its clock, of devices).
+kernel reads pages that nothing outside can (of its clock, of devices). Openings of shared cards wait (``gate.py``).
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
 ``take`` (a line of JSON: what was seen since the last one), ``programs`` (a line of JSON: shells and Pythons that were
 started since, or still ran then, and how they ended), ``processes`` (a line of JSON: which files of workspace and input
-each process opened since). At its end of file the tracer ends; a process that is traced then gets ENOSYS.
+each process opened since), ``guard JSON``, ``open`` and ``shut`` (``gate.py``). At its end of file the tracer ends; a
+process that is traced then gets ENOSYS.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Callable
 
 from automedbench.reading import paths
 from automedbench.sandbox.container.tree import read_status, read_task
+from automedbench.sandbox.evidence.gate import Gate
 from automedbench.sandbox.evidence.trace_filter import CALLS
 
 MAX_PATH = 4096
@@ -163,6 +165,8 @@ class Tree:
         self._root = -1
         self._prefix = ""
         self._proc: tuple[int, int] | None = None
+        self.device = 0
+        """Number of the device to which the last path that was resolved leads; 0 for anything else."""
         self._how = ctypes.create_string_buffer(_HOW.pack(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT), _HOW.size)
 
     def enter(self, pid: int) -> None:
@@ -179,6 +183,7 @@ class Tree:
 
         ``within``: the folder is the root of the look-up (``RESOLVE_IN_ROOT``).
         """
+        self.device = 0
         if not within:
             with contextlib.suppress(OSError):  # a folder whose path is too long, or that is gone
                 path = text if text.startswith("/") else f"{self._link(self._start(pid, folder))}/{text}"
@@ -200,6 +205,12 @@ class Tree:
             raise OSError(f"{place} is a pipe, a socket or of another tree")
         return place
 
+    def state(self, descriptor: int) -> str:
+        """What is open: ``list`` (a folder) or ``file``; keeps the number of a device."""
+        status = os.fstat(descriptor)
+        self.device = status.st_rdev if stat.S_ISCHR(status.st_mode) else 0
+        return "list" if stat.S_ISDIR(status.st_mode) else "file"
+
     def is_proc(self, descriptor: int) -> bool:
         """Check whether it is /proc itself."""
         return _identity(os.fstat(descriptor)) == self._proc
@@ -220,7 +231,7 @@ class Tree:
         if descriptor < 0:
             return None
         try:
-            return self.path_of(descriptor), _state(os.fstat(descriptor))
+            return self.path_of(descriptor), self.state(descriptor)
         except OSError:
             return None
         finally:
@@ -252,7 +263,7 @@ class _Walk:
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
                     rest = "/".join([name, *reversed(names)])
                     return _below(self._tree.path_of(self._here), rest), "missing"
-            return self._tree.path_of(self._here), _state(os.fstat(self._here))
+            return self._tree.path_of(self._here), self._tree.state(self._here)
         finally:
             for descriptor in (self._here, self._top):
                 if descriptor >= 0:
@@ -302,10 +313,6 @@ def _below(folder: str, rest: str) -> str:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _state(status: os.stat_result) -> str:
-    return "list" if stat.S_ISDIR(status.st_mode) else "file"
 
 
 def find_inner_pid(pid: int) -> str:
@@ -573,11 +580,13 @@ class Tracer:
 
     def __init__(self, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = TraceRecord(), Memory(), Tree()
-        self.programs, self.processes = Programs(), Processes()
+        self.programs, self.processes, self.gate = Programs(), Processes(), Gate()
         self._renames = {calls[name]: at for name, at in _RENAMES.items() if name in calls}
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
         self._note = bytearray(_EMPTY)
         self._uneventful: set[bytes] = set()
+        self._opening = (0, 0)
+        """Number of the device that the call opens, and its flags; 0 for anything else."""
         self._askers: list[int] = []
 
     def answer(self, listener: int) -> None:
@@ -592,7 +601,7 @@ class Tracer:
         self._askers.append(pid)
         if len(self._askers) == _ASKED:
             self._choose_core(listener)
-        outcome = (0, _CONTINUE)
+        outcome, self._opening = (0, _CONTINUE), (0, 0)
         # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
         try:
             self._look(pid, number, arguments)
@@ -602,6 +611,8 @@ class Tracer:
             outcome = (-errno.EFAULT, 0) if error.errno == errno.EFAULT else outcome
         except Exception:
             pass
+        if self.gate.take(listener, identity, *self._opening):
+            return
         with contextlib.suppress(OSError):
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, *outcome))
 
@@ -629,13 +640,16 @@ class Tracer:
         if number == _OPENAT2:
             flags, _, resolve = _HOW.unpack(self.memory.all_at(pid, arguments[2], _HOW.size))
             within = bool(resolve & _RESOLVE_IN_ROOT)
-        if act == "open" and flags & _WRITES:
+        opens = act == "open"
+        if opens and flags & _WRITES:
             act = "write"
         if act == "open" and raw.startswith(_PLAIN) and not within and not _ODD.search(raw):
             self._look_at_plain(pid, raw, flags)
         elif raw not in _EVERYDAY:
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
+            self.tree.device = 0
             self._look_at_open(pid, act, at, raw, within)
+            self._opening = (self.tree.device if opens else 0, flags)
         if number in self._renames:
             self._look_at_rename(pid, number, arguments)
 
@@ -781,12 +795,15 @@ class Service:
             b"take": self._take,
             b"programs": tracer.programs.take,
             b"processes": tracer.processes.take,
+            b"open": tracer.gate.open,
+            b"shut": tracer.gate.shut,
         }
 
     def run(self) -> None:
         """Serve until the control socket ends."""
         while True:
-            for descriptor, event in self._events.poll():
+            self._tracer.gate.look()
+            for descriptor, event in self._events.poll(self._tracer.gate.pause_s):
                 if descriptor in self._listeners:
                     self._serve_listener(descriptor, event)
                 elif descriptor == self._control.fileno():
@@ -801,6 +818,7 @@ class Service:
         elif event & (select.EPOLLHUP | select.EPOLLERR):  # no process is left
             self._events.unregister(listener)
             self._listeners.discard(listener)
+            self._tracer.gate.look(gone=listener)
             os.close(listener)
 
     def _take_orders(self) -> bool:
@@ -809,6 +827,8 @@ class Service:
         for order in orders:
             if order.startswith(b"listen "):
                 answer: object = self._listen(order[7:].decode())
+            elif order.startswith(b"guard "):
+                answer = self._guard(*json.loads(order[6:]))
             else:
                 answer = self._answers[order]()
             self._control.sendall(encode_reply(answer))
@@ -823,6 +843,10 @@ class Service:
         self._events.register(waiting.fileno(), select.EPOLLIN)
         self._waiting = (waiting, path)
         return {"listening": True}
+
+    def _guard(self, driver: str, nodes: list[str]) -> dict[str, object]:
+        self._tracer.gate.guard(driver, nodes)
+        return {"guarded": len(nodes)}
 
     def _take(self) -> dict[str, object]:
         return {**self._tracer.record.take(), "listening": bool(self._listeners)}
