@@ -1,10 +1,12 @@
 """Runs that share cards in turn, simulated: time that a card is held for each second of computing, and slow-down.
 
-    python benchmarks/bench_turns.py [--runs 200] [--cards 4] [--think 0.8] [--shortest-first]
+    python benchmarks/bench_turns.py [--runs 200] [--cards 4] [--think 0.8] [--touch 1.0] [--before-calls]
 
-A run thinks and computes in turn, 40 times; both times follow log-normal distributions, and ``--think`` is the mean
-share of thinking. A card has ``share`` places; a place that gets free takes the next run. Cards serve first come, first
-served. ``in jobs``: a Slurm job takes ``ROUNDS`` runs for each place, and gives its card back when the last has ended.
+A run thinks and makes a call in turn, 40 times; both times follow log-normal distributions, and ``--think`` is the mean
+share of thinking. Of the calls the share ``--touch`` computes on the card, from the first second to the last; others
+(listing, editing, downloads) take no turn, or, with ``--before-calls``, the card for as long as they last. A card has
+``share`` places; a place that gets free takes the next run. Cards serve first come, first served. ``in jobs``: a Slurm
+job takes ``ROUNDS`` runs for each place, and gives its card back when the last has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from dataclasses import dataclass, field
 ROUNDS = 2
 """As in ``snakemake_executor_plugin_automedbench.batches``."""
 Turn = tuple[float, float]
-"""Seconds of thinking, and then of computing."""
+"""Seconds of thinking, and then of a call."""
+Phase = tuple[float, float, float]
+"""Seconds without the card, with it, and of these computing."""
 
 
 def draw_run(chance: random.Random, think: float, turns: int = 40, minutes: float = 55) -> list[Turn]:
@@ -31,6 +35,19 @@ def draw_run(chance: random.Random, think: float, turns: int = 40, minutes: floa
         (scale * think * chance.lognormvariate(-0.18, 0.6), scale * (1 - think) * chance.lognormvariate(-0.72, 1.2))
         for _ in range(turns)
     ]
+
+
+def find_phases(chance: random.Random, run: Sequence[Turn], touch: float, *, before_calls: bool) -> list[Phase]:
+    """When a run has the card, if only the share ``touch`` of its calls computes on it; at least its last one does."""
+    phases, apart_s = list[Phase](), 0.0
+    for number, (think_s, call_s) in enumerate(run, 1):
+        touches = number == len(run) or chance.random() < touch
+        if touches or before_calls:
+            phases.append((apart_s + think_s, call_s, call_s if touches else 0.0))
+            apart_s = 0.0
+        else:
+            apart_s += think_s + call_s
+    return phases
 
 
 @dataclass
@@ -49,13 +66,13 @@ class Member:
     """A run with a place on a card."""
 
     card: int
-    turns: deque[Turn]
+    turns: deque[Phase]
     began: float
     alone_s: float
     asked: float = 0.0
 
 
-def simulate(runs: Sequence[Sequence[Turn]], cards: int, share: int, *, shortest_first: bool = False) -> Found:
+def simulate(runs: Sequence[Sequence[Phase]], cards: int, share: int, *, shortest_first: bool = False) -> Found:
     """All runs on so many cards, each held from its first run to its last.
 
     ``shortest_first``: of those that wait, a card serves the shortest call, which in truth is not known beforehand.
@@ -73,7 +90,7 @@ def simulate(runs: Sequence[Sequence[Turn]], cards: int, share: int, *, shortest
     def begin(now: float, card: int) -> None:
         if left:
             turns = left.popleft()
-            think(now, Member(card, deque(turns), now, sum(map(sum, turns))))
+            think(now, Member(card, deque(turns), now, sum(apart_s + with_s for apart_s, with_s, _ in turns)))
 
     for card in [card for _ in range(share) for card in range(cards)]:
         begin(0.0, card)
@@ -92,11 +109,11 @@ def simulate(runs: Sequence[Sequence[Turn]], cards: int, share: int, *, shortest
         if queues[card] and holders[card] is None:
             chosen = min(queues[card], key=lambda each: each.turns[0][1] if shortest_first else each.asked)
             queues[card].remove(chosen)
-            compute = chosen.turns.popleft()[1]
+            _, with_s, compute_s = chosen.turns.popleft()
             found.idle_s = max(found.idle_s, now - ends[card])
-            found.busy_s += compute
+            found.busy_s += compute_s
             holders[card] = chosen
-            heapq.heappush(events, (now + compute, next(order), True, chosen))
+            heapq.heappush(events, (now + with_s, next(order), True, chosen))
     found.held_s = sum(ends)
     return found
 
@@ -107,10 +124,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--cards", type=int, default=4)
     parser.add_argument("--think", type=float, default=0.8)
+    parser.add_argument("--touch", type=float, default=1.0)
+    parser.add_argument("--before-calls", action="store_true", help="every call takes its turn before it begins")
     parser.add_argument("--shortest-first", action="store_true", help="as if the length of calls were known")
     options = parser.parse_args()
     chance = random.Random(20261128)
-    runs = [draw_run(chance, options.think) for _ in range(options.runs)]
+    drawn = [draw_run(chance, options.think) for _ in range(options.runs)]
+    runs = [find_phases(chance, run, options.touch, before_calls=options.before_calls) for run in drawn]
     order = {"shortest_first": options.shortest_first}
     print("share   GPU hours   held / computing   in jobs   median slow-down   mean   longest idle stretch, min")
     for share in range(1, 7):
