@@ -341,9 +341,12 @@ def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> No
         ["script/a-task", "0.50", "unknown"],
         ["all", "2.50", "unknown"],
     ]
-    assert spending_lines(LedgerTotals({"a/b": Position()}), {"a/b": Used(gpu_held_s=7200.0, gpu_busy_s=900.0)})[
-        -1
-    ] == ("GPUs were held 8.00 times as long as they computed.")
+    assert spending_lines(
+        LedgerTotals({"a/b": Position()}), {"a/b": Used(gpu_held_s=7200.0, gpu_busy_s=900.0, gpu_idle_s=90.0)}
+    )[-2:] == [
+        "GPUs were held 8.00 times as long as they computed.",
+        "The longest time in which a GPU did not compute: 1.5 minutes.",
+    ]
     main(["spending", "--json"])
     found = json.loads(capsys.readouterr().out)["runs"]["script/a-task/lite/r1"]
     assert (found["gpu_held_s"], found["gpu_busy_s"], found["requests"]) == (1800.0, None, 0)

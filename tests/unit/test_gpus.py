@@ -321,7 +321,10 @@ def test_a_context_on_each_card(tmp_path: Path) -> None:
 
 
 def test_use() -> None:
-    """By hand: 100 MiB before the run; 8 s at 50 %, 2 s at full load; a second part of the run at 25 % for 4 s."""
+    """By hand: 100 MiB before the run; 8 s at 50 %, 2 s at full load; a second part of the run at 25 % for 4 s.
+
+    Later looks find the card at work at 18 s and at 39 s, and idle in between.
+    """
     driver, now = FakeDriver({UUIDS[0]: (0, 0)}), [0.0]
     driver.used = 100 * 2**20
     meter = Meter([Nvml(driver).reading(UUIDS[0])], lambda: now[0])
@@ -338,6 +341,12 @@ def test_use() -> None:
     second = meter.drain()
     assert second == GpuUse(peak_mib=0, busy_s=1.0)
     assert first + second == GpuUse(peak_mib=4096, busy_s=7.0)
+    assert meter.idle_s == 8  # from the start to the first look
+    for passed, load in ((3, 0), (1, 1), (20, 0), (1, 1)):
+        now[0], driver.load = now[0] + passed, load
+        meter.sample()
+    now[0] += 2
+    assert meter.idle_s == 21
     with pytest.raises(OSError, match="NVML error 6"):
         Nvml(driver).reading("GPU-unknown")
 

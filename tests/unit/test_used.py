@@ -132,14 +132,16 @@ def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise InfrastructureError("the lease was taken")
 
     enforced = make_score().enforced.model_copy(update={"gpu_names": ["H100", "H100"], "limits": "cgroup"})
-    box: Any = SimpleNamespace(peak_memory=3 * 2**30, gpu_busy_s=12.5, gpu_turns_s=(14.0, 3.0), enforced=enforced)
+    box: Any = SimpleNamespace(peak_memory=3 * 2**30, gpu_busy_s=12.5, gpu_idle_s=7.0, gpu_turns_s=(14.0, 3.0))
+    box.enforced = enforced
     sheet = UsageRecorder(tmp_path, "a/t/lite/r1", "0001", True, 2, 4, check, ProcessStart(BEGAN, 100.0, 0.0), box)
     with sheet:
         now[0] = 150.0
         used = sheet.close()
     # 50 s × 2 GPUs that four runs share
     assert (used.held_s, used.gpu_held_s, used.gpu_busy_s, used.peak_memory_mib) == (50, 25, 12.5, 3072)
-    assert (used.gpu_lease_s, used.gpu_waited_s) == (14, 3)
+    assert (used.gpu_lease_s, used.gpu_waited_s, used.gpu_idle_s) == (14, 3, 7)
+    assert (used + used.model_copy(update={"gpu_idle_s": 9.0})).gpu_idle_s == 9
     assert (used.gpu_drivers, used.told_by["peak_memory_mib"]) == (["550.54"], "cgroup, with cached files")
     assert read_use(tmp_path, gpus=1)["a/t/lite/r1"].gpu_busy_s == 12.5
     box.gpu_busy_s = None

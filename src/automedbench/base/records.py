@@ -298,6 +298,7 @@ class Used(Model):
     gpu_lease_s: Seconds | None = Field(None, description="seconds of its turns on shared GPUs; null: not shared")
     gpu_waited_s: Seconds | None = Field(None, description="seconds in which it waited for a turn, none of its time")
     gpu_busy_s: Seconds | None = Field(None, description="seconds in which these computed, all together")
+    gpu_idle_s: Seconds | None = Field(None, description="longest time in seconds in which one of them did not compute")
     cpu_s: Seconds | None = Field(None, description="CPU seconds of driver and agent's code")
     peak_memory_mib: int | None = Field(None, description="most memory in use by the agent's code")
     nodes: list[str] = []
@@ -310,11 +311,13 @@ class Used(Model):
     def __add__(self, other: Used) -> Used:
         """Of two processes, one after the other."""
         peaks = [each.peak_memory_mib for each in (self, other) if each.peak_memory_mib is not None]
+        idle_s = [each.gpu_idle_s for each in (self, other) if each.gpu_idle_s is not None]
         seconds = ("held_s", "gpu_held_s", "gpu_lease_s", "gpu_waited_s", "gpu_busy_s", "cpu_s")
         lists = ("nodes", "jobs", "gpu_models", "gpu_drivers", "machines")
         return Used(
             **{name: _sum(getattr(self, name), getattr(other, name)) for name in seconds},
             **{name: _union(getattr(self, name), getattr(other, name)) for name in lists},
+            gpu_idle_s=max(idle_s, default=None),
             peak_memory_mib=max(peaks, default=None),
             told_by={
                 name: "; ".join(_union(*(each.told_by.get(name, "").split("; ") for each in (self, other))))

@@ -57,10 +57,13 @@ def spending_lines(totals: LedgerTotals, gpus: Mapping[str, Used]) -> list[str]:
 
 
 def _idle_lines(used: Used | None) -> list[str]:
-    """How long GPUs were held for each second in which they computed."""
-    if used is None or not used.gpu_held_s or not used.gpu_busy_s:
-        return []
-    return [f"GPUs were held {used.gpu_held_s / used.gpu_busy_s:.2f} times as long as they computed."]
+    """How long GPUs were held for each second in which they computed, and the longest time in which one did not."""
+    lines = []
+    if used is not None and used.gpu_held_s and used.gpu_busy_s:
+        lines.append(f"GPUs were held {used.gpu_held_s / used.gpu_busy_s:.2f} times as long as they computed.")
+    if used is not None and used.gpu_idle_s is not None:
+        lines.append(f"The longest time in which a GPU did not compute: {used.gpu_idle_s / 60:.1f} minutes.")
+    return lines
 
 
 def _hours(used: Used | None) -> tuple[str, str]:
@@ -82,6 +85,7 @@ def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> dict[str, Any]:
             "unpriced_requests": position.unpriced,
             "gpu_held_s": gpus.get(run, Used()).gpu_held_s,
             "gpu_busy_s": gpus.get(run, Used()).gpu_busy_s,
+            "gpu_idle_s": gpus.get(run, Used()).gpu_idle_s,
         }
         for run, position in totals.runs.items()
     }

@@ -273,6 +273,14 @@ class Sandbox(abc.ABC):
         return None if self._turns is None else (self._turns.held_s, self._waited_s + self._pauses_s)
 
     @property
+    def gpu_idle_s(self) -> float | None:
+        """The longest time in seconds in which a GPU of the run did not compute; where the driver does not tell, in
+        which the run had no turn on shared ones. None when neither is known.
+        """
+        told = self._meter.idle_s if self._meter is not None else None
+        return self._turns.idle_s if told is None and self._turns is not None else told
+
+    @property
     def gpu_busy_s(self) -> float | None:
         """Seconds in which the run's GPUs computed so far, summed; None when they cannot be measured."""
         return self._meter.busy_s if self._meter is not None else None

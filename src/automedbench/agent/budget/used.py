@@ -37,6 +37,7 @@ FOLDER = "ledger/used"
 REFRESH_S = 60.0
 PROCESS = "process"
 NO_GPU, NO_LOAD = "no GPU was requested", "the driver reports no load"
+OWN_TURNS = "the run's own turns: others may have computed meanwhile"
 UNSEEN = "no call lasted until it was looked at"
 KILLED = "process, a minute or less before it was killed"
 
@@ -118,15 +119,18 @@ class UsageRecorder:
     def _measure(self, *, ended: bool = False) -> ProcessUsage:
         box, gpus = self.sandbox, self.gpus
         lease_s, waited_s = (box and box.gpu_turns_s) or (None, None)
-        peak, busy_s = (box.peak_memory, box.gpu_busy_s) if box else (None, None)
+        peak, busy_s, idle_s = (box.peak_memory, box.gpu_busy_s, box.gpu_idle_s) if box else (None, None, None)
         looked = "cgroup, with cached files" if box and box.enforced.limits == "cgroup" else PROCESS
         held_s = time.monotonic() - self.since.clock_s
+        busy_told_by = NO_GPU if not gpus else NO_LOAD if busy_s is None else "the cards' driver"
+        idle_told_by = OWN_TURNS if busy_s is None and idle_s is not None else busy_told_by
         used = Used(
             held_s=round(held_s, 2),
             gpu_held_s=round(held_s * gpus / self.share, 2) if gpus else None,
             gpu_lease_s=lease_s if lease_s is None else round(lease_s, 2),
             gpu_waited_s=waited_s if waited_s is None else round(waited_s, 2),
             gpu_busy_s=busy_s if busy_s is None else round(busy_s, 2),
+            gpu_idle_s=idle_s if idle_s is None else round(idle_s, 2),
             cpu_s=round(cpu_seconds() - self.since.cpu_s, 2),
             peak_memory_mib=max(1, peak // 2**20) if peak else None,
             nodes=[socket.gethostname()],
@@ -137,7 +141,8 @@ class UsageRecorder:
             told_by={
                 "held_s": PROCESS,
                 "gpu_held_s": PROCESS if gpus else NO_GPU,
-                "gpu_busy_s": NO_GPU if not gpus else NO_LOAD if busy_s is None else "the cards' driver",
+                "gpu_busy_s": busy_told_by,
+                "gpu_idle_s": idle_told_by,
                 "cpu_s": PROCESS,
                 "peak_memory_mib": looked if peak else UNSEEN,
             },

@@ -52,7 +52,7 @@ TABLES: dict[str, TableText] = {
         "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd attempts attempts_cost_usd "
-        "held_s gpu_held_s gpu_lease_s gpu_waited_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
+        "held_s gpu_held_s gpu_lease_s gpu_waited_s gpu_busy_s gpu_idle_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind other_judge n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd preset task_version "
         "draw cases_sha256 track_version rubric_version code_version outdated signature sources",
@@ -290,6 +290,7 @@ COLUMNS: dict[str, Column] = {
     "gpu_lease_s": Column(float, "seconds of its turns on shared GPUs; empty: none were shared"),
     "gpu_waited_s": Column(float, "seconds in which it waited for these turns, outside of its time"),
     "gpu_busy_s": Column(float, "seconds in which these GPUs computed, all together; empty: no GPU, or not known"),
+    "gpu_idle_s": Column(float, "longest time in seconds in which one of them did not compute; empty: as before"),
     "cpu_s": Column(float, "CPU seconds of driver and agent's code"),
     "peak_memory_mib": Column(int, "most memory in use, in MiB; run.json says of what (used.told_by)"),
     "nodes": Column(str, "machines of the run"),

@@ -92,11 +92,18 @@ class Meter:
         self._readings, self._clock, self._has_turn = readings, clock, has_turn
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._last = clock()
+        self._computed_at, self._idle_s = [self._last] * len(readings), 0.0
         self._before, load = self._bytes_and_load()
         self._peak, self._drained = 0, 0.0
         self.busy_s: float | None = None if load is None else 0.0
         """Seconds in which the cards computed, since the start; None: not measurable."""
         self._thread = threading.Thread(target=self._run, name="gpu-meter", daemon=True)
+
+    @property
+    def idle_s(self) -> float | None:
+        """The longest time so far in which one of the cards did not compute, for any run; None: not measurable."""
+        with self._lock:
+            return None if self.busy_s is None else max(self._idle_s, self._clock() - min(self._computed_at))
 
     def start(self) -> Meter:
         """Begin to sample, in a thread of its own."""
@@ -137,4 +144,8 @@ class Meter:
     def _bytes_and_load(self) -> tuple[int, float | None]:
         samples = [read() for read in self._readings]
         loads = [load for _, load in samples if load is not None]
+        now = self._clock()
+        self._idle_s = max(self._idle_s, now - min(self._computed_at))
+        computed = [now if load else before for before, (_, load) in zip(self._computed_at, samples, strict=True)]
+        self._computed_at = computed
         return sum(used for used, _ in samples), sum(loads) if len(loads) == len(samples) else None

@@ -95,6 +95,8 @@ class Turns:
     cards: Sequence[tuple[str, Path]]
     is_idle: Callable[[str], bool] = lambda _uuid: True
     _held_s: float = 0.0
+    _ended: float = field(default_factory=time.monotonic)
+    _idle_s: float = 0.0
     _began: float | None = None
     _descriptors: list[int] = field(default_factory=list)
     _end: int | None = None
@@ -118,6 +120,7 @@ class Turns:
             self._end, writer = os.pipe()
             self._descriptors.insert(0, writer)
             self._began = time.monotonic()
+            self._idle_s = max(self._idle_s, self._began - self._ended)
             return self._began - began
 
     def _wait_until_idle(self, uuid: str) -> None:
@@ -152,6 +155,12 @@ class Turns:
             return self._held_s + going_on
 
     @property
+    def idle_s(self) -> float:
+        """Seconds of the longest time without a turn so far; other runs may have had theirs."""
+        with self._lock:
+            return self._idle_s if self._is_held() else max(self._idle_s, time.monotonic() - self._ended)
+
+    @property
     def age_s(self) -> float:
         """Seconds since the turn that lasts began."""
         return 0.0 if self._began is None else time.monotonic() - self._began
@@ -178,7 +187,7 @@ class Turns:
             return True
         ended = float(os.read(self._end, 64) or time.monotonic())
         os.close(self._end)
-        self._held_s, self._end, self._began = self._held_s + ended - self._began, None, None
+        self._held_s, self._end, self._began, self._ended = self._held_s + ended - self._began, None, None, ended
         return False
 
     def _drop(self) -> None:

@@ -126,6 +126,7 @@ function machineFacts(used) {
   return [
     ...(used.gpu_models.length || known(used.gpu_held_s) ? [["GPU held", by("gpu_held_s", duration)], ["GPU", [...used.gpu_models, ...used.gpu_drivers.map((version) => `driver ${version}`)].join(", ")]] : []),
     ...(known(used.gpu_lease_s) ? [["Turns on a shared GPU", `${duration(used.gpu_lease_s)}, ${duration(used.gpu_waited_s)} waited for, outside of the run's time`]] : []),
+    ...(known(used.gpu_idle_s) ? [["GPU idle at most", by("gpu_idle_s", duration)]] : []),
     ["CPU time", by("cpu_s", duration)],
     ["Memory at most", by("peak_memory_mib", (mib) => `${count(mib)} MiB`)],
     ["Ran on", [...used.nodes, ...used.jobs.map((job) => `Slurm job ${job}`)].join(", ")],
