@@ -27,7 +27,9 @@ from automedbench.commands import main
 from automedbench.commands.spending import spending_lines
 from automedbench.planning.forecast import (
     MAX_READ,
+    estimate_slow_down,
     forecast_lines,
+    forecast_shares,
     make_forecast,
     planned_runs,
     runs_to_do,
@@ -258,9 +260,18 @@ def test_gpu_hours(place: Path) -> None:
     path = Path(f"results/runs/priced/{TASK}/lite/r1/run.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"used": {"held_s": 5400.0}}))
     assert told(campaign) == ["priced", "2", "1.0", "2.0", "6.0", "8.0"]  # 1.5 h × 4, but at most 4; 0.5 h × 4
-    halves = campaign_of("priced", sandbox={"gpu": 4, "gpu_share": 2})
-    assert told(halves) == ["priced", "2", "1.0", "2.0", "4.0", "8.0"]  # of two that share, (1.5 h + 0.5 h) × 4 / 2
+    # Of two that share, by hand: calls are 1/5 and 3/5 of these runs, 1.5 h × 4 / 2 × 1.04 + 0.5 h × 4 / 2 × 1.36.
+    shares = forecast_shares(campaign, runs_to_do(campaign))
+    assert (shares[1], shares[2]) == (6.0, pytest.approx(4.48))
+    assert "by sandbox.gpu_share: 1: 6.0 (+0% time), 2: 4.5 (+49% time)" in "".join(
+        forecast_lines(campaign, runs_to_do(campaign))
+    )
     assert "GPU" not in forecast_lines(campaign_of("priced"), campaign.runs)[1]
+
+
+def test_runs_that_share_a_card_take_longer() -> None:
+    """By hand for 0.2: calls last 0.2, 0.24, 0.2923, 0.3606 with 1 … 4 runs, by the queue that the one before found."""
+    assert [round(estimate_slow_down(0.2, share), 4) for share in (1, 2, 3, 4)] == [1.0, 1.04, 1.0923, 1.1606]
 
 
 # --- commands -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,9 @@ from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, build_campaign_record
 from automedbench.campaign.treatments import find_fault
+
+SHARES = range(1, 7)
+"""Runs on the same GPUs that a forecast compares."""
 
 SAMPLE, MAX_READ = 20, 200
 """Finished runs that a mean is taken over, and the most files that are read to find them."""
@@ -48,9 +51,11 @@ class AgentForecast:
     basis: Counter[str]
 
 
-def make_forecast(campaign: Campaign, planned: Sequence[RunId]) -> list[AgentForecast]:
+def make_forecast(
+    campaign: Campaign, planned: Sequence[RunId], finished: FinishedRuns | None = None
+) -> list[AgentForecast]:
     """Forecast the ``planned`` runs of the campaign, agent by agent."""
-    finished = FinishedRuns(campaign, planned)
+    finished = finished or FinishedRuns(campaign, planned)
     order = {name: place for place, name in enumerate(campaign.agents)}
     counts = Counter((run.agent, run.task, run.tier) for run in sorted(planned, key=lambda run: order[run.agent]))
     parts: dict[str, list[AgentForecast]] = {}
@@ -165,7 +170,10 @@ def _expect(
             usage = _mean_usage([run.totals for run in runs]) if paid else Tokens()
             turns = sum(run.totals.turns for run in runs) / len(runs)
             hours = sum(run.totals.wall_s for run in runs) / len(runs) / 3600
-            held = box.gpu * sum(map(_occupied_s, runs)) / box.gpu_share / len(runs) / 3600
+            alone_s = sum(map(_alone_s, runs))
+            computing = min(1.0, sum(run.totals.exec_s for run in runs) / alone_s) if alone_s else 0.0
+            alone_s *= estimate_slow_down(computing, box.gpu_share) / box.gpu_share
+            held = box.gpu * alone_s / len(runs) / 3600
             return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
         return Tokens(), 0, None, None, NO_MODEL
@@ -183,9 +191,21 @@ def _at_most(value: Any, most: Any) -> Any:
     return value if value is None or most is None else min(value, most)
 
 
-def _occupied_s(run: RunRecord) -> float:
-    """Wall-clock seconds for which a finished run held its node."""
-    return run.totals.wall_s if run.used.held_s is None else run.used.held_s
+def _alone_s(run: RunRecord) -> float:
+    """Wall-clock seconds for which a finished run held its node, without those in which it waited for shared GPUs."""
+    return run.totals.wall_s if run.used.held_s is None else run.used.held_s - (run.used.gpu_waited_s or 0.0)
+
+
+def estimate_slow_down(computing: float, share: int) -> float:
+    """Duration of a run on GPUs that ``share`` runs share ÷ its duration alone; ``computing``: share of time in calls.
+
+    Mean value analysis of a closed queue with one server (Reiser and Lavenberg 1980), with exponential times.
+    """
+    queue, response = 0.0, computing
+    for runs in range(1, share + 1):
+        response = computing * (1 + queue)
+        queue = runs * response / (1 - computing + response)
+    return 1 - computing + response
 
 
 def is_compared(campaign: Campaign, agent: str) -> bool:
@@ -216,10 +236,31 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
     return [
         f"Forecast of {counted(total.runs, 'run')} still to do; nothing is spent by a forecast:",
         *table(rows, right=range(1, len(rows[0]) - 1)),
+        *_share_lines(campaign, planned),
         *_money_lines(campaign.config, total),
         *([f"Without 'pricing' in the agents file the cost stays unknown: {', '.join(unpriced)}."] if unpriced else []),
         *(["The answer judge's requests are not part of this."] if campaign.config.answer_judge else []),
     ]
+
+
+def forecast_shares(campaign: Campaign, planned: Sequence[RunId]) -> dict[int, float]:
+    """GPU hours expected if so many runs shared the GPUs, by ``gpu_share``; empty where that is not known."""
+    box, finished = campaign.config.sandbox, FinishedRuns(campaign, planned)
+    hours: dict[int, float] = {}
+    for share in SHARES if box.gpu else ():
+        config = campaign.config.model_copy(update={"sandbox": box.model_copy(update={"gpu_share": share})})
+        expected = _total("all", make_forecast(replace(campaign, config=config), planned, finished)).amounts[2]
+        hours |= {} if expected is None else {share: expected}
+    return hours
+
+
+def _share_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
+    """GPU hours for each ``gpu_share``, and by how much runs take longer then."""
+    hours = forecast_shares(campaign, planned)
+    if not hours.get(1):
+        return []
+    shown = [f"{share}: {each:.1f} ({share * each / hours[1] - 1:+.0%} time)" for share, each in hours.items()]
+    return [f"GPU-hours by sandbox.gpu_share: {', '.join(shown)}."]
 
 
 def as_json(campaign: Campaign, planned: Sequence[RunId]) -> dict[str, Any]:
@@ -230,6 +271,7 @@ def as_json(campaign: Campaign, planned: Sequence[RunId]) -> dict[str, Any]:
         "runs": len(planned),
         "agents": {agent.agent: _as_json(agent) for agent in agents},
         "all": _as_json(_total("all", agents)) if agents else None,
+        "gpu_hours_by_share": forecast_shares(campaign, planned),
         "spent_usd": str(totals.all.spent),
         "reserved_usd": str(totals.all.reserved),
         "max_cost_usd": campaign.config.budget.max_cost_usd,
