@@ -47,6 +47,9 @@ def results(tmp_path: Path) -> Path:
         pack(workspace, attempt / REST, lambda path: not is_evidence(path))
         (attempt / "run.json").write_text("{}")
     (tmp_path / "results/runs" / RUN / "score.json").write_text("{}")
+    page = tmp_path / f"results/leaderboard/runs/{RUN}.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("x")
     return tmp_path / "results"
 
 
@@ -73,6 +76,7 @@ def test_what_is_taken(results: Path, capsys: pytest.CaptureFixture[str], what: 
     assert (attempt / OUTPUTS).read_bytes() == outputs
     assert what in (attempt / PRUNED).read_text()
     assert (attempt.with_name("0001") / "workspace").exists() == ("workspaces" not in gone)
+    assert (results / f"leaderboard/runs/{RUN}.html").exists() == (what != "pages")
     other = results / "runs/two/task/lite/r1/attempts"
     assert set(left_in(other / "0002")) == set(LEFT) and (other / "0001/workspace/train.py").is_file()
 

@@ -1,4 +1,4 @@
-"""Remove what takes room and proves nothing from scored runs: weights, caches, then workspaces.
+"""Remove what takes room and proves nothing from scored runs: weights, caches, then workspaces, then pages.
 
 Logs, conversations, outputs, plans and records are never touched, so every score can still be verified and made again.
 Without --delete it only says what it would remove. Runs that are not scored or at work are left alone.
@@ -27,7 +27,7 @@ from automedbench.sandbox.airlock.archive import PRUNED, REST, drop_members, lis
 from automedbench.sandbox.container.scratch import remove_tree, walk
 from automedbench.sandbox.evidence.models import WEIGHTS
 
-Kind = Literal["weights", "caches", "workspaces"]
+Kind = Literal["weights", "caches", "workspaces", "pages"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what",
         choices=KINDS,
         default="caches",
-        help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all",
+        help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all of "
+        "them; pages: and the runs' pages, which the next leaderboard has again",
     )
     add_campaign_options(parser)
     parser.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")
@@ -130,6 +131,9 @@ def _count_files(run: Path, what: Sequence[Kind], found: PrunableFiles) -> None:
         for _, _, status in walk(folder, strict=False):
             found.files["workspaces"] += 1
             found.bytes["workspaces"] += status.st_blocks * 512
+    if "pages" in what and (page := _page(run)).is_file():
+        found.files["pages"] += 1
+        found.bytes["pages"] += page.stat().st_size
 
 
 def _remove_files(run: Path, what: Sequence[Kind]) -> None:
@@ -138,6 +142,12 @@ def _remove_files(run: Path, what: Sequence[Kind]) -> None:
         drop_members(attempt.path / REST, lambda path: file_kind(path) in what)
     for folder in _list_abandoned_workspaces(run) if "workspaces" in what else ():
         remove_tree(folder)
+    if "pages" in what:
+        _page(run).unlink(missing_ok=True)
+
+
+def _page(run: Path) -> Path:
+    return run.parents[4] / "leaderboard/runs" / f"{run.relative_to(run.parents[3])}.html"
 
 
 def _write_note(attempt: AttemptFolder, what: Sequence[Kind]) -> None:
