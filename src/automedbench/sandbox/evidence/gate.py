@@ -1,7 +1,7 @@
 """Gate of the cards that runs share, in the tracer: who opens one waits until the run has its turn.
 
 In the container these devices are mounted so that the kernel refuses to open them (``nodev``): a call that the tracer
-lets continue never gets one, whatever another thread writes into its path meanwhile. What the tracer has resolved to
+lets continue never gets one, also if another thread changes its path meanwhile. What the tracer has resolved to
 such a device is kept unanswered. With the turn it gets the device's descriptor, which is opened here, outside
 (SECCOMP_IOCTL_NOTIF_ADDFD, Linux 5.14). Opening the first file of a card may take seconds, hence the threads.
 Standard library only.
