@@ -276,21 +276,61 @@ def test_fault(fault: Fault, lab: Lab) -> None:
 # --- checkpoints, whose code needs a PyTorch: this one's ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kept", "says", "fix"), [(None, "", ""), (0.6, "central directory", "prepare")])
-def test_checkpoint(kept: float | None, says: str, fix: str, tmp_path: Path) -> None:
+def some_tensors(folder: Path) -> None:
     torch = pytest.importorskip("torch")
-    torch.save({"layer.weight": torch.ones(4, 3)}, tmp_path / "model.pth")
-    data = (tmp_path / "model.pth").read_bytes()
-    hub = FakeHub({"model.pth": data[: int(kept * len(data))] if kept else data, "config.json": b"{}"})
+    torch.save({"layer.weight": torch.ones(4, 3)}, folder / "model.pth")
+    (folder / "config.json").write_text("{}")
+
+
+def half_of_them(folder: Path) -> None:
+    some_tensors(folder)
+    data = (folder / "model.pth").read_bytes()
+    (folder / "model.pth").write_bytes(data[: int(0.6 * len(data))])
+
+
+def transformer(folder: Path) -> None:
+    """A ViT of one layer; its ``forward`` is wrapped, so that only its signature tells what it takes."""
+    kit = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = kit.ViTConfig(**sizes, image_size=32, patch_size=16)
+    kit.ViTForImageClassification(config).save_pretrained(folder)
+
+
+def transformer_of_own_code(folder: Path) -> None:
+    """The same as a repository that brings the code of its model, which is not run."""
+    transformer(folder)
+    config = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoModel": "own.Model"}}
+    (folder / "config.json").write_text(json.dumps(config | own))
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "error", "fix"),
+    [
+        (some_tensors, "1 tensors, first layer computes (4,)", "", ""),
+        # 32 × 32 pixels in patches of 16: four tokens and one for the class, each of hidden_size values
+        (transformer, "ViTModel computes (1, 5, 16)", "", ""),
+        (transformer_of_own_code, "tensors, first layer computes", "", ""),
+        (half_of_them, "", "central directory", "prepare"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_checkpoint(make: Callable[[Path], None], text: str, error: str, fix: str, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    make(tmp_path / "hub")
+    hub = FakeHub({path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()})
     place = {"hub": True, "where": MODEL, "at": COMMIT, "names": {}}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     with WebServer(hub.answer) as server:
         done = subprocess.run(
             [sys.executable, "-c", f"PLACES, LIMIT = {[place]!r}, 10**6\n{CHECKPOINT}"],
-            env={"HF_ENDPOINT": server.url, "PATH": os.environ["PATH"]},
+            env=kept | {"HF_ENDPOINT": server.url},
             cwd=tmp_path,
             capture_output=True,
             text=True,
         )
     report = json.loads(done.stdout.partition("FOUND")[2] or "{}")
-    assert says in report["error"], report
-    assert fix in explain(report["error"]) if says else "2 tensors" not in report["text"], report
+    assert text in report["text"] and error in report["error"], report
+    assert bool(error) == bool(report["error"]) and fix in explain(report["error"]), report
+    assert report["fetched"], report

@@ -56,7 +56,7 @@ print("FOUND" + json.dumps({"pip": tried(install) if WHEEL else None, "hub": tri
 CHECKPOINT = (
     _ASK
     + r"""
-import fnmatch, pathlib, time
+import fnmatch, inspect, pathlib
 ENDS = (".safetensors", ".bin", ".pth", ".pt", ".ckpt")
 
 class TooLarge(Exception):
@@ -96,7 +96,7 @@ def whole(path):
         getattr(model.config, "vision_config", None), "image_size", 64)
     given = {"pixel_values": torch.rand(1, getattr(model.config, "num_channels", 3), size, size),
              "input_ids": torch.ones(1, 4, dtype=torch.long)}
-    takes = model.forward.__code__.co_varnames
+    takes = inspect.signature(model.forward).parameters
     output = model(**{name: value for name, value in given.items() if name in takes})
     return type(model).__name__, output[0]
 
@@ -124,24 +124,27 @@ def tensors(held):
 
 def loaded(path):
     config = path.parent / "config.json"
-    known = config.is_file() and "model_type" in json.loads(config.read_text())
-    name, output = whole(path) if known else parts(path)
+    said = json.loads(config.read_text()) if config.is_file() else {}
+    own_code = "auto_map" in said  # it would be the publisher's that runs
+    name, output = whole(path) if "model_type" in said and not own_code else parts(path)
     if not torch.isfinite(output).all():
         raise ValueError(f"{name} computes values that are not finite")
     return f"{path.name}, {path.stat().st_size / 1e6:.1f} MB: {name} computes {tuple(output.shape)} of random input"
 
 import torch
 torch.manual_seed(0)
-told = {"error": "", "text": "", "where": ""}
+told = {"error": "", "text": "", "where": "", "fetched": False}
 for place in PLACES:
     told["where"] = place["where"]
     try:
-        told["text"] = loaded(get(place))
+        path = get(place)
+        told["fetched"] = True
+        told["text"] = loaded(path)
         break
     except TooLarge as error:
         told["text"] = f"not tried: {error}"
     except Exception as error:
-        told["error"] = f"{type(error).__name__}: {error}"[:400]
+        told["error"] = " ".join(f"{type(error).__name__}: {error}".split())[:400]
         break
 print("FOUND" + json.dumps(told))
 """

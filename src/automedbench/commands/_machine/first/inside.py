@@ -48,6 +48,7 @@ PRIVATE = "Let pip's index serve its files under its own address, or fill sandbo
 """For another host than PyPI's; its names lead to a private address where a site's DNS names a mirror."""
 MIRROR = "Name the mirror: `pip config set global.index-url https://HOST/simple`; an index that is set may be private."
 NO_WAY = "Set HTTPS_PROXY on the node of runs, or fill a cache: sandbox.egress.cache and offline (docs/network.md)."
+LOAD = "Load it by hand: `apptainer exec {image} python3`; if that fails, lite runs need another image or weights."
 FILL = "Name it in sandbox.egress.packages or models, then `snakemake prepare`."
 TOKEN = "Accept its licence on the hub, and name model and token in sandbox.egress.tokens."
 
@@ -174,9 +175,10 @@ def checkpoint(host: Host) -> ProbeResults:
         return
     asked = {"PLACES": [_place(source) for source in sources], "LIMIT": CHECKPOINT_MB * 10**6}
     found = run_inside(host, _filled(CHECKPOINT, asked), plan=plan, timeout_s=LOAD_S)
-    report = found.report() or {"error": found.last_words, "where": sources[0].where}
+    report = found.report() or {"error": found.last_words, "where": sources[0].where, "fetched": True}
     if error := report["error"]:
-        yield fail("checkpoint", f"{report['where']}: {error}", explain(error))
+        otherwise = LOAD.format(image=host.agent_image) if report["fetched"] else NO_WAY
+        yield fail("checkpoint", f"{report['where']}: {error}", explain(error, otherwise))
     else:
         yield ok("checkpoint", f"{report['where']}: {report['text']}")
 
