@@ -9,7 +9,7 @@ from typing import Any
 import openpyxl
 import pytest
 
-from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.tables import SubjectTable, list_subjects
 
 
@@ -28,7 +28,7 @@ def test_json_in_file_order(tmp_path: Path) -> None:
         {"name": "case_2", "malignant": True},
     ]
     (tmp_path / "kits.json").write_text(json.dumps(records))
-    assert list_subjects(tmp_path, table("kits.json", where={"malignant": True}), "x") == ["case_2", "case_1"]
+    assert list_subjects(tmp_path, table("kits.json", where={"malignant": True}), None, "x") == ["case_2", "case_1"]
 
 
 @pytest.mark.parametrize("flag", [1, 1.0, "1"])
@@ -41,18 +41,24 @@ def test_sheet(flag: Any, tmp_path: Path) -> None:
     sheet.append(["M", "c0", 1.0])
     book.create_sheet("second").append(["name", "tumor?"])
     book.save(tmp_path / "metadata.xlsx")
-    found = list_subjects(tmp_path, table("metadata.xlsx", where={"tumor?": flag}), "x")
+    found = list_subjects(tmp_path, table("metadata.xlsx", where={"tumor?": flag}), None, "x")
     assert found == ["c3", "c1", "c0"]
 
 
-def test_several_values(tmp_path: Path) -> None:
-    """All must fit; .tsv has tabs, .csv commas and perhaps a byte order mark."""
+def test_split_and_values(tmp_path: Path) -> None:
+    """Both must fit; .tsv has tabs whatever the delimiter, .csv the card's."""
     rows = [("name", "split", "kind"), ("b", "test", "True"), ("a", "test", "false"), ("c", "train", "true")]
     (tmp_path / "p.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    (tmp_path / "p.csv").write_text("\ufeff" + "".join(",".join(row) + "\r\n" for row in rows))
-    for file in ("p.tsv", "p.csv"):
-        assert list_subjects(tmp_path, table(file, where={"kind": True, "split": "test"}), "x") == ["b"]
-        assert list_subjects(tmp_path, table(file, where={"kind": True}), "x") == ["b", "c"]
+    (tmp_path / "p.csv").write_text("\ufeff" + "".join(";".join(row) + "\r\n" for row in rows))
+    for keys in ({"file": "p.tsv"}, {"file": "p.csv", "delimiter": ";"}):
+        known = table(**keys, where={"kind": True}, split="split")
+        assert list_subjects(tmp_path, known, "test", "x") == ["b"]
+        assert list_subjects(tmp_path, known, None, "x") == ["b", "c"]
+
+
+def test_a_split_needs_its_column(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the column must be named"):
+        list_subjects(tmp_path, table("p.csv"), "test", "card: staging.options.table")
 
 
 @pytest.mark.parametrize(
@@ -73,5 +79,5 @@ def test_bad_table(file: str, content: bytes | None, error: type[Exception], mes
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(error, match=message) as caught:
-        list_subjects(tmp_path, table(file, where={"flag": 1}), "card: staging.options.table")
+        list_subjects(tmp_path, table(file, where={"flag": 1}), None, "card: staging.options.table")
     assert len(str(caught.value).splitlines()) <= 3

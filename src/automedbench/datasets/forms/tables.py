@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 from pydantic import Field
 
-from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission
 from automedbench.base.files import parse_json_object
 from automedbench.base.records import Model
 from automedbench.base.untrusted import read_bounded
@@ -104,7 +104,7 @@ Row = dict[str, Any]
 MAX_CELL_CHARS = 1_000_000
 
 
-def table_rows(path: Path, what: str) -> list[Row]:
+def table_rows(path: Path, what: str, delimiter: str = ",") -> list[Row]:
     """Every row, column → value: of .csv (None for an empty cell), .tsv, .xlsx (the first sheet), .jsonl and .json.
 
     JSON is a list of objects, or an object of them. ``what`` the table is, is for messages. Raises MissingDataError
@@ -117,7 +117,7 @@ def table_rows(path: Path, what: str) -> list[Row]:
             return _sheet_rows(path)
         text = path.read_text("utf-8-sig")
         if path.suffix in (".csv", *TAB_SUFFIXES):
-            return _csv(text, "\t" if path.suffix in TAB_SUFFIXES else ",")
+            return _csv(text, "\t" if path.suffix in TAB_SUFFIXES else delimiter)
         value = _lines(text) if path.suffix == ".jsonl" else json.loads(text)
     except FileNotFoundError as error:
         raise missing(path, what) from error
@@ -172,17 +172,23 @@ class SubjectTable(Model):
     where: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="column → value that a subject's row must have; 1, '1' and 1.0 are equal"
     )
+    split: str | None = Field(None, description="column that staging.sampling.split is compared with")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="of .csv")
 
 
-def list_subjects(raw: Path, table: SubjectTable, where: str) -> list[str]:
-    """Names of the subjects that the table has for its values, in its order, each once.
+def list_subjects(raw: Path, table: SubjectTable, split: str | None, where: str) -> list[str]:
+    """Names of the subjects that the table has for this split and these values, in its order, each once.
 
-    ``where`` is the card's key, for messages. Raises MissingDataError for an absent table, InfrastructureError for one
-    that is damaged, lacks a column or has no rows.
+    ``where`` is the card's key, for messages. Raises ConfigError when a split is asked for that no column tells,
+    MissingDataError for an absent table, InfrastructureError for one that is damaged, lacks a column or has no rows.
     """
     wanted = {column: _plain(value) for column, value in table.where.items()}
+    if split is not None:
+        if table.split is None:
+            raise ConfigError([f"{where}.split: staging.sampling.split is '{split}', so the column must be named"])
+        wanted[table.split] = split
     path = raw / table.file
-    rows = table_rows(path, "table of subjects")
+    rows = table_rows(path, "table of subjects", table.delimiter)
     for column in (table.id, *wanted):
         if rows and not any(column in row for row in rows):
             raise InfrastructureError(
@@ -197,7 +203,9 @@ def list_subjects(raw: Path, table: SubjectTable, where: str) -> list[str]:
     names = list(dict.fromkeys(name for name in found if name))
     if not names:
         conditions = ", ".join(f"{column} = {value}" for column, value in wanted.items()) or "a name"
-        raise InfrastructureError(f"{path} lists no subject with {conditions}.\nCheck {where} of the card.")
+        raise InfrastructureError(
+            f"{path} lists no subject with {conditions}.\nCheck {where} and staging.sampling.split of the card."
+        )
     return names
 
 

@@ -76,10 +76,13 @@ def _by_target(
 
 
 def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] | None:
-    """Subjects that the card's table lists; None without a table. Raises ConfigError for a split."""
-    if card.staging.sampling.split is not None:
-        raise ConfigError([f"{card.id}: staging.sampling.split: the reader has none; use staging.options.table.where"])
-    return None if table is None else list_subjects(raw, table, f"{card.id}: staging.options.table")
+    """Subjects of the card's split that its table lists; None without a table, which a split needs."""
+    split = card.staging.sampling.split
+    if table is not None:
+        return list_subjects(raw, table, split, f"{card.id}: staging.options.table")
+    if split is not None:
+        raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table gives the splits"])
+    return None
 
 
 class MaskFoldersOptions(Model):
