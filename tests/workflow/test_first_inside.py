@@ -309,8 +309,8 @@ def transformer_of_own_code(folder: Path) -> None:
     ("make", "text", "error", "fix"),
     [
         (some_tensors, "1 tensors, first layer computes (4,)", "", ""),
-        # 32 × 32 pixels in patches of 16: four tokens and one for the class, each of hidden_size values
-        (transformer, "ViTModel computes (1, 5, 16)", "", ""),
+        # a classifier of two classes, which is what ViTConfig has unasked
+        (transformer, "ViTForImageClassification computes (1, 2)", "", ""),
         (transformer_of_own_code, "tensors, first layer computes", "", ""),
         (half_of_them, "", "central directory", "prepare"),
     ],

@@ -91,7 +91,9 @@ def get(place):
 
 def whole(path):
     import transformers
-    model = transformers.AutoModel.from_pretrained(path.parent).eval()
+    named = json.loads((path.parent / "config.json").read_text()).get("architectures") or [""]
+    kind = getattr(transformers, named[0], transformers.AutoModel)  # another head would have no weights
+    model = kind.from_pretrained(path.parent).eval()
     size = getattr(model.config, "image_size", None) or getattr(
         getattr(model.config, "vision_config", None), "image_size", 64)
     given = {"pixel_values": torch.rand(1, getattr(model.config, "num_channels", 3), size, size),
