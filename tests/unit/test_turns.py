@@ -8,6 +8,7 @@ import fcntl
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -23,7 +24,8 @@ from automedbench.sandbox.boxes import CLEARED, LocalSandbox
 from automedbench.sandbox.container import process, turns
 from automedbench.sandbox.container.gpus import Card, grant_cards
 from automedbench.sandbox.container.process import CodeResult
-from automedbench.sandbox.container.turns import Turns, queue_folder
+from automedbench.sandbox.container.turns import Clerk, Turns, queue_folder
+from automedbench.sandbox.evidence.gate import WANTED, WITHDRAWN
 
 
 @pytest.fixture
@@ -247,6 +249,26 @@ def test_background_work_is_told_and_then_ended(card: tuple[str, Path], box: Sha
     assert soon(lambda: free(card))
 
 
+CHAIN = """
+import os, time
+os.setsid()
+while not os.path.exists("stop"):
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_a_chain_of_processes_keeps_the_turn(card: tuple[str, Path], box: Shared) -> None:
+    """Each starts the next one and ends: what a list of all processes names has ended before it is looked at."""
+    (Path(box.workspace_dir) / "chain.py").write_text(CHAIN)
+    box.bash(f"{sys.executable} -I -S chain.py >/dev/null 2>&1 & sleep 0.3")
+    for _ in range(100):
+        assert not free(card)
+        time.sleep(0.01)
+    box.bash("touch stop")
+    assert soon(lambda: free(card))
+
+
 def test_waiting_is_in_no_time_of_a_call(card: tuple[str, Path], tmp_path: Path, box: Shared) -> None:
     mine = Turns([card])
     mine.take()
@@ -255,6 +277,24 @@ def test_waiting_is_in_no_time_of_a_call(card: tuple[str, Path], tmp_path: Path,
     result = box.bash("sleep 0.3")
     assert took >= 1.4
     assert 0.3 <= result.elapsed_s < 1.4
+
+
+def test_what_was_told_before_the_turn_is_no_new_wait(card: tuple[str, Path]) -> None:
+    """One process that waited has ended and another one has come while the turn was lent: both were told too late."""
+    reader, writer = os.pipe()
+    trace, box, lent = Mock(), Mock(), list[int]()
+    trace.guard.return_value = reader
+    trace.let_open.side_effect = lambda is_turn: is_turn and os.write(writer, WITHDRAWN + WANTED)
+    box.keep_cards.return_value = False
+    box.lend.side_effect = lambda descriptors, kept: lent.extend(map(os.dup, descriptors))
+    clerk = Clerk(Turns([card]), trace, [])
+    with clerk.beginning(box):
+        os.write(writer, WANTED)
+    assert soon(lambda: len(box.note_waits.mock_calls) == 4)
+    clerk.check()
+    assert [each.args[0] for each in box.note_waits.mock_calls] == [True, False, False, False]
+    for descriptor in (writer, *lent):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.long)])

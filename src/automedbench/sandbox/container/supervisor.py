@@ -255,10 +255,10 @@ class Supervisor:
 
     def _keep_loan(self, loan: Loan, now: float) -> None:
         """Give shared cards back once nothing is left that a call started: what lives could open one at any time."""
-        left = tree.alive(tree.started_since(os.getpid(), self.first_call or 0))
+        since = self.first_call or 0
         if loan.kill_at is not None and now >= loan.kill_at:
-            tree.send(left, signal.SIGKILL)
-        if not left:
+            tree.send(tree.started_since(os.getpid(), since), signal.SIGKILL)
+        if not tree.has_started_since(os.getpid(), since):
             self.loan = None
             loan.give_back()
 

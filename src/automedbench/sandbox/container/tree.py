@@ -106,6 +106,32 @@ def started_since(root: int, since: int) -> list[int]:
     return [pid for pid in mine if known[pid].session not in older]
 
 
+def has_started_since(root: int, since: int) -> bool:
+    """Check whether anything is left below ``root`` of sessions that began at a moment (``ticks``) or later.
+
+    A list of processes misses those that start a successor and end, again and again. Their parents' own lists
+    (CONFIG_PROC_CHILDREN) never do: the kernel hands a successor on in the moment in which its parent ends. One that
+    has ended counts until its parent has noticed.
+    """
+    if alive(started_since(root, since)):
+        return True
+    known = tasks()
+    mine = [root, *below(root, known)]
+    older = {known[pid].session for pid in mine if pid in known and known[pid].started < since}
+    ours = {root} | {pid for pid in mine if pid in known and known[pid].session in older}
+    return any(child not in ours for pid in ours for child in children(pid))
+
+
+def children(pid: int) -> list[int]:
+    """Children of a process, ended ones included; none where it has ended, or the kernel does not list them."""
+    found = list[int]()
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as stream:
+                found += map(int, stream.read().split())
+    return found
+
+
 def alive(pids: Iterable[int]) -> list[int]:
     """Those of the processes that still run; the first thread of one may have ended before the others."""
     found = []
