@@ -92,7 +92,11 @@ class Gate:
         """The run has its turn: answer what is kept, and what comes until ``shut``."""
         kept, self._kept, self._is_open = self._kept, [], True
         for opening in kept:
-            threading.Thread(target=opening.answer, args=(self._nodes[opening.device],), daemon=True).start()
+            node = self._nodes[opening.device]
+            try:
+                threading.Thread(target=opening.answer, args=(node,), daemon=True).start()
+            except RuntimeError:  # the user may start no more: all that run may wait here at once
+                opening.answer(node)
 
     def shut(self) -> None:
         """The turn has ended."""
