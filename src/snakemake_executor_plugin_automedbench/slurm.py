@@ -360,6 +360,8 @@ class SlurmExecutor(Executor):  # type: ignore[misc]
 def take_due(gathered: Mapping[Any, float], now: float, alone: bool, room: int) -> list[list[Any]]:
     """Up to ``room`` lists of steps to submit now, of one rule each; ``gathered``: step → since when it waits, in s.
 
+    What waits is spread over the room that there is: after a restart, for instance, a hundred runs may wait.
+
     ``alone``: nothing else is under way that could join them.
     """
     by_rule: dict[str, list[Any]] = defaultdict(list)
@@ -369,7 +371,8 @@ def take_due(gathered: Mapping[Any, float], now: float, alone: bool, room: int) 
     for jobs in by_rule.values():
         since = gathered[jobs[0]]
         if alone or len(jobs) >= ENOUGH or now - since >= GATHER_S:
-            size = min(AT_ONCE, math.ceil(len(jobs) / max(1, room))) if since == LEFT else AT_ONCE
+            least = 1 if since == LEFT else ENOUGH
+            size = min(AT_ONCE, max(least, math.ceil(len(jobs) / max(1, room))))
             lists += [jobs[first : first + size] for first in range(0, len(jobs), size)]
     return lists[: max(0, room)]
 

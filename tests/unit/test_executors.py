@@ -302,7 +302,7 @@ def test_steps_that_gathered_share_a_batch(tmp_path: Path) -> None:
 def test_finished_runs_wait_for_each_other() -> None:
     """Twenty go at once, fewer after two minutes, the last ones as soon as no agent runs; 100 in a job at most.
 
-    What a job has left goes at once, in as many lists as there is room for.
+    More than twenty go in as many lists as there is room for; what a job has left does so at once.
     """
     collect = [Job(number, "collect", []) for number in range(120)]
     audit = Job(200, "audit", [])
@@ -313,8 +313,10 @@ def test_finished_runs_wait_for_each_other() -> None:
     assert due(dict.fromkeys([*collect[:19], audit], 881.0)) == []
     assert due(dict.fromkeys(collect[:20], 999.0)) == [20]
     assert due(dict.fromkeys(collect[:3], 999.0) | {audit: 880.0}) == [1]
-    assert due(dict.fromkeys([*collect, audit], 999.0), alone=True) == [100, 20, 1]
-    assert due(dict.fromkeys([*collect, audit], 999.0), alone=True, room=2) == [100, 20]
+    assert due(dict.fromkeys(collect[:25], 999.0)) == [20, 5]
+    assert due(dict.fromkeys([*collect[:25], audit], 999.0), alone=True) == [20, 5, 1]
+    assert due(dict.fromkeys([*collect, audit], 999.0)) == [30, 30, 30, 30]
+    assert due(dict.fromkeys(collect, 999.0), room=1) == [100]
     assert due({collect[0]: 999.0} | dict.fromkeys(collect[1:6], LEFT)) == [2, 2, 2]
     assert due(dict.fromkeys(collect[:20], 999.0), room=0) == []
 
