@@ -242,7 +242,7 @@ class Clerk(Closing):
     def _note(self, waits: bool) -> None:
         if self._box is None:
             return
-        waits = waits and not self._turns.held  # told before the gate was opened: nobody waits any more
+        waits = waits and not self._turns.held  # a report from before the gate was opened is out of date
         self._waits = waits
         self._box.note_waits(waits)
         if waits and not self._takes:
