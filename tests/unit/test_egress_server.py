@@ -43,6 +43,7 @@ from automedbench.sandbox.egress.exchange import (
 )
 from automedbench.sandbox.egress.planted import CUT_BYTES
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling, refuse_own_home
+from automedbench.sandbox.egress.server import SO_PASSRIGHTS
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -835,6 +836,18 @@ def test_a_hundred_clients_at_once(net: Net) -> None:
     for thread in threads:
         thread.join(60)
     assert sizes == [300_000] * 100
+
+
+def test_no_descriptor_is_taken(net: Net) -> None:
+    """One that waits to be read would keep a shared card open when its run's turn is over."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 1)
+        except OSError:
+            pytest.skip("the kernel is older than 6.16")
+        client.connect(str(net.folder / "sockets/proxy.sock"))
+        with pytest.raises(PermissionError):
+            socket.send_fds(client, [b"GET"], [client.fileno()])
 
 
 def test_too_many_clients_are_turned_away_and_the_rest_served(net: Net) -> None:

@@ -57,6 +57,8 @@ MAX_TRACEBACKS = 20
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
+SO_PASSRIGHTS = 83
+"""Take descriptors along with data: asm-generic/socket.h."""
 BUSY = Ruling(False, "busy", "Too many connections at once.")
 SERVICES: dict[Service, Callable[[ProxyExchange], Awaitable[Ruling]]] = {
     "proxy": proxy.serve,
@@ -278,6 +280,8 @@ def _find_user(writer: asyncio.StreamWriter) -> int | None:
 async def _listen(server: Server, service: Service) -> asyncio.Server:
     """Listen on a socket in the working directory: a relative name is never too long for one."""
     sock = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):  # before Linux 6.16 a card stays open in what is not read yet, past its turn
+        sock.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
     Path(f"{service}.sock").unlink(missing_ok=True)
     sock.bind(f"{service}.sock")
     accept = functools.partial(server.accept, service)
