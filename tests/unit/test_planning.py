@@ -94,7 +94,7 @@ def test_names_that_match_nothing() -> None:
 def test_no_campaign_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where no other campaign can be named instead
     with pytest.raises(MissingDataError, match="no campaign was planned there") as caught:
-        read_campaign(tmp_path / "campaign.json")
+        read_campaign(tmp_path / "results" / "campaign.json")
     assert "python scripts/plan_campaign.py" in str(caught.value).splitlines()[1]
 
 

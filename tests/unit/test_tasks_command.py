@@ -237,6 +237,7 @@ def test_every_card_becomes_one_for_own_data(tmp_path: Path) -> None:
         card = load_card(file)
         assert [(source.kind, source.where) for source in card.dataset.sources] == [("path", "/data/own")]
         assert (card.references, card.open_questions, card.provenance) == ([], [], {})
+        assert card.dataset.access == "registration"  # no pictures of own patients on pages
         assert (card.dataset.sources[0].files, card.dataset.layout) == ([], "")  # the folder holds no such files
     with pytest.raises(ConfigError, match="exists: nothing was written"):
         write_card(BCCD, "own-bccd-det-task", "/data/own", tmp_path)

@@ -146,7 +146,7 @@ def write_card(like: dict[str, Any], name: str, data: str, out: Path) -> Path:
     dataset = {
         "name": words.replace(" ", "_"),
         "title": f"Own data: {words}",
-        "access": "public",
+        "access": "registration",
         "licence": "own data",
         "attribution": "own data",
         "redistribution": "own data; not passed on",
