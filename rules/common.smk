@@ -17,7 +17,13 @@ from automedbench.campaign.load import (
     write_campaign,
 )
 from automedbench.planning import heads, needs, targets, versions
-from automedbench.planning.load import parse_keys, merge, format_options, plan
+from automedbench.planning.load import (
+    format_options,
+    merge,
+    parse_keys,
+    plan,
+    require_writable,
+)
 from automedbench.planning.profiles import refuse_lost_resources
 from automedbench.steps.plan_campaign import write_plan
 from snakemake.cli import get_profile_dir
@@ -39,6 +45,8 @@ GIVEN = parse_keys(workflow.config_settings.config_args)
 CAMPAIGN = plan(merge([config, GIVEN]), workflow.configfiles)
 
 SETTINGS = CAMPAIGN.config
+if workflow.is_main_process:
+    require_writable(SETTINGS.results)
 set_sharing(SETTINGS.share)
 CAMPAIGN_FILE = campaign_file(CAMPAIGN)
 DATASET_CARDS = build_campaign_record(CAMPAIGN).datasets

@@ -19,7 +19,7 @@ from automedbench.campaign.record import read_campaign
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.conditions import requested_conditions
-from automedbench.planning.load import format_options, parse_keys, plan
+from automedbench.planning.load import format_options, parse_keys, plan, require_writable
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
@@ -89,6 +89,14 @@ def test_names_that_match_nothing() -> None:
     assert re.fullmatch(targets.match_any([]), "") is None
     assert re.fullmatch(targets.match_any(["a.b"]), "aXb") is None
     assert re.fullmatch(targets.match_any(["a.b", "a"]), "a.b")
+
+
+def test_results_where_no_folder_can_be_made(tmp_path: Path) -> None:
+    """Also for root: below a file is no folder."""
+    require_writable(str(tmp_path / "new" / "results"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"results: .*/file cannot be written by this user"):
+        require_writable(str(tmp_path / "file" / "results"))
 
 
 def test_no_campaign_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,15 @@ def plan(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:
     if problems := [*_wrong_metrics(campaign)] or [*_missing_judge(campaign)]:
         raise ConfigError(problems)
     return campaign
+
+
+def require_writable(results: str) -> None:
+    """Raise ConfigError where this user cannot write into the folder ``results``, or make it."""
+    place = Path(results).absolute()
+    while not os.path.exists(place):  # also below a folder that is closed to this user
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigError([f"results: {place} cannot be written by this user. Name another folder, or open this one"])
 
 
 def _wrong_metrics(campaign: Campaign) -> list[str]:
