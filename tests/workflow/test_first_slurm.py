@@ -51,7 +51,7 @@ class Cluster:
         self.write("fault.yaml", {"limits": {"mem_gb": 1}} | fault.campaign)
         self.write("agents.yaml", {"agents": {"paid": AGENT}})
         give_to_stranger(self.project, self.project.path / "build")
-        names = [word for name in ("slurm", "jobs", "shared folder") for word in ("--only", name)]
+        names = [word for name in ("slurm", "jobs", "shared folder", *fault.also) for word in ("--only", name)]
         files = (*DEMO, "build/fault.yaml", "--profile", "build/fault")
         call = ("python", "-m", "automedbench", "first-run", "--again", *files, *names)
         return self.project.run(*call, timeout=400, LAB_MODEL_KEY="sk-canary-of-a-lab").stdout
@@ -79,6 +79,8 @@ class Fault:
     campaign: dict[str, Any] = field(default_factory=dict)
     profile: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+    """Other probes that are asked for."""
 
 
 def scontrol(*words: str) -> None:
@@ -180,6 +182,7 @@ FAULTS = (
     Fault("sound"),
     Fault("sound, requeued", profile=REQUEUED),
     Fault("sound, paid", campaign=PAID),
+    Fault("sound, containers without GPUs", campaign=BOX, also=("kernel", "packages", "case")),
     Fault("dead controller", lambda at: ended(at, "slurmctld"), "slurmctld does not answer", "administrators"),
     Fault("no accounting", lambda at: ended(at, "slurmdbd"), "accounting does not answer", "Runs go on by squeue"),
     Fault("account", says="Invalid account", fix="site --account", resources={"slurm_account": "theirs"}),

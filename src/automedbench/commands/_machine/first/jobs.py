@@ -42,6 +42,8 @@ from automedbench.planning.needs import run_resources
 JOBS, SLURM = "jobs", "slurm"
 LATE_END_S = 60.0
 LONGEST_TRY_S = 300.0
+REPORT = "automedbench first-run: "
+"""Begins the line of a job that holds what it found; programs of the site print into the same log."""
 SLEEP = "import os, time; time.sleep(0 if int(os.environ.get('SLURM_RESTART_COUNT', 0)) else 150)"
 
 
@@ -197,23 +199,23 @@ class OnNode:
 
 
 def print_results(file: str) -> None:
-    """Print the results of a try as one line of JSON: what its job does."""
+    """Print the results of a try, also none, as one line of JSON: what its job does."""
     there, host = pickle.loads(Path(file).read_bytes())
     found = examine(host, [HostProbe(there.name, there.look, LONGEST_TRY_S)], LONGEST_TRY_S)
-    print(json.dumps([each.model_dump() for each in found]))
+    print(REPORT + json.dumps([each.model_dump() for each in found]))
 
 
 def _read_report(job: trial.TrialJob) -> list[dict[str, Any]]:
     """What the job printed; raises InfrastructureError where its log is not seen here."""
     until = time.monotonic() + node.LATEST_S
-    while not (lines := [line for line in job.log if line.startswith("[{")]):
+    while not (lines := [line for line in job.log if line.startswith(REPORT)]):
         if time.monotonic() > until:
             raise InfrastructureError(
                 f"{job.what}: what job {job.number} printed is not seen in {Path.cwd()}\n"
                 "Put the clone into a folder that all nodes share."
             )
         time.sleep(1)
-    report: list[dict[str, Any]] = json.loads(lines[0])
+    report: list[dict[str, Any]] = json.loads(lines[0].removeprefix(REPORT))
     return report
 
 
