@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -21,12 +22,13 @@ import yaml
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench.base.errors import ConfigError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands._machine import containers, host, inputs, local
 from automedbench.commands._machine.examine import Host, HostProbe, ProbeResult, examine, fail, ok, report_lines, warn
-from automedbench.commands._machine.first import jobs, models
+from automedbench.commands._machine.first import jobs, models, trial
+from automedbench.commands._machine.first.inside import kernel
 from automedbench.commands._machine.host import file_system
 from automedbench.commands._machine.table import PROBES
 from automedbench.planning.load import plan
@@ -583,13 +585,35 @@ def test_a_profile_that_lowers_what_runs_need(place: Path, monkeypatch: pytest.M
     profile = {"executor": "slurm", "default-resources": {"runtime": 30, "mem_mb": 4000}, "set-resources": run}
     (place / "profiles/own").mkdir(parents=True)
     (place / "profiles/own/config.yaml").write_text(yaml.safe_dump(profile))
+    sbatch = 'case "$*" in *cpus-per-task=4*) echo Requested node configuration is not available; exit 1;; esac'
+    program(place, monkeypatch, "sbatch", sbatch)
     found = list(jobs.slurm(replace(host_of(place), profile="profiles/own")))
+    staging, *found = found
+    assert "staging: sbatch refuses the job: Requested node configuration" in staging.message
+    assert staging.fix.startswith("Run `automedbench site`, which asks for what fits; or run `snakemake prepare`")
     assert [(each.status, each.message) for each in found] == [
         ("FAIL", "runs: runtime: 60 is below the 90 that the campaign's limits need"),
         ("FAIL", "runs: mem_mb: 32000 is below the 63936 that the campaign's limits need"),
         ("warn", "executor: slurm makes every step a job: six per run instead of two"),
     ]
     assert all(each.fix for each in found)
+
+
+def test_what_a_job_found_is_read_also_when_that_is_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A campaign without GPUs: the kernel has nothing to try. A program of the site prints a list before."""
+    monkeypatch.setattr(jobs.node, "LATEST_S", 0.0)
+    job = trial.TrialJob("runs", "7", "first-run-7")
+    for look, number in ((kernel, 0), (local.limits, 1)):
+        (place / "try.pickle").write_bytes(pickle.dumps((jobs.OnNode("kernel", look), Host(None, place, ROOT))))
+        jobs.print_results(str(place / "try.pickle"))
+        job.log_path.parent.mkdir(parents=True, exist_ok=True)
+        job.log_path.write_text(f"[{{module loaded}}]\n{capsys.readouterr().out}")
+        assert len(jobs._read_report(job)) == number
+    job.log_path.write_text("[]\n")
+    with pytest.raises(InfrastructureError, match="is not seen in"):
+        jobs._read_report(job)
 
 
 def test_misspelt_profile(place: Path) -> None:

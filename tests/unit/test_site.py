@@ -243,24 +243,70 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("site", "needs", "asked", "words"),
+    ("site", "needs", "asked", "words", "fix"),
     [
-        pytest.param("one-partition", RUN, PLAIN, "debug: Requested node configuration is not", id="memory"),
-        pytest.param("one-partition", SMALL, PREEMPTIBLE, "debug: preempts no jobs", id="nothing preempts"),
-        pytest.param("no-accounting", ON_GPU, PLAIN, "short: has no GPUs", id="no GPUs"),
-        pytest.param("gpu-types", Needs(90, 1, 1, 1, "a40"), PLAIN, "a100: has a100", id="unknown type"),
-        pytest.param("mig", Needs(12_000, 1, 1), PLAIN, "small: ends jobs after 4320 min", id="wall time"),
-        pytest.param("preemptible-qos", RUN, SiteOptions(account="x"), "compute: Invalid qos", id="account"),
+        pytest.param("one-partition", RUN, PLAIN, "debug: Requested node configuration", "limits.mem_gb", id="memory"),
         pytest.param(
-            "mig", RUN, SiteOptions(partition="gone"), "none of mahti, which has: test, medium", id="partition"
+            "one-partition", SMALL, PREEMPTIBLE, "debug: preempts no jobs", "--preemptible", id="no preempting"
         ),
-        pytest.param("many-partitions", ON_GPU, SiteOptions(run_partition="amd"), "amd: is not up", id="down"),
+        pytest.param("no-accounting", ON_GPU, PLAIN, "short: has no GPUs", "sandbox.gpu", id="no GPUs"),
+        pytest.param("gpu-types", Needs(90, 1, 1, 1, "a40"), PLAIN, "a100: has a100", "gpu_model", id="unknown type"),
+        pytest.param("mig", Needs(12_000, 1, 1), PLAIN, "small: ends jobs after 4320", "time_limit_s", id="wall time"),
+        pytest.param("preemptible-qos", RUN, SiteOptions(qos="x"), "compute: Invalid qos", "--qos", id="QOS"),
+        pytest.param("mig", RUN, SiteOptions("gone"), "--partition: mahti has no", "medium", id="partition"),
+        pytest.param("mig", RUN, SiteOptions(None, "x"), "--run-partition: mahti has no", "medium", id="run partition"),
+        pytest.param("many-partitions", ON_GPU, SiteOptions(None, "amd"), "amd: is not up", "sinfo -R", id="down"),
     ],
 )
-def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: SiteOptions, words: str) -> None:
+def test_what_a_site_cannot_do_is_refused(site: str, needs: Needs, asked: SiteOptions, words: str, fix: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         draft_of(site, needs, asked)
-    assert len(str(caught.value).splitlines()) <= 3
+    text = str(caught.value)
+    assert fix in text and len(text.splitlines()) <= 3, text
+    assert ("limits.mem_gb" in text) == ("Requested node configuration" in text), text
+
+
+TINY = {
+    "kinds": "cpu|2|2|16000|(null)\nlong|2|64|256000|(null)\nspare|2|64|256000|(null)",
+    "partitions": "PartitionName=cpu Default=YES PriorityTier=10 MaxTime=8:00:00\n"
+    "PartitionName=long PriorityTier=10\nPartitionName=spare PriorityTier=1 PreemptMode=REQUEUE",
+    "config": "ClusterName = tiny\nPreemptType = preempt/partition_prio",
+}
+
+
+def draft_tiny(needs: Needs, options: SiteOptions = PLAIN, **changes: str) -> ProfileDraft:
+    return draft_profile(parse(TINY | changes), needs, options, functools.partial(answer, ""))
+
+
+def test_staging_asks_for_what_its_partition_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of 2 CPUs and 8 hours: two of the four cases at a time, of 4000 MiB each; of 3000 MiB, none."""
+    draft = draft_tiny(Needs(90, 8000, 2))
+    profile = written(tmp_path, draft, monkeypatch)
+    assert profile.content["set-resources"]["stage_task"] == {"runtime": 480, "cpus_per_task": 2, "mem_mb": 8000}
+    assert (profile.content["set-threads"], draft.warnings) == ({"stage_task": 2}, [])
+    (warning,) = draft_tiny(Needs(90, 2000, 2), kinds="cpu|2|2|3000|(null)").warnings
+    assert "cpu takes no job that stages: Requested node" in warning
+
+
+def test_runs_go_where_the_option_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also runs without GPUs."""
+    needs = Needs(90, 8000, 2)
+    profile = written(tmp_path, draft_tiny(needs, SiteOptions(run_partition="long")), monkeypatch)
+    assert profile.job("", {})["slurm_partition"] == "cpu"
+    assert profile.job("run_agent", wanted(needs))["slurm_partition"] == "long"
+
+
+def test_what_a_person_should_know_of_the_choice() -> None:
+    """A default partition that is passed over, whose nodes are drained or which is down, and one that preempts."""
+    needs = Needs(90, 8000, 2)
+    drained = draft_tiny(needs, states="cpu|drain\ncpu|down*\nlong|idle\nspare|drain\nspare|mix")
+    assert "runs: partition long, 90 min, 8000 MiB, 2 CPUs" in drained.messages
+    (warning,) = drained.warnings
+    assert "the default partition was passed over: cpu has only nodes that are down or drained" in warning
+    (warning,) = draft_tiny(needs, partitions=TINY["partitions"].replace("cpu", "cpu State=DOWN")).warnings
+    assert "the default partition was passed over: cpu is not up" in warning
+    (warning,) = draft_tiny(needs, SiteOptions(partition="spare")).warnings
+    assert "spare preempts jobs" in warning and "--preemptible" in warning
 
 
 def test_an_urgent_partition_is_used_only_by_name() -> None:

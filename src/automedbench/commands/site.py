@@ -15,6 +15,7 @@ from automedbench.commands._campaign import add_campaign_options, select_campaig
 from automedbench.commands._machine.draft import draft_profile, entry, profile_text, write_profile
 from automedbench.commands._machine.host import NETWORK_FILE_SYSTEMS, read_folder
 from automedbench.commands._machine.placement import Needs, SiteOptions, ask_slurm
+from automedbench.commands._machine.profile import read_profile
 from automedbench.commands._machine.slurm import read_site
 from automedbench.commands._output import show
 from automedbench.planning.needs import run_resources, smaller_requests
@@ -23,8 +24,8 @@ from automedbench.planning.needs import run_resources, smaller_requests
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, what the user decides, and where the file goes."""
     add_campaign_options(parser)
-    parser.add_argument("--partition", help="of the small steps, and of runs without GPUs")
-    parser.add_argument("--run-partition", help="of runs with GPUs, or that may be preempted")
+    parser.add_argument("--partition", help="of the small steps, and of runs that need no other")
+    parser.add_argument("--run-partition", help="of the runs")
     parser.add_argument("--account", help="account that jobs are charged to")
     parser.add_argument("--qos", help="quality of service of the jobs")
     parser.add_argument("--preemptible", action="store_true", help="runs where jobs are preempted, and requeued")
@@ -41,7 +42,6 @@ def main(options: argparse.Namespace) -> None:
     choices = SiteOptions(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
     requested = run_resources(campaign)
     draft = draft_profile(site, Needs.from_resources(requested), choices, ask_slurm)
-    draft.messages += smaller_requests(list(read_use(Path(campaign.config.results)).values()), requested)
     shared = read_folder(Path(campaign.config.results)).kind in NETWORK_FILE_SYSTEMS
     if shared and not read_folder(Path(".snakemake/metadata")).filled:
         why = "one file instead of one per output; every call of this campaign then needs this profile"
@@ -51,6 +51,8 @@ def main(options: argparse.Namespace) -> None:
     folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
     text = profile_text(draft, str(folder), site.cluster)
     written = write_profile(folder / "config.yaml", text, force=options.force)
+    in_jobs = [used for used in read_use(Path(campaign.config.results)).values() if used.jobs]
+    draft.messages += smaller_requests(in_jobs, read_profile(Path(), str(folder)).job("run_agent", requested))
     lines = [*draft.messages, *(f"warning: {text}" for text in draft.warnings), written]
     lines += [f"Next: `automedbench doctor --profile {folder}`, then `snakemake --profile {folder} -n`"]
     show(options, {"profile": folder, "written": written, **vars(draft)}, lines)

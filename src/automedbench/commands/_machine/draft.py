@@ -6,6 +6,7 @@ says where jobs go, in whose name, and how many.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ class ProfileDraft:
     defaults: list[str] = field(default_factory=list)
     run: list[str] = field(default_factory=list)
     staging: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -53,11 +55,11 @@ def draft_profile(site: Site, needs: Needs, options: SiteOptions, ask: Ask) -> P
 
     Raises ConfigError when no partition takes its runs, with the reason of each.
     """
-    apart = bool(needs.gpu or options.preemptible)
-    small = choose_place(site, Needs(SMALL_MIN, SMALL_MB, 1) if apart else needs, options, options.partition, ask)
+    apart = bool(needs.gpu or options.preemptible or options.run_partition)
+    small = choose_place(site, Needs(SMALL_MIN, SMALL_MB, 1) if apart else needs, options, ask)
     run = small
     if apart:
-        run = choose_place(site, needs, options, options.run_partition, ask, preemptible=options.preemptible)
+        run = choose_place(site, needs, options, ask, option="run_partition", preemptible=options.preemptible)
     draft = ProfileDraft()
     draft.defaults += _name_place(site, small, "of small steps" if apart else "of all jobs")
     if apart:
@@ -65,9 +67,7 @@ def draft_profile(site: Site, needs: Needs, options: SiteOptions, ask: Ask) -> P
     if run.needs.cpus < needs.cpus:
         why = f"CPUs of a node of {run.partition.name}, shared by the runs that its GPUs hold"
         draft.run.append(entry("cpus_per_task", run.needs.cpus, why if needs.gpu else "CPUs of its nodes"))
-    if small.partition.minutes < int(STAGING["runtime"]):
-        why = f"the limit of {small.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
-        draft.staging.append(entry("runtime", int(small.partition.minutes), why))
+    _fit_staging(draft, small, ask)
     if options.preemptible:
         draft.top.append(entry("slurm-requeue", True, "a preempted run continues where it stopped, in the same job"))
     draft.messages += [
@@ -75,8 +75,32 @@ def draft_profile(site: Site, needs: Needs, options: SiteOptions, ask: Ask) -> P
         f"small steps: {_describe(small)}",
         f"runs: {_describe(run)}, {run.needs}" + ", preemptible: requeued" * options.preemptible,
     ]
+    default = next((each for each in site.partitions if each.default and each.closed), None)
+    if default and options.partition is None:
+        draft.warnings.append(f"the default partition was passed over: {default.name} {default.closed} (`sinfo -R`)")
+    if not options.preemptible and site.preempts(run.partition, run.qos):
+        draft.warnings.append(f"{run.partition.name} preempts jobs, which need to be requeued: add --preemptible")
     draft.warnings += _list_warnings(run)
     return draft
+
+
+def _fit_staging(draft: ProfileDraft, small: Place, ask: Ask) -> None:
+    """Lower what staging asks for, cases at a time with their memory, to the most that its partition takes."""
+    most, minutes = int(STAGING["cpus_per_task"]), int(min(small.partition.minutes, int(STAGING["runtime"])))
+    name, case_mb = small.partition.name, int(STAGING["mem_mb"]) // most
+    if minutes < int(STAGING["runtime"]):
+        why = f"the limit of {name}; stage what takes longer by `snakemake prepare` on one machine"
+        draft.staging.append(entry("runtime", minutes, why))
+    for cases in range(most, 0, -1):
+        if not (why := ask(dataclasses.replace(small, needs=Needs(minutes, cases * case_mb, cases)))):
+            break
+    else:
+        draft.warnings.append(f"{name} takes no job that stages: {why}; run `snakemake prepare` on one machine")
+        return
+    if cases < most:
+        why = f"as {name} takes no more: {counted(cases, 'case')} at a time instead of {most}"
+        draft.staging += [entry("cpus_per_task", cases, why), entry("mem_mb", cases * case_mb, "of these cases")]
+        draft.threads.append(entry("stage_task", cases, "cases of a task at a time; equal to its cpus_per_task"))
 
 
 def _name_place(site: Site, place: Place, what: str) -> list[str]:
@@ -105,7 +129,7 @@ def _list_warnings(run: Place) -> list[str]:
     if needs.gpu and needs.model is None and len(models) > 1:
         warnings.append(f"{name} has {', '.join(models)}: runs compare on one of them, sandbox.gpu_model")
     if run.partition.has_gpus and not needs.gpu:
-        warnings.append(f"{name} has GPUs, which sandbox.gpu: 0 asks none of; they may lie idle")
+        warnings.append(f"{name} has GPUs, and runs request none (sandbox.gpu: 0): they may lie idle")
     return warnings
 
 
@@ -118,7 +142,9 @@ def profile_text(draft: ProfileDraft, folder: str, cluster: str) -> str:
     if any(line.startswith("slurm-requeue") for line in draft.top):
         top = re.sub(r"(?m)^slurm-no-requeue.*\n?", "", top).rstrip("\n")
     head, *steps = (line for line in defaults.splitlines() if "slurm_" not in line)
-    lines = [top, *draft.top, "", head, *_indent(draft.defaults, 2), *steps, "", threads]
+    lines = [top, *draft.top, "", head, *_indent(draft.defaults, 2), *steps, ""]
+    heading, *shipped_threads = threads.splitlines()
+    lines += [heading, *(_indent(draft.threads, 2) or shipped_threads)]
     tables = {"stage_task": draft.staging, "run_agent": draft.run}
     if any(tables.values()):
         lines += ["", "set-resources: # what differs from what the rules ask for"]

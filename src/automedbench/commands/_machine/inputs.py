@@ -141,7 +141,7 @@ def data(host: Host) -> ProbeResults:
         return
     settings = host.campaign.config.data
     tasks = host.campaign.tasks
-    absent = [task for task in tasks if _is_absent(host.campaign, task)]
+    absent = [task for task in tasks if is_absent(host.campaign, task)]
     if absent:
         names = ", ".join(absent[:3]) + " …" * (len(absent) > 3)
         yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged, or not any more: {names}", STAGE)
@@ -168,7 +168,7 @@ def _check_access(folder: Path, share: str) -> ProbeResults:
         yield ok("data", f"{folder} is closed to other users")
 
 
-def _is_absent(campaign: Campaign, task: str) -> bool:
+def is_absent(campaign: Campaign, task: str) -> bool:
     """Check whether `snakemake` would stage a task."""
     there = Path(campaign.config.data.manifests, f"{task}.json").is_file()
     return not there or is_staged_data_missing(campaign, task)

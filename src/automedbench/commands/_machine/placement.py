@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automedbench.base.errors import ConfigError
+from automedbench.commands._machine.examine import next_step
 from automedbench.commands._machine.host import run_program
 from automedbench.commands._machine.slurm import Partition, Site
 
@@ -18,6 +19,28 @@ _SLICE = re.compile(r"(^|[_.:])\d+g\.\d+gb")
 """Types of GPUs that are slices of a card (MIG)."""
 _CHARGED = re.compile("account|assoc|qos|policy|partition|preempt", re.I)
 """Refusals that another account or QOS may change."""
+
+SHOWN_REASONS, SHOWN_STEPS = 6, 2
+"""Of partitions that take no such job, and of what to do about it."""
+ADVICE = {
+    "^has (?!only)": "Set sandbox.gpu and sandbox.gpu_model to what there is: `sinfo -o '%R %G'`.",
+    "only where it is named": "Name it, by `automedbench site --partition NAME`, if you may displace them.",
+    "preempts no": "Leave out --preemptible: nothing is preempted for you there.",
+    "preempts its": "`automedbench site --preemptible` makes a profile for it, with requeueing.",
+    "account|Assoc(?!.*(Max|Grp))": "Name an account that may submit there, by `automedbench site --account NAME`; "
+    "`sacctmgr show associations user=$USER` lists yours.",
+    "QOS|Assoc|policy": "Name a QOS that allows it, by `automedbench site --qos NAME`, or lower jobs or the limits.",
+    "PartitionConfig|time ?limit|ends jobs": "Lower limits.time_limit_s, or choose one that lasts "
+    "(`scontrol show partition`): `automedbench site --run-partition NAME`.",
+    "configuration|constraint|NodeLimit|memory": "Lower limits.mem_gb or sandbox.gpu, or choose one with larger nodes: "
+    "`automedbench site --run-partition NAME`.",
+    "not ?avail|is not up|DOWN|DRAIN|Reserved|Inactive": "`sinfo -R` says why: ask the administrators for the "
+    "nodes, or choose another partition: `automedbench site --run-partition NAME`.",
+    "partition": "Choose another one: `automedbench site --partition NAME --run-partition NAME`.",
+    "Held": "`scontrol show job` says who holds it; ask the administrators, and `scontrol release` it.",
+    "contact|Connection|timed out|standby": "slurmctld does not answer: `scontrol ping`; ask the administrators.",
+}
+"""Words of a reason of `choose_place`, of sbatch or of a pending job → next step; the first that fits counts."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +103,18 @@ def ask_slurm(place: Place) -> str:
 
 
 def choose_place(
-    site: Site, needs: Needs, options: SiteOptions, name: str | None, ask: Ask, *, preemptible: bool = False
+    site: Site, needs: Needs, options: SiteOptions, ask: Ask, *, option: str = "partition", preemptible: bool = False
 ) -> Place:
-    """The first place that takes such jobs; ``name``: of its partition, where the user chose one.
+    """The first place that takes such jobs; ``option``: the one that names its partition, where the user chose one.
 
-    Raises ConfigError when there is none, with the reason of each partition that comes near.
+    Raises ConfigError when there is none, with the reason of each partition that comes near, and what to do.
     """
+    name = getattr(options, option)
     tried = sorted((each for each in site.partitions if name in (None, each.name)), key=lambda each: _rank(each, needs))
     if not tried:
         known = ", ".join(each.name for each in site.partitions)
-        raise ConfigError([f"--partition '{name}' is none of {site.cluster}, which has: {known}"])
-    reasons = []
+        raise ConfigError([f"--{option.replace('_', '-')}: {site.cluster} has no partition '{name}'; it has: {known}"])
+    reasons: dict[str, str] = {}
     for partition in tried:
         if not (why := find_lack(partition, needs)):
             own = dataclasses.replace(needs, cpus=share_cpus(partition, needs))
@@ -101,12 +125,14 @@ def choose_place(
                     return place
                 if not _CHARGED.search(why):
                     break
-        reasons.append(f"{partition.name}: {why}")
-    kind = "partition whose jobs are preempted" if preemptible else "partition"
+        reasons[partition.name] = why
+    kind = "preemptible partition" if preemptible else "partition"
+    shown = list(reasons.items())[:SHOWN_REASONS]
+    steps = dict.fromkeys(filter(None, (next_step(why, ADVICE, "") for _, why in shown)))
     raise ConfigError(
         [
-            f"No {kind} of {site.cluster} takes a job of {needs}: {'; '.join(reasons[:6])}.",
-            "Lower limits.time_limit_s, limits.mem_gb or sandbox.gpu in the campaign, or name another --account.",
+            f"No {kind} of {site.cluster} takes a job of {needs}: {'; '.join(map(': '.join, shown))}.",
+            *list(steps)[:SHOWN_STEPS],
         ]
     )
 
@@ -127,8 +153,8 @@ def _rank(partition: Partition, needs: Needs) -> tuple[Any, ...]:
 
 def find_lack(partition: Partition, needs: Needs) -> str:
     """What such a job would wait for in vain; what Slurm refuses at once, it says itself."""
-    if not partition.up:
-        return "is not up"
+    if partition.closed:
+        return partition.closed
     if partition.minutes < needs.minutes:
         return f"ends jobs after {partition.minutes:.0f} min"
     if (needs.gpu and needs.model not in (None, *partition.models)) or (needs.gpu and not partition.has_gpus):

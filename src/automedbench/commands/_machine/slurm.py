@@ -14,6 +14,9 @@ from automedbench.commands._machine.host import run_program
 
 KINDS = "%R|%D|%c|%m|%G"
 """Columns of sinfo, in the order in which ``parse`` expects them."""
+STATES = "%R|%t"
+_GONE = re.compile("down|dra?i?n|fail|unk|inval")
+"""States of nodes that take no jobs until an administrator does something."""
 ASSOCIATIONS = "Account,Partition,QOS,DefaultQOS"
 QOS = "Name,Preempt"
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=[(,]|$)")
@@ -31,7 +34,7 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; ``minutes``: the longest job."""
+    """A partition; ``up``: it is, ``alive``: one of its nodes is; ``minutes``: the longest job."""
 
     name: str
     up: bool
@@ -41,6 +44,12 @@ class Partition:
     preempt_mode: str
     exclusive: bool
     kinds: tuple[NodeKind, ...]
+    alive: bool = True
+
+    @property
+    def closed(self) -> str:
+        """Why it starts no job now; empty where it does."""
+        return "is not up" if not self.up else "" if self.alive else "has only nodes that are down or drained"
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -119,6 +128,7 @@ def read_site() -> Site:
         )
     who = getpass.getuser()
     commands = {
+        "states": ["sinfo", "--noheader", f"--format={STATES}"],
         "partitions": ["scontrol", "show", "partition", "--oneliner"],
         "config": ["scontrol", "show", "config"],
         "associations": [*_SACCTMGR, "associations", "where", f"user={who}", f"format={ASSOCIATIONS}"],
@@ -166,6 +176,9 @@ def _partitions(texts: Mapping[str, str], linear: bool) -> Iterator[Partition]:
     for name, nodes, cpus, memory, gres in _rows(texts, "kinds", 5):
         kind = NodeKind(int(nodes), int(cpus.rstrip("+")), int(memory.rstrip("+")), gpus(gres))
         kinds.setdefault(name.rstrip("*"), []).append(kind)
+    states: dict[str, list[str]] = {}
+    for name, state in _rows(texts, "states", 2):
+        states.setdefault(name.rstrip("*"), []).append(state)
     for part in re.split(r"(?m)^(?=PartitionName=)", texts.get("partitions", "")):
         words = dict(word.split("=", 1) for word in part.split() if "=" in word)
         if "PartitionName" in words:
@@ -178,6 +191,7 @@ def _partitions(texts: Mapping[str, str], linear: bool) -> Iterator[Partition]:
                 preempt_mode=words.get("PreemptMode", "OFF"),
                 exclusive=linear or words.get("OverSubscribe") == "EXCLUSIVE",
                 kinds=tuple(kinds.get(words["PartitionName"], ())),
+                alive=not all(map(_GONE.match, states.get(words["PartitionName"], ["unlisted"]))),
             )
 
 

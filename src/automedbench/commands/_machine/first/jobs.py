@@ -33,11 +33,11 @@ from automedbench.commands._machine.examine import (
 )
 from automedbench.commands._machine.first import node, trial
 from automedbench.commands._machine.host import run_program
-from automedbench.commands._machine.inputs import list_clients
+from automedbench.commands._machine.inputs import is_absent, list_clients
 from automedbench.commands._machine.placement import Needs, find_lack
 from automedbench.commands._machine.profile import Profile, read_profile
 from automedbench.commands._machine.slurm import Site, read_site
-from automedbench.planning.needs import run_resources
+from automedbench.planning.needs import STAGING, run_resources
 
 JOBS, SLURM = "jobs", "slurm"
 LATE_END_S = 60.0
@@ -61,6 +61,8 @@ def slurm(host: Host) -> ProbeResults:
     profile = named or read_profile(host.root)
     found = [*_check_job(profile, site, "small steps", "", {})]
     if host.campaign is not None:
+        if not found and any(is_absent(host.campaign, task) for task in host.campaign.tasks):
+            found += _check_job(profile, site, "staging", "stage_task", STAGING)
         found += _check_job(profile, site, "runs", "run_agent", run_resources(host.campaign))
     if profile.content.get("executor") == "slurm":
         fix = f"Write `executor: automedbench-slurm` in {profile.path}; the options stay as they are."
@@ -75,20 +77,25 @@ def _check_job(
     job = profile.job(rule, requested)
     name, needs = job.get("slurm_partition"), Needs.from_resources(job)
     partition = next((each for each in site.partitions if each.name == name or (name is None and each.default)), None)
+    lower = "lower the limits of the campaign" if rule == "run_agent" else "run `snakemake prepare` on one machine"
     if partition and (why := find_lack(partition, needs)):
-        fix = f"Run `automedbench site`, or change {profile.path}; or lower the limits of the campaign."
+        fix = f"Run `automedbench site`, or change {profile.path}; or {lower}."
         yield fail(SLURM, f"{what}: partition {partition.name} {why}; the jobs ask for {needs}", fix)
         return
     try:
         trial.check(profile, what, rule, requested)
     except trial.JobRefusedError as error:
-        yield result_of_error(SLURM, error)
+        found = result_of_error(SLURM, error)
+        fix = f"Run `automedbench site`, which asks for what fits; or {lower}."
+        yield found.model_copy(update={"fix": fix}) if rule == "stage_task" else found
+    if rule != "run_agent":
+        return
     for key in ("runtime", "mem_mb"):
         if int(job.get(key, 0)) < (least := int(requested.get(key, 0))):
             fix = f"Remove it from set-resources.{rule} in {profile.path}."
             yield fail(SLURM, f"{what}: {key}: {job[key]} is below the {least} that the campaign's limits need", fix)
     requeued = profile.content.get("slurm-requeue")
-    if requested and partition and not requeued and site.preempts(partition, str(job.get("qos", ""))):
+    if partition and not requeued and site.preempts(partition, str(job.get("qos", ""))):
         fix = "Use the profile that `automedbench site --preemptible` writes, or another partition."
         yield warn(SLURM, f"runs: {partition.name} preempts jobs, and {profile.path} does not requeue them", fix)
 

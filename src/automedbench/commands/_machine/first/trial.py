@@ -17,6 +17,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.slurm import ENDED, states_in_accounting, states_in_queue
 from automedbench.commands._machine.examine import next_step
 from automedbench.commands._machine.host import read_lines, run_program
+from automedbench.commands._machine.placement import ADVICE
 from automedbench.commands._machine.profile import Profile
 
 FOLDER = Path(".snakemake/automedbench/first-run")
@@ -25,21 +26,6 @@ LINE = "snakemake_executor_plugin_automedbench.line"
 START_S, RUN_S, POLL_S = 240.0, 320.0, 2.0
 BUSY = {"Resources", "Priority", "None", "(null)", "BeginTime", "Cleaning", ""}
 """Reasons of a job that waits for its turn."""
-ADVICE = {
-    "account|Assoc(?!.*(Max|Grp))": "Name an account that may submit there, by `automedbench site --account NAME`; "
-    "`sacctmgr show associations user=$USER` lists yours.",
-    "QOS|Assoc|policy": "Name a QOS that allows it, by `automedbench site --qos NAME`, or lower jobs or the limits.",
-    "PartitionConfig|time ?limit": "Lower limits.time_limit_s, or choose one that lasts (`scontrol show partition`): "
-    "`automedbench site --run-partition NAME`.",
-    "configuration|constraint|NodeLimit|memory": "Lower limits.mem_gb or sandbox.gpu, or choose one with larger nodes: "
-    "`automedbench site --run-partition NAME`.",
-    "not ?avail|DOWN|DRAIN|Reserved|Inactive": "`sinfo -R` says why: ask the administrators for the nodes, or choose "
-    "another partition: `automedbench site --run-partition NAME`.",
-    "partition": "Choose another one: `automedbench site --partition NAME --run-partition NAME`.",
-    "Held": "`scontrol show job` says who holds it; ask the administrators, and `scontrol release` it.",
-    "contact|Connection|timed out|standby": "slurmctld does not answer: `scontrol ping`; ask the administrators.",
-}
-"""Words of sbatch or of a pending reason → next step; the first that fits counts."""
 _OTHER = "`sinfo -R` and `squeue --me --long` say more; ask the administrators."
 
 
