@@ -208,6 +208,19 @@ def test_results_that_cannot_be_written() -> None:
     assert statuses(found) == ["FAIL"]
 
 
+def test_results_below_a_folder_of_others(place: Path) -> None:
+    """One failure with its remedy, where this user cannot even look."""
+    probes = [probe for probe in PROBES if probe.name in ("clock", "disks", "files", "data")]
+    with user_folder() as folder:
+        closed = folder / "closed"
+        closed.mkdir(mode=0)
+        here = host_of(place, results=str(closed / "mine/results"))
+        found = as_user(lambda: examine(here, probes))
+        closed.chmod(0o700)
+    wrong = [each for each in found if each.status == "FAIL" or "broke" in each.message]
+    assert [(each.probe, each.fix) for each in wrong] == [("results", "Set results to a folder that it can write.")]
+
+
 # --- containers -----------------------------------------------------------------------------------------------
 
 

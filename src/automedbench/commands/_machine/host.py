@@ -36,9 +36,9 @@ def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
+    """The path itself, or the nearest folder above it that exists, as far as this user can see."""
     path = path.absolute()
-    while not path.exists() and path != path.parent:
+    while not os.path.exists(path) and path != path.parent:
         path = path.parent
     return path
 
@@ -58,7 +58,7 @@ def read_folder(path: Path) -> Folder:
     """Space and kind of file system of a folder that may not exist yet."""
     place = nearest_folder(path)
     facts = os.statvfs(place)
-    filled = path.is_dir() and any(path.iterdir())
+    filled = place == path.absolute() and os.access(place, os.R_OK | os.X_OK) and bool(os.listdir(place))
     # File systems without a fixed number of inodes say 0 of 0.
     free_files = facts.f_favail if facts.f_files else None
     return Folder(str(path), filled, file_system(place), facts.f_bavail * facts.f_frsize, free_files)

@@ -25,6 +25,7 @@ from automedbench.commands._machine.host import (
     read_lines,
     run_program,
 )
+from automedbench.commands._machine.profile import slurm_profile
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.scratch import why_no_scratch
 from automedbench.sandbox.evidence import trace_filter
@@ -114,6 +115,9 @@ def memory_limit(host: Host) -> ProbeResults:
     if limit is not None:
         yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
         return
+    if profile := slurm_profile(host):
+        yield ok("memory", f"no limit here; runs are Slurm jobs, which have their own ({profile.path})")
+        return
     fix = "Run campaigns as Slurm jobs with --mem, or start Snakemake in `systemd-run --user --scope -p MemoryMax=…`."
     yield warn("memory", "no limit: agent code can use all memory of this machine", fix)
 
@@ -141,7 +145,8 @@ def disks(host: Host) -> ProbeResults:
         folder, wanted = read_folder(path), WANTED_FREE_BYTES[name]
         text = f"{folder.free_bytes / GIB:.0f} GiB are free on {folder.kind} ({path})"
         if not os.access(path, os.W_OK):
-            yield fail(name, f"{path} cannot be written by this user", "Fix its permissions or choose another folder.")
+            where = "TMPDIR" if name == "temporary files" else "results"
+            yield fail(name, f"{path} cannot be written by this user", f"Set {where} to a folder that it can write.")
         elif folder.free_bytes < wanted:
             yield warn(name, text, f"Free space: a campaign needs {wanted / GIB:.0f} GiB at least.")
         else:
@@ -149,7 +154,8 @@ def disks(host: Host) -> ProbeResults:
         if name == "temporary files" and folder.kind in NETWORK_FILE_SYSTEMS:
             fix = "Set TMPDIR to a disk of this machine: containers and sockets of runs live there."
             yield warn(name, f"{path} lies on a network file system", fix)
-    yield from _leases(results, folder.kind)
+    if os.access(results, os.W_OK):
+        yield from _leases(results, folder.kind)
 
 
 def _leases(results: Path, kind: str) -> Iterator[ProbeResult]:

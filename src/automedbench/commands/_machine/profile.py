@@ -9,6 +9,7 @@ from typing import Any
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml, suggestion
+from automedbench.commands._machine.examine import Host
 from automedbench.planning.profiles import set_resources
 
 
@@ -39,3 +40,11 @@ def read_profile(root: Path, name: str = "") -> Profile:
     if name and not (root / path).is_file():
         raise ConfigError([f"--profile: no profile '{name}'{suggestion(name, there)}; there are: {', '.join(there)}"])
     return Profile(path, load_yaml(root / path) or {})
+
+
+def slurm_profile(host: Host) -> Profile | None:
+    """The profile that was named, or that `site` wrote, where its steps become jobs; else None."""
+    if not host.profile and not (host.root / "profiles/site/config.yaml").is_file():
+        return None
+    profile = read_profile(host.root, host.profile)
+    return profile if "slurm" in str(profile.content.get("executor")) else None

@@ -35,7 +35,7 @@ from automedbench.commands._machine.first import node, trial
 from automedbench.commands._machine.host import run_program
 from automedbench.commands._machine.inputs import is_absent, list_clients
 from automedbench.commands._machine.placement import Needs, find_lack
-from automedbench.commands._machine.profile import Profile, read_profile
+from automedbench.commands._machine.profile import Profile, read_profile, slurm_profile
 from automedbench.commands._machine.slurm import Site, read_site
 from automedbench.planning.needs import STAGING, run_resources
 
@@ -98,14 +98,6 @@ def _check_job(
     if partition and not requeued and site.preempts(partition, str(job.get("qos", ""))):
         fix = "Use the profile that `automedbench site --preemptible` writes, or another partition."
         yield warn(SLURM, f"runs: {partition.name} preempts jobs, and {profile.path} does not requeue them", fix)
-
-
-def slurm_profile(host: Host) -> Profile | None:
-    """The profile that was named, or that `site` wrote, where its steps become jobs; else None."""
-    if not host.profile and not (host.root / "profiles/site/config.yaml").is_file():
-        return None
-    profile = read_profile(host.root, host.profile)
-    return profile if "slurm" in str(profile.content.get("executor")) else None
 
 
 def jobs(host: Host) -> ProbeResults:
