@@ -221,8 +221,9 @@ MODELS = (
     Fault("no stream", "laptop", model(without(stream=False), stream=True), "models", "whole", "stream: false"),
     Fault("no usage", "laptop", model(no_usage), "models", "reports no usage", "Switch it on"),
     Fault("no price", "laptop", model(base_url="http://lab.invalid/v1"), "models", "has no price", "Add 'pricing'"),
-    Fault("no key", "laptop", model(api_key_env="LAB_NO_KEY"), "models", "its key is missing", "doctor"),
-    Fault("dead host", "laptop", model(base_url="http://127.0.0.1:9/v1"), "models", "no answer", "HTTPS_PROXY"),
+    Fault("no key", "laptop", model(api_key_env="LAB_NO_KEY"), "models", "LAB_NO_KEY is not set", "Export it"),
+    Fault("dead host", "laptop", model(base_url="https://lab.invalid/v1"), "models", "no answer", "HTTPS_PROXY"),
+    Fault("not started", "laptop", model(base_url="http://127.0.0.1:9/v1"), "models", "no answer", "server running"),
     Fault("opened TLS", "laptop", opened_tls, "models", "certificate that is not trusted", "SSL_CERT_FILE"),
     Fault("clock off", "laptop", clock_off, "models", "clock here is off", "timedatectl"),
     Fault("server down", "laptop", refuses(503), "models", "HTTP 503", "status"),
@@ -303,6 +304,33 @@ def test_a_planted_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pyt
         assert missed(fault, examine(host, [probe], 60)) == ""
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("profiles").symlink_to(ROOT / "profiles")
+    asked: list[Any] = []
+    with model(lambda body: asked.append(body) or sound(body), **PRICED)(Laptop(tmp_path, monkeypatch)):
+        for wrong in (("--record=config/config.yaml",), ("--config", "results=agents.yaml/below")):
+            with pytest.raises(ConfigError, match=r"cannot be written: (File exists|Not a directory)"):
+                main(["first-run", "--only", "models", "--yes", *wrong])
+    assert asked == []
+
+
+def test_a_paid_reply_with_a_warning_is_not_paid_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("profiles").symlink_to(ROOT / "profiles")
+    asked: list[Any] = []
+    with model(lambda body: asked.append(body) or no_usage(body), **PRICED)(Laptop(tmp_path, monkeypatch)):
+        status, found = first_run(capsys, "--only", "models", "--yes")
+        assert (status, [each["status"] for each in found], len(asked)) == (0, ["warn", "ok"], 2)
+        assert (first_run(capsys, "--only", "models", "--yes"), len(asked)) == ((0, found), 2)
+        first_run(capsys, "--only", "models", "--yes", "--again")
+        assert len(asked) == 4
+
+
 # --- the command ----------------------------------------------------------------------------------------------
 
 
@@ -337,7 +365,7 @@ def test_money_is_spent_with_consent_only_and_once(
         assert asked == []
         with monkeypatch.context() as patch:  # what lacks its key is no success that is kept
             patch.delenv("LAB_KEY")
-            assert first_run(capsys, "--only", "models", "--yes")[1][0]["status"] == "warn"
+            assert first_run(capsys, "--only", "models", "--yes")[1][0]["status"] == "FAIL"
         status, found = first_run(capsys, "--only", "models", "--yes", "--record", "kept")
         assert (status, [each["status"] for each in found], len(asked)) == (0, ["ok"], 2)
         assert first_run(capsys, "--only", "models")[1] == found  # kept, so that nothing need be agreed to

@@ -11,6 +11,7 @@ import argparse
 import math
 import platform
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,6 +28,7 @@ from automedbench.campaign.load import FIRST_RUN, build_campaign_record
 from automedbench.commands import version_text
 from automedbench.commands._campaign import add_campaign_options, select_campaign
 from automedbench.commands._machine.examine import (
+    LATE,
     Host,
     HostProbe,
     ProbeResult,
@@ -68,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="try what has worked as well")
     parser.add_argument("--yes", action="store_true", help="spend without asking")
     parser.add_argument("--usd", type=usd, default=0.10, help="the most that all tries may cost (0.10)")
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep the answers of models, for tests")
+    parser.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="keep the answers of models, for tests; with --again of all"
+    )
 
 
 def main(options: argparse.Namespace) -> None:
@@ -76,8 +80,10 @@ def main(options: argparse.Namespace) -> None:
     campaign = select_campaign(options)
     images = options.images or Path(campaign.config.containers.folder)
     host, probes = Host(campaign, images, profile=options.profile, record=options.record), _choose(options.only or [])
-    _make_folder(options.record)
     file, inputs = host.results / FIRST_RUN, digest_inputs(host)
+    _make_folder("results", file.parent)
+    if options.record is not None:
+        _make_folder("--record", options.record)
     before, lock = known_record(file, FirstRunReport), threading.Lock()
     system = f"{platform.platform()}, Python {platform.python_version()}"
     report = FirstRunReport(code=version_text(), system=system, probes=before.probes if before else {})
@@ -91,7 +97,11 @@ def main(options: argparse.Namespace) -> None:
 
     _say("Looking at this machine and the campaign ...")
     examine(host, [probe for probe in probes if probe.doctor], ended=keep)
-    worked = set() if options.again else {name for name, each in report.probes.items() if _holds(each, inputs)}
+    worked = (
+        set()
+        if options.again
+        else {probe.name for probe in probes if _holds(report.probes.get(probe.name), inputs, probe.usd(host))}
+    )
     tries = [probe for probe in probes if not probe.doctor and probe.name not in worked]
     refusal = refuse_spending(host, tries, options)
     refused = [probe for probe in tries if refusal and probe.usd(host) != 0]
@@ -120,13 +130,14 @@ def usd(text: str) -> float:
     return amount
 
 
-def _make_folder(folder: Path | None) -> None:
-    """Make the folder of recordings before answers are paid for; raises ConfigError where it cannot be."""
+def _make_folder(what: str, folder: Path) -> None:
+    """Make a folder before answers are paid for; raises ConfigError where it cannot be made or written."""
     try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ConfigError([f"--record: {folder} cannot be made: {error.strerror}"]) from error
+        problem = f"{what}: {folder} cannot be written: {error.strerror}"
+        raise ConfigError([problem, "Nothing was tried: name a folder that you can write."]) from error
 
 
 def _choose(names: Sequence[str]) -> list[HostProbe]:
@@ -156,9 +167,15 @@ def digest_inputs(host: Host) -> str:
     )
 
 
-def _holds(record: ProbeRecord, inputs: str) -> bool:
-    """The probe found something, all of it works, and nothing that it depends on has changed since."""
-    return record.inputs == inputs and {result.status for result in record.results} == {"ok"}
+def _holds(record: ProbeRecord | None, inputs: str, usd: float | None) -> bool:
+    """The probe found something that works, and nothing that it depends on has changed since.
+
+    One that warns is tried again only where that is free: replies would be paid for again and say the same.
+    """
+    if record is None or record.inputs != inputs or any(result.fix == LATE for result in record.results):
+        return False
+    statuses = {result.status for result in record.results}
+    return "ok" in statuses and statuses <= ({"ok"} if usd == 0 else {"ok", "warn"})
 
 
 def refuse_spending(host: Host, tries: Sequence[HostProbe], options: argparse.Namespace) -> str:

@@ -137,13 +137,13 @@ def examine(
     for place, (probe, thread) in enumerate(zip(probes, threads, strict=True)):
         thread.join(max(0.0, started + min(probe.limit_s, deadline_s) - time.monotonic()))
         if thread.is_alive():
-            late = warn(probe.name, f"no answer within {min(probe.limit_s, deadline_s):.0f} s", _LATE)
+            late = warn(probe.name, f"no answer within {min(probe.limit_s, deadline_s):.0f} s", LATE)
             found[place] = [*found[place], late]
             ended(probe, found[place])
     return [finding for findings in found for finding in list(findings)]
 
 
-_LATE = "Look at the load of this machine and at its network file systems, then run the command again."
+LATE = "Look at the load of this machine and at its network file systems, then run the command again."
 
 
 def _look(

@@ -74,17 +74,19 @@ def ask_each(
 
     def look(name: str, client: Agent, _host: Host) -> ProbeResults:
         try:
-            key, urls = read_keys(client, os.environ)[0], _list_urls(client)
+            key = read_keys(client, os.environ)[0]
+        except AutoMedBenchError as error:  # of looks, the probe 'keys' says so
+            yield from [result_of_error(probe, f"{name}: {error}")] * is_try
+            return
+        try:
+            urls = _list_urls(client)
         except ConfigError as error:
             yield fail(probe, f"{name}: {error}", "Correct the file: docs/serving.md.")
             return
-        except (AutoMedBenchError, IndexError):  # the probe 'keys' says more
-            fix = "See 'keys' above, or `automedbench doctor`."
-            yield from [warn(probe, f"{name}: not asked: its key is missing", fix)] * is_try
-            return
         if not urls:
             fix = "Start one (docs/serving.md); runs wait for it for half an hour."
-            yield warn(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)
+            find = fail if is_try else warn
+            yield find(probe, f"{name}: no server stands in {parse_file_url(client.address)}", fix)
         for url in urls:
             yield from ask(name, client, url, key)
 
@@ -156,7 +158,7 @@ def data(host: Host) -> ProbeResults:
 
 def _check_access(folder: Path, share: str) -> ProbeResults:
     """A folder is readable by those that ``share`` names."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return
     mode, owner = stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid
     if mode & SHARES[share] & 0o077:
@@ -170,7 +172,7 @@ def _check_access(folder: Path, share: str) -> ProbeResults:
 
 def is_absent(campaign: Campaign, task: str) -> bool:
     """Check whether `snakemake` would stage a task."""
-    there = Path(campaign.config.data.manifests, f"{task}.json").is_file()
+    there = os.path.isfile(Path(campaign.config.data.manifests, f"{task}.json"))
     return not there or is_staged_data_missing(campaign, task)
 
 

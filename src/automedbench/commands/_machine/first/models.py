@@ -168,7 +168,7 @@ def _look(name: str, client: Agent, url: str, key: str) -> ProbeResults:
         status, body = ask_for_models(client, url, key)
     except AutoMedBenchError as error:
         fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
-        return [fail("endpoints", f"{place} gives no answer: {error}", fix if client.endpoint_file else REACH)]
+        return [fail("endpoints", f"{place} gives no answer: {error}", fix if client.endpoint_file else _reach(url))]
     if status in (404, 405, 501):
         fix = "Make sure that base_url ends as the provider says (docs/models.md)."
         return [warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)]
@@ -296,7 +296,11 @@ TRUST_FIX = (
 )
 
 
-REACH = "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
+def _reach(url: str) -> str:
+    """What to do about an endpoint that gives no answer."""
+    if is_loopback(url):
+        return "Is the server running? Start it (docs/serving.md), or correct the port in base_url."
+    return "Check base_url, and whether this machine reaches it: HTTPS_PROXY may be needed."
 
 
 def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, str]:
@@ -326,7 +330,7 @@ def _explain(place: str, endpoint: _TriedEndpoint, fault: Fault) -> tuple[str, s
     if re.search("CERTIFICATE|certificate", fault.body):
         return f"{place} shows a certificate that is not trusted", TRUST_FIX
     if fault.status is None:
-        return f"{place} gives no answer: {says}", REACH
+        return f"{place} gives no answer: {says}", _reach(endpoint.url)
     return f"{place} answers HTTP {fault.status}: {says}", "Look at the provider's status or the server's log."
 
 
