@@ -569,6 +569,7 @@ def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("sinfo", "state", "sbatch", "status", "words"),
     [
         pytest.param("true", "UP", "true", "ok", "config.yaml: this cluster takes its jobs", id="up"),
+        pytest.param('case "$*" in *%t*) echo "cpu|drain";; esac', "UP", "true", "FAIL", "sinfo -R", id="drained"),
         pytest.param("true", "DOWN", "true", "FAIL", "partition cpu is not up", id="down"),
         pytest.param("true", "UP MaxTime=10", "true", "FAIL", "ends jobs after 10 min", id="short"),
         pytest.param(

@@ -31,8 +31,8 @@ PROBES = (
     HostProbe(
         "judges", models.judges, 300, doctor=False, usd=lambda host: models.sum_costs(inputs.list_judges(host.campaign))
     ),
-    HostProbe("packages", jobs.OnNode("packages", inside.packages), 600, doctor=False),
-    HostProbe("kernel", jobs.OnNode("kernel", inside.kernel), 600, doctor=False),
+    HostProbe("packages", jobs.OnNode("packages", inside.packages, inside.uses_network), 600, doctor=False),
+    HostProbe("kernel", jobs.OnNode("kernel", inside.kernel, inside.uses_gpus), 600, doctor=False),
     HostProbe("case", inside.case, 480, doctor=False),
     HostProbe("jobs", jobs.jobs, 600, doctor=False),
     HostProbe("shared folder", jobs.shared_folder, 600, doctor=False),

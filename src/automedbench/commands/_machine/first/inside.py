@@ -64,10 +64,20 @@ def _ready(host: Host, probe: str) -> tuple[Campaign | None, list[ProbeResult]]:
     return campaign, []
 
 
+def uses_network(campaign: Campaign) -> bool:
+    """Check whether the network of runs reaches anything."""
+    return campaign.config.sandbox.network != "sealed" or campaign.config.sandbox.from_cache
+
+
+def uses_gpus(campaign: Campaign) -> bool:
+    """Check whether runs have GPUs."""
+    return campaign.config.sandbox.gpu > 0
+
+
 def _plan(campaign: Campaign) -> RunPlan | None:
     """The campaign's first run, on cases that need not be staged; None where its network reaches nothing."""
-    sandbox, run = campaign.config.sandbox, campaign.runs[0]
-    if sandbox.network == "sealed" and not sandbox.from_cache:
+    run = campaign.runs[0]
+    if not uses_network(campaign):
         return None
     manifest = expected_manifest(campaign.cards[run.task])
     return plan_with_manifest(build_campaign_record(campaign), run, Path(), manifest)
@@ -193,7 +203,7 @@ def kernel(host: Host) -> ProbeResults:
     campaign, problems = _ready(host, "kernel")
     yield from problems
     elsewhere = shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ and not gpus.list_cards()
-    if campaign is None or not campaign.config.sandbox.gpu or elsewhere:
+    if campaign is None or not uses_gpus(campaign) or elsewhere:
         return
     found = run_inside(host, KERNEL, gpu=campaign.config.sandbox.gpu, timeout_s=KERNEL_S)
     names, report = ", ".join(found.enforced.gpu_names), found.report() or {"error": found.last_words, "driver": 0}

@@ -27,6 +27,7 @@ from automedbench.commands._machine.examine import (
     ProbeResults,
     examine,
     fail,
+    next_step,
     ok,
     result_of_error,
     warn,
@@ -34,7 +35,7 @@ from automedbench.commands._machine.examine import (
 from automedbench.commands._machine.first import node, trial
 from automedbench.commands._machine.host import run_program
 from automedbench.commands._machine.inputs import is_absent, list_clients
-from automedbench.commands._machine.placement import Needs, find_lack
+from automedbench.commands._machine.placement import ADVICE, Needs, find_lack
 from automedbench.commands._machine.profile import Profile, read_profile, slurm_profile
 from automedbench.commands._machine.slurm import Site, read_site
 from automedbench.planning.needs import STAGING, run_resources
@@ -80,6 +81,7 @@ def _check_job(
     lower = "lower the limits of the campaign" if rule == "run_agent" else "run `snakemake prepare` on one machine"
     if partition and (why := find_lack(partition, needs)):
         fix = f"Run `automedbench site`, or change {profile.path}; or {lower}."
+        fix = next_step(partition.closed, ADVICE, fix)
         yield fail(SLURM, f"{what}: partition {partition.name} {why}; the jobs ask for {needs}", fix)
         return
     try:
@@ -165,19 +167,25 @@ def _requeue(profile: Profile, host: Host) -> ProbeResults:
         yield ok(JOBS, f"{job.what}: job {job.number} was requeued and ran again")
 
 
+def _always(_campaign: Campaign) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class OnNode:
     """A try of containers, which runs where agents run: here, or with a profile of Slurm in a job of the runs."""
 
     name: str
     look: Callable[[Host], ProbeResults]
+    is_used: Callable[[Campaign], bool] = _always
+    """Whether the campaign uses what is tried; no job is submitted otherwise."""
 
     def __call__(self, host: Host) -> ProbeResults:
         """Results of the try; a warning where no job begins. Raises InfrastructureError when the job prints none."""
         profile = slurm_profile(host)
         if profile is None or host.campaign is None or host.campaign.config.sandbox.backend != "apptainer":
             return self.look(host)
-        return self.in_job(host, profile)
+        return self.in_job(host, profile) if self.is_used(host.campaign) else []
 
     def in_job(
         self, host: Host, profile: Profile, meanwhile: Callable[[trial.TrialJob], object] = lambda _job: None
