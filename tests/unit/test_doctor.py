@@ -586,6 +586,7 @@ def test_slurm(
     program(place, monkeypatch, "scontrol", f"echo 'PartitionName=cpu State={state}'")
     program(place, monkeypatch, "sacctmgr", "exit 1")
     program(place, monkeypatch, "sbatch", sbatch)
+    program(place, monkeypatch, "squeue", "true")  # without it Snakemake's plugin makes no line
     found = only(jobs.slurm(Host(None, place, ROOT, "profiles/slurm")))
     assert found.status == status
     assert words in found.message + found.fix
@@ -593,7 +594,7 @@ def test_slurm(
 
 def test_a_profile_that_lowers_what_runs_need(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: 3600 s are 60 min, and 30 for a broken provider; 64 GB and the driver are 63 936 MiB."""
-    for name in ("sinfo", "scontrol", "sacctmgr", "sbatch"):
+    for name in ("sinfo", "scontrol", "sacctmgr", "sbatch", "squeue"):
         program(place, monkeypatch, name, "true")
     run = {"run_agent": {"runtime": 60, "mem_mb": 32_000, "slurm_partition": "cpu"}}
     profile = {"executor": "slurm", "default-resources": {"runtime": 30, "mem_mb": 4000}, "set-resources": run}
