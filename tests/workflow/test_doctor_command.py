@@ -10,7 +10,7 @@ from conftest import Project
 
 CAMPAIGN = ("--configfile", "demo/config.yaml", "demo/apptainer.yaml")
 # Campaigns of the demo ask no endpoint, and these are not staged.
-PROBED = ("python", "apptainer", "user namespaces", "images", "isolation", "seccomp", "leases")
+PROBED = ("python", "apptainer", "images", "isolation", "seccomp", "leases")
 
 
 @pytest.mark.apptainer
