@@ -36,9 +36,12 @@ SUBSTITUTIONS = {
     r"(snakemake --profile slurm(?!.* -n).*)": (r"\1 -n", "submits jobs; test_slurm.py does"),
     r"snakemake --profile profiles/site\S*(?: -n)?(.*)": (
         r"snakemake --profile profiles/local -n\1",
-        "`automedbench site` writes it for the reader's cluster; test_site.py reads ten",
+        "`automedbench site` writes it for the reader's cluster",
     ),
-    r"automedbench site(.*)": ("automedbench site --help", "asks the reader's cluster; test_first_slurm.py has one"),
+    r"automedbench site(.*)": (
+        "mkdir -p profiles/site && cp profiles/slurm/config.yaml profiles/site",
+        "asks the reader's cluster, test_first_slurm.py has one; here the profile that it starts from",
+    ),
     r"automedbench first-run(.*)": (
         r"automedbench first-run\1 --only clock",
         "test_first_run.py tries servers and jobs",
