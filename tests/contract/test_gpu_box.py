@@ -14,13 +14,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT
 from unprivileged import IMAGES, as_user, user_folder, why_not
+from waiting import wait_for
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Language
@@ -213,19 +214,12 @@ def is_free() -> bool:
     return True
 
 
-def soon(done: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + 20
-    while not done() and time.monotonic() < ends:
-        time.sleep(0.01)
-    return done()
-
-
 def opened_early(folder: Path) -> tuple[Any, float, float, float]:
     """What ``WAYS`` prints while another run has the card for six seconds of it, when that ended, and its times."""
     other, ended = Turns([("GPU-full", Path("/dev/full"))]), list[float]()
 
     def end(box: Shared, before_s: float) -> None:
-        soon(lambda: (box.gpu_turns_s or (0, 0))[1] > before_s + 6)
+        wait_for(lambda: (box.gpu_turns_s or (0, 0))[1] > before_s + 6)
         ended.append(time.monotonic())
         other.close()
 
@@ -236,7 +230,7 @@ def opened_early(folder: Path) -> tuple[Any, float, float, float]:
         done = box.call("python", WAYS.replace("SECONDS", "8"), timeout_s=7)
         waited_s = box.drain_gpu_wait()
         assert done.status == "ok", done.stderr
-        assert soon(is_free)
+        wait_for(is_free)
         return json.loads(done.stdout), ended[0], done.elapsed_s, waited_s
 
 
@@ -265,16 +259,16 @@ def waiting_and_killed(folder: Path) -> None:
         assert not is_free()
         box.call("bash", "cat /dev/full >/dev/null 2>&1 & sleep 0.5; kill -KILL $!")
         other.close()
-        assert soon(is_free)  # the thread that waited gives the turn back
+        wait_for(is_free)  # the thread that waited gives the turn back
         assert box.call("bash", "head -c 3 /dev/full | wc -c").stdout == "3\n"
-        assert soon(is_free)
+        wait_for(is_free)
         other.take()
         box.call("bash", "cat /dev/full >/dev/null 2>&1 &")
         box.end()
         other.close()
-        assert soon(is_free)
+        wait_for(is_free)
         assert box.call("bash", "head -c 3 /dev/full | wc -c").stdout == "3\n"  # in a new container
-        assert soon(is_free)
+        wait_for(is_free)
 
 
 def test_killed_processes_that_wait_hold_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,12 +282,12 @@ def background(folder: Path) -> list[str]:
     with Shared(folder) as box:
         box.call("bash", "(sleep 0.5; exec 3</dev/full; touch opened; exec sleep 60) >/dev/null 2>&1 &")
         assert is_free()
-        assert soon(lambda: (folder / "workspace/opened").exists())
+        wait_for(lambda: (folder / "workspace/opened").exists())
         assert not is_free()
         notes = [box.call("bash", "head -c 1 /dev/full | wc -c").note]
         box.end_patience()
         notes += [box.call("bash", "true").note, box.call("bash", "pgrep sleep").note]
-        assert soon(is_free)
+        wait_for(is_free)
         return notes
 
 

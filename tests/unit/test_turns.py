@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from waiting import wait_for
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.boxes import CLEARED, LocalSandbox
@@ -207,21 +208,14 @@ def free(card: tuple[str, Path]) -> bool:
     return True
 
 
-def soon(done: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + 10
-    while not done() and time.monotonic() < ends:
-        time.sleep(0.01)
-    return done()
-
-
 def test_a_turn_lasts_from_the_call_to_its_last_process(card: tuple[str, Path], box: Shared) -> None:
     assert box.bash(f"flock -n {card[1]} true; echo $?").stdout == "1\n"
-    assert soon(lambda: free(card))
+    wait_for(lambda: free(card))
     assert not box.turns.held
     box.bash("sleep 0.8 >/dev/null 2>&1 &")
     time.sleep(0.2)
     assert not free(card)  # it could open the card at any time
-    assert soon(lambda: free(card))
+    wait_for(lambda: free(card))
     held_s, waited_s = box.gpu_turns_s or (0, 0)
     assert 0.8 < held_s < 1.6
     assert waited_s < 0.1
@@ -246,7 +240,7 @@ def test_background_work_is_told_and_then_ended(card: tuple[str, Path], box: Sha
     assert told.stdout == "lives\n"
     ended = box.bash("true")
     assert ended.note == CLEARED
-    assert soon(lambda: free(card))
+    wait_for(lambda: free(card))
 
 
 CHAIN = """
@@ -266,7 +260,7 @@ def test_a_chain_of_processes_keeps_the_turn(card: tuple[str, Path], box: Shared
         assert not free(card)
         time.sleep(0.01)
     box.bash("touch stop")
-    assert soon(lambda: free(card))
+    wait_for(lambda: free(card))
 
 
 def test_waiting_is_in_no_time_of_a_call(card: tuple[str, Path], tmp_path: Path, box: Shared) -> None:
@@ -290,7 +284,7 @@ def test_what_was_told_before_the_turn_is_no_new_wait(card: tuple[str, Path]) ->
     clerk = Clerk(Turns([card]), trace, [])
     with clerk.beginning(box):
         os.write(writer, WANTED)
-    assert soon(lambda: len(box.note_waits.mock_calls) == 4)
+    wait_for(lambda: len(box.note_waits.mock_calls) == 4)
     clerk.check()
     assert [each.args[0] for each in box.note_waits.mock_calls] == [True, False, False, False]
     for descriptor in (writer, *lent):
@@ -310,13 +304,13 @@ def test_a_turn_ends_with_a_killed_run(card: tuple[str, Path], tmp_path: Path, v
                 sandbox.bash("sleep 60")
 
         pid = start(run, alone=False)
-        assert soon(lambda: ready.exists() and not free(card))  # noqa: B023
+        wait_for(lambda: ready.exists() and not free(card))  # noqa: B023
         time.sleep(0.3)
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         supervisors = [each for each in below if b"supervisor" in Path(f"/proc/{each}/cmdline").read_bytes()]
         for victim in victims.split():
             os.kill(pid if victim == "driver" else int(supervisors[0]), signal.SIGKILL)
-        assert soon(lambda: free(card))
+        wait_for(lambda: free(card))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
