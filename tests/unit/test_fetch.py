@@ -207,6 +207,17 @@ def test_touched_files_are_believed_after_reading(card: TaskCard, own: Path, raw
     assert (raw / "LICENSE").stat().st_ino == inode
 
 
+def test_the_same_content_from_elsewhere_keeps_its_receipt(
+    card: TaskCard, own: Path, raw: Path, tmp_path: Path
+) -> None:
+    """Made-up data lie in another folder each time; a receipt with another time would repeat staging and runs."""
+    before = fetch_dataset(card, own, raw, Access(stand_in=True))
+    inode = (raw / "LICENSE").stat().st_ino
+    shutil.copytree(own, tmp_path / "again")
+    assert fetch_dataset(card, tmp_path / "again", raw, Access(stand_in=True)) == before
+    assert (raw / "LICENSE").stat().st_ino == inode
+
+
 def test_a_killed_replacement_is_undone(card: TaskCard, own: Path, raw: Path) -> None:
     """Killed between its two renames: what was there before is put back, also into the empty folder that a workflow
     engine makes, and the temporary folder goes.

@@ -173,7 +173,14 @@ def link_files(files: Mapping[str, Path], folder: Path) -> None:
 
 
 def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Receipt:
-    """Put the finished folder in place; what this program fetched before is moved to ``REPLACED`` beside the folder."""
+    """Put the finished folder in place; what this program fetched before is moved to ``REPLACED`` beside the folder.
+
+    Where that is the same, it stays with its receipt: another time of the fetch would repeat all that depends on it.
+    """
+    known = current(destination, _read_marker(destination).get("identity", ""), check=True)
+    if known is not None and known.model_copy(update={"fetched_at": receipt.fetched_at}) == receipt:
+        _mark(destination, identity, known)
+        return known
     if destination.is_dir() and any(destination.iterdir()) and not (destination / MARKER).is_file():
         raise InfrastructureError(
             f"{destination} holds other files that this program did not fetch; they are left alone.\n"
