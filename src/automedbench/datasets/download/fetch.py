@@ -177,8 +177,9 @@ def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Rec
 
     Where that is the same, it stays with its receipt: another time of the fetch would repeat all that depends on it.
     """
-    known = current(destination, _read_marker(destination).get("identity", ""), check=True)
-    if known is not None and known.model_copy(update={"fetched_at": receipt.fetched_at}) == receipt:
+    there, time = _read_marker(destination), {"fetched_at": None}
+    is_same = there.get("receipt", {}) | time == receipt.model_dump(mode="json") | time
+    if is_same and (known := current(destination, there.get("identity", ""), check=True)):
         _mark(destination, identity, known)
         return known
     if destination.is_dir() and any(destination.iterdir()) and not (destination / MARKER).is_file():
